@@ -8,13 +8,9 @@ from typing import Dict, List, Tuple, Type
 import torch
 
 from fairseq_plugins.benchmarks.device.check import Check
-from fairseq_plugins.benchmarks.device.models import Models
-from fairseq_plugins.benchmarks.device.output import Output
-from fairseq_plugins.benchmarks.device.run import run_step
+from fairseq_plugins.benchmarks.device.record import Step, run_step
 from fairseq_plugins.benchmarks.device.setting import Setting
-from fairseq_plugins.benchmarks.device.step import Step
-from fairseq_plugins.benchmarks.device.timed_training import TimedTraining
-from fairseq_plugins.benchmarks.device.translation import Translation
+from fairseq_plugins.benchmarks.device.speed import Models, Output, TimedTraining, Translation
 from fairseq_plugins.command_line import Command, add_cpu, add_out, choose_device
 from fairseq_plugins.options import check_data_folder, check_positive, output_folder
 

@@ -1,7 +1,7 @@
-"""Recipes: the trainings of papers and experiments, as tables of systems.
+"""Recipes: training runs of papers and experiments, as tables of systems.
 
-``python -m fairseq_plugins.cli.train RECIPE SYSTEM DATA --save-dir DIR`` trains one; ``scripts/recipes`` has an entry
-for each recipe.
+``python -m fairseq_plugins.cli.train RECIPE SYSTEM DATA --save-dir DIR`` trains a system. ``scripts/recipes`` has a
+script for each recipe.
 """
 
 from typing import Dict
@@ -12,52 +12,48 @@ from fairseq_plugins.recipes.recipe import Recipe, System, training_arguments
 RECIPES: Dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
-        language_models.PRESETS_RECIPE,
-        *(
-            language_models.REDUCED,
-            language_models.REDUCED_BASE_MODELS,
-            language_models.REDUCED_TRICKS,
-            language_models.REDUCED_WT2,
-            language_models.IOG_PTB,
-            language_models.WT2,
-        ),
-        *(language_models.PTB, language_models.TEXT8_WORDS, language_models.TEXT8_CHARACTERS),
-        *(
-            language_models.DRILL_PTB,
-            language_models.DRILL_WT2,
-            language_models.MMLSTM_PTB,
-            language_models.MMLSTM_WT2,
-            language_models.WT103,
-        ),
-        *(
-            translation.RECURRENT,
-            translation.MULTI30K_TRANSFORMER,
-            translation.IWSLT16,
-            translation.MAJOR_MINOR,
-            translation.WMT14_TRANSFORMER,
-        ),
-        *(translation.MULTI30K, translation.TRANSFORMER, translation.IWSLT14, translation.TATOEBA),
-        *(language_models.WSJ, language_models.SAMPLE),
-        *(
-            translation.AGNEWS,
-            translation.REUTERS,
-            translation.GIGAWORD,
-            translation.LANGUAGE_MODELS,
-            translation.TRANSLATORS,
-        ),
-        *(
-            language_models.SPEED_PTB,
-            language_models.SPEED_WT2,
-            language_models.LABELS,
-            language_models.MAJOR_MINOR,
-            language_models.WIKITEXT103,
-            language_models.FPNN,
-            language_models.HOST,
-        ),
-        *language_models.PRESETS.values(),
+        language_models.PRESETS,
+        language_models.REDUCED,
+        language_models.REDUCED_BASE_MODELS,
+        language_models.REDUCED_TRICKS,
+        language_models.REDUCED_WT2,
+        language_models.IOG_PTB,
+        language_models.IOG_WT2,
+        language_models.FPNN_PTB,
+        language_models.FPNN_TEXT8_WORDS,
+        language_models.FPNN_TEXT8_CHARACTERS,
+        language_models.DRILL_PTB,
+        language_models.DRILL_WT2,
+        language_models.MMLSTM_PTB,
+        language_models.MMLSTM_WT2,
+        language_models.MMLSTM_WT103,
+        translation.MULTI30K,
+        translation.MULTI30K_TRANSFORMER,
+        translation.IWSLT16,
+        translation.WMT14_MMLSTM,
+        translation.WMT14_TRANSFORMER,
+        translation.MULTI30K_JOINED,
+        translation.MULTI30K_JOINED_TRANSFORMER,
+        translation.IWSLT14_PARTIAL,
+        translation.TATOEBA,
+        language_models.WSJ,
+        language_models.WSJ_SAMPLE,
+        translation.AGNEWS,
+        translation.REUTERS21578,
+        translation.GIGAWORD,
+        translation.DEMO_LM,
+        translation.DEMO_TRANSLATION,
+        language_models.SPEED_PTB,
+        language_models.SPEED_WT2,
+        language_models.SPEED_LABELS,
+        language_models.SPEED_MMLSTM,
+        language_models.SPEED_WT103,
+        language_models.SPEED_FPNN,
+        language_models.SPEED_HOST,
+        *language_models.SPEED_PRESETS.values(),
     )
 }
-"""All recipes by name."""
+"""All recipes by name, in the order in which they are listed."""
 
 
 def find_recipe(name: str) -> Recipe:

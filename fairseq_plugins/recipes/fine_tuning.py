@@ -1,4 +1,4 @@
-"""Fine-tuning of a language model, again and again until validation stops improving ("fin" in Takase et al. 2018)."""
+"""Repeated fine-tuning of a language model until validation stops improving ("fin" in Takase et al. 2018)."""
 
 import shutil
 import sys
@@ -19,7 +19,7 @@ from fairseq_plugins.recipes.training import Training
 
 
 def fine_tuning_flags(arch: str) -> Dict[str, Value]:
-    """Flags of ``fairseq-train`` for training on from the best model, averaged from the first update.
+    """Flags of ``fairseq-train`` for fine-tuning, which averages weights from the first update.
 
     Raises:
         ValueError: if the paper of the architecture does not fine-tune it.
@@ -35,7 +35,7 @@ def fine_tuning_flags(arch: str) -> Dict[str, Value]:
 
 
 def valid_nll(path: str, *, data: str, device: str) -> float:
-    """Mean negative log-likelihood of the validation set in nats, as ``evaluate_lm --split valid`` has it.
+    """Mean negative log-likelihood of the validation set in nats, the same as that of ``evaluate_lm --split valid``.
 
     Raises:
         ValueError: if the checkpoint or the data cannot be read or do not belong together.
@@ -50,25 +50,25 @@ def valid_nll(path: str, *, data: str, device: str) -> float:
         show_progress=sys.stderr.isatty(),
     )
     del models
-    torch.cuda.empty_cache()  # the training that follows is another process
+    torch.cuda.empty_cache()  # for the next round, which is another process
     return result.nll
 
 
 @dataclass(frozen=True, kw_only=True)
 class FineTuning:
-    """Rounds of averaged SGD, each with a fresh average and from the best model so far.
+    """Rounds of averaged SGD. Each starts from the best model so far with a fresh average.
 
-    ``save_dir`` gets a folder a round, with its checkpoints and ``train.log``, the start in ``start.txt``, and the best
-    model as ``checkpoint_fin.pt``.
+    ``save_dir`` gets a folder for each round with its checkpoints and ``train.log``, a file ``start.txt`` that names
+    the start, and the best model as ``checkpoint_fin.pt``.
 
     Attributes:
-        arch: architecture of the model, with a preset that has a fine-tuning.
+        arch: architecture of the model. Its preset must have a fine-tuning.
         start: checkpoint of the model.
         data: directory that data-prep wrote.
-        save_dir: another one for each start.
-        device: of the evaluation, such as "cuda".
-        more: arguments of ``fairseq-train`` that come last and win; with ``--keep-last-epochs`` rounds have checkpoints
-            of epochs.
+        save_dir: directory of this fine-tuning alone.
+        device: device of the evaluation, such as "cuda".
+        more: further arguments of ``fairseq-train``, which come last and win. ``--keep-last-epochs`` among them keeps
+            checkpoints of epochs.
     """
 
     arch: str
@@ -83,7 +83,7 @@ class FineTuning:
 
         Args:
             best: checkpoint of the best model so far.
-            folder: of the round.
+            folder: directory of the round.
 
         Raises:
             ValueError: if the paper of the architecture does not fine-tune it.
@@ -92,21 +92,21 @@ class FineTuning:
         return fairseq_arguments(flags, data=self.data, save_dir=str(folder), more=self.more)
 
     def run(self, *, max_rounds: Optional[int] = None) -> None:
-        """Train until a round brings no gain, and tell the figures of each; what an earlier run left is resumed.
+        """Train until a round brings no gain, and print the figures of each. An interrupted call is resumed.
 
         Args:
-            max_rounds: at least one, or None for no limit.
+            max_rounds: limit of at least 1, or None.
 
         Raises:
-            ValueError: if ``save_dir`` holds a fine-tuning of another start, the paper does not fine-tune the
-                architecture, or the start or the data cannot be read.
-            SystemExit: with the status of a training that failed.
+            ValueError: if ``save_dir`` holds a fine-tuning with another start, if the paper does not fine-tune the
+                architecture, or if the start or the data cannot be read.
+            SystemExit: if ``fairseq-train`` fails, with its status.
         """
         assert max_rounds is None or max_rounds >= 1, max_rounds
         self._check_start()
         fine_tuning_flags(self.arch)
         best, best_nll = self.start, self._valid_nll(self.start)
-        _tell(f"start: valid NLL {best_nll} of {best}")
+        _print(f"start: valid NLL {best_nll} of {best}")
         self.save_dir.mkdir(parents=True, exist_ok=True)
         write_text(self._start_file, f"{self._start}\n")
         for number in count(1) if max_rounds is None else range(1, max_rounds + 1):
@@ -114,14 +114,14 @@ class FineTuning:
             Training(arguments=self.training_arguments(best=best, folder=folder), save_dir=folder).run()
             tuned = str(folder / "checkpoint_best.pt")
             nll = self._valid_nll(tuned)
-            _tell(f"round {number}: valid NLL {nll}, best so far {best_nll}")
+            _print(f"round {number}: valid NLL {nll}, best so far {best_nll}")
             if nll >= best_nll:
                 break
             best, best_nll = tuned, nll
         result = self.save_dir / "checkpoint_fin.pt"
         with replaced_file(result) as aside:
             shutil.copyfile(best, aside)
-        _tell(f"valid NLL {best_nll}: {result} (from {best})")
+        _print(f"valid NLL {best_nll}: {result} (from {best})")
 
     @property
     def _start(self) -> str:
@@ -142,5 +142,5 @@ class FineTuning:
         return valid_nll(path, data=self.data, device=self.device)
 
 
-def _tell(line: str) -> None:
-    print(line, flush=True)  # before what the next training shows
+def _print(line: str) -> None:
+    print(line, flush=True)  # before the output of the next round

@@ -16,21 +16,18 @@ from fairseq_plugins.output_layers.copying import COPYING
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.processes import USER_DIR
 
-# Systems: the rows of a recipe.
-
-
 Result = Literal["best", "last"]
-"""The checkpoint that a training is for: ``checkpoint_best.pt``, or ``checkpoint_last.pt``."""
+"""The checkpoint that counts as the result of a run: ``checkpoint_best.pt`` or ``checkpoint_last.pt``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    """Trained models of another system of the recipe, which a training begins with.
+    """Trained models of another system of the recipe, from which a run starts.
 
     Attributes:
-        system: its name.
-        flag: of ``fairseq-train``, that takes their checkpoints, joined by colons.
-        num: models, trained with different seeds.
+        system: name of that system.
+        flag: flag of ``fairseq-train`` that takes their checkpoints, joined by colons.
+        num: number of models, which are trained with different seeds.
     """
 
     system: str
@@ -43,11 +40,12 @@ class System:
     """A row of a recipe's table.
 
     Attributes:
-        flags: of ``fairseq-train``, without the leading dashes; one that is True has no value. ``arch`` is among them.
-        label: how tables name the system; where empty, they take its name in the recipe.
+        flags: flags of ``fairseq-train`` without leading dashes, including ``arch``. True stands for a flag without
+            a value.
+        label: name of the system in tables. Empty takes its name in the recipe.
         published: figures of the paper by column, such as ``{"fine-tuned": "58.2 / 55.7"}``.
-        base: what it is trained on; a gate without stands on any number of models that the user names.
-        result: the checkpoint that tables are of, and that systems begin with whose base this is.
+        base: models from which it is trained. A gate without a base takes any number of models from the user.
+        result: the checkpoint that tables measure, and from which systems with this base start.
     """
 
     flags: Mapping[str, Value]
@@ -57,17 +55,14 @@ class System:
     result: Result = "best"
 
 
-# How a recipe's translators are decoded for its table.
-
-
 @dataclass(frozen=True, kw_only=True)
 class DecodingSettings:
-    """What published figures were decoded with.
+    """Settings of decoding for the table of a recipe: those of the published figures.
 
     Attributes:
-        split: whose translations are scored.
-        beam: hypotheses that are kept.
-        flags: more of ``fairseq-generate``.
+        split: the split that is translated.
+        beam: size of the beam.
+        flags: further flags of ``fairseq-generate``.
     """
 
     split: str = "test"
@@ -75,7 +70,7 @@ class DecodingSettings:
     flags: Sequence[str] = ()
 
     def scoring_command(self, command: str) -> str:
-        """A line that decodes and scores a checkpoint with them, by a command of this package."""
+        """Command line that decodes and scores a checkpoint, with a command of this package."""
         split = [] if self.split == "test" else ["--split", self.split]
         beam = [] if self.beam == DecodingSettings.beam else ["--beam", str(self.beam)]
         more = ["--", *self.flags] if self.flags else []
@@ -83,17 +78,17 @@ class DecodingSettings:
         return " ".join(["python", "-m", f"fairseq_plugins.cli.{command}", *words])
 
 
-# Validation that decodes, so that the log and the curves have BLEU or ROUGE by epoch.
-
-
 JOINING_FLAG = "eval-scorer-remove-bpe"
+"""Flag that joins subwords before they are scored."""
 
 
 def scored_validation(metric: str) -> Dict[str, Value]:
-    """Flags of ``fairseq-train`` for a training on subwords; it stays the same to the bit.
+    """Flags that decode and score the validation set, so that the log has BLEU or ROUGE by epoch.
+
+    They do not change the training itself, which stays the same bit for bit.
 
     Args:
-        metric: a value of ``--eval-scorer``; texts for BLEU and chrF are detokenised.
+        metric: value of ``--eval-scorer``. Text for BLEU and chrF is detokenised.
     """
     detokenised = {"eval-scorer-detok": "moses"} if metric in ("bleu", "chrf") else {}
     return {
@@ -106,30 +101,29 @@ def scored_validation(metric: str) -> Dict[str, Value]:
 
 
 def joined_subwords(data: Path) -> Value:
-    """The value of ``--eval-scorer-remove-bpe`` for a folder's text; True for ``@@``, which needs none.
+    """The value of ``--eval-scorer-remove-bpe`` for the subwords of a folder. True stands for ``@@``, the default.
 
     Raises:
-        ValueError: if data-prep left subwords of several kinds there.
+        ValueError: if the folder has subwords of several kinds.
     """
     kind = subword_kind(data)
     return True if kind == SubwordNMT.kind else kind
 
 
 COMMON = {"num-workers": 0, "no-epoch-checkpoints": True, "log-format": "simple", "log-interval": 50}
-"""Flags of every recipe, before its own."""
+"""Flags of all recipes. Those of a recipe override them."""
 
 FULL_SIZE = {"num-workers": 1, "log-interval": 200}
 """Flags of recipes that train for days."""
 
 ON_CPUS = {"output-precision": "auto"}
-"""Flags of recipes for CPUs: the output layer in 16 bits where the processor is faster so."""
-
+"""Flags of recipes for CPUs: the output layer runs in 16 bits where that is faster."""
 
 _MIXTURES_OPTION, _MIXTURES_PENALTY = "experts_per_layer", "balance"
-"""What output layers that are mixtures have, and what the criterion adds for no others."""
+"""The option that marks an output layer as a mixture, and the penalty that the criterion adds for mixtures only."""
 
 AVERAGED = "-averaged"
-"""Ends the name of a system that is trained on with averaged weights."""
+"""Suffix of the name of a system that continues another one with averaged weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,17 +132,17 @@ class Recipe:
 
     Attributes:
         name: as the user types it.
-        title: one line: what is compared, on which corpus, whose settings.
+        title: one line with what is compared, the corpus and the origin of the settings.
         corpus: command that writes the data.
-        systems: by name.
-        training: flags that all systems share, above those of their presets.
-        training_of_presets: "left out" where the recipe's own flags are the whole training.
-        metric: what the published figures are.
-        compared_by: what ``compare_runs`` compares the systems by.
-        decoding: how translators are decoded before that.
-        averaged_epochs: of averaged SGD, by which a system NAME-averaged trains NAME on; 0 where there are no such
-            systems. Gates have none.
-        notes: what else a user must know; may be empty.
+        systems: systems by name.
+        training: flags of all systems, which override those of their presets.
+        training_of_presets: "left out" if the recipe does not use the training flags of presets.
+        metric: name of the published figures.
+        compared_by: metric of ``compare_runs``.
+        decoding: settings of decoding for a metric of text.
+        averaged_epochs: epochs of averaged SGD by which a system NAME-averaged continues NAME. 0 means that there are
+            no such systems. Gates never have one.
+        notes: what else a user must know.
     """
 
     name: str
@@ -181,7 +175,7 @@ class Recipe:
         )
 
     def label(self, system: str) -> str:
-        """How tables name a system.
+        """Name of a system in tables.
 
         Raises:
             ValueError: if the recipe has no such system.
@@ -189,7 +183,7 @@ class Recipe:
         return self.system(system).label or system
 
     def flags(self, system: str) -> Dict[str, Value]:
-        """Flags of a system: of its architecture's preset, then the recipe's, then its own; later ones win.
+        """Flags of a system: those of its architecture's preset, overridden by the recipe's and then by its own.
 
         Raises:
             ValueError: if the recipe has no such system.
@@ -200,7 +194,7 @@ class Recipe:
         return {**COMMON, **taken, **self.training, **own}
 
     def settings(self, system: str) -> Dict[str, Value]:
-        """What a system is trained with: its flags, and those that its architecture supplies; names have underscores.
+        """All settings of a system: its flags and the defaults of its architecture. Names have underscores.
 
         Raises:
             ValueError: if the recipe has no such system.
@@ -215,21 +209,22 @@ class Recipe:
 def training_arguments(
     recipe: Recipe, system: str, *, data: str, save_dir: str, seed: Optional[int] = None, more: Sequence[str] = ()
 ) -> List[str]:
-    """All arguments of ``fairseq-train``.
+    """All arguments of ``fairseq-train`` for a system of a recipe.
 
     Args:
-        recipe: whose flags are taken.
+        recipe: recipe of the system.
         system: its name in the recipe.
         data: directory that data-prep wrote.
         save_dir: directory for checkpoints.
-        seed: None takes the preset's, or fairseq's where the preset has none.
-        more: arguments that come last and win; with ``--keep-last-epochs`` there are checkpoints of epochs. An output
-            layer, gate, recurrent cell or way to copy among them comes without the recipe's options of others, and one
-            softmax without the penalty of mixtures.
+        seed: None takes the seed of the preset, or fairseq's default if the preset has none.
+        more: further arguments, which come last and win. ``--keep-last-epochs`` among them keeps checkpoints of epochs.
+            An output layer, gate, recurrent cell or copy mechanism among them replaces that of the recipe, so the
+            recipe's options of the replaced one are dropped. A single softmax drops the penalty of mixtures, too.
 
     Raises:
-        ValueError: if the recipe has no such system, ``data`` has subwords of two kinds, or the system begins with
-            trained models and ``more`` names none, unless its training is resumed, or another number of them.
+        ValueError: if the recipe has no such system, if ``data`` has subwords of two kinds, or if the system starts
+            from trained models and ``more`` names a wrong number of them. Naming none is an error only if there is no
+            run to resume.
     """
     flags = _for_chosen_parts(recipe.flags(system), more)
     if JOINING_FLAG in flags:
@@ -244,10 +239,10 @@ def fairseq_arguments(flags: Mapping[str, Value], *, data: str, save_dir: str, m
     """All arguments of ``fairseq-train``.
 
     Args:
-        flags: those of every recipe, :data:`COMMON`, among them.
+        flags: flags of the run, including :data:`COMMON`.
         data: directory that data-prep wrote.
         save_dir: directory for checkpoints.
-        more: arguments that come last and win; with ``--keep-last-epochs`` there are checkpoints of epochs.
+        more: further arguments, which come last and win. ``--keep-last-epochs`` among them keeps checkpoints of epochs.
     """
     given = {"user-dir": str(USER_DIR), "save-dir": str(save_dir), **flags}
     if any(argument.partition("=")[0] == "--keep-last-epochs" for argument in more):
@@ -256,7 +251,7 @@ def fairseq_arguments(flags: Mapping[str, Value], *, data: str, save_dir: str, m
 
 
 def _for_chosen_parts(flags: Mapping[str, Value], more: Sequence[str]) -> Dict[str, Value]:
-    """Flags without the options of parts in whose place ``more`` has others that do not have them."""
+    """Flags without the options of components that ``more`` replaces by others without these options."""
     registries: Tuple[Registry[Any], ...] = (OUTPUT_LAYERS, OUTPUT_GATES, RECURRENT_CELLS, COPYING)
     parser = ArgumentParser(add_help=False, allow_abbrev=False)
     for registry in registries:
@@ -265,7 +260,7 @@ def _for_chosen_parts(flags: Mapping[str, Value], more: Sequence[str]) -> Dict[s
     left_out: Set[str] = set()
     for registry in registries:
         part = registry.get(getattr(chosen, registry.destination))
-        if part is not None:  # fairseq refuses names that do not exist
+        if part is not None:  # fairseq reports names that do not exist
             left_out |= registry.all_option_names() - option_names(part.Options)
     layer = OUTPUT_LAYERS.get(chosen.output_layer)
     if layer is not None and _MIXTURES_OPTION not in option_names(layer.Options):

@@ -1,4 +1,4 @@
-"""A training in a folder of its own, which is gone on with where it was stopped."""
+"""Run a training in its own folder, resume it if it was interrupted, and plan the runs of a table."""
 
 import re
 import shlex
@@ -16,37 +16,40 @@ from fairseq_plugins.processes import fairseq_command, run_logged, training_envi
 from fairseq_plugins.recipes.recipe import Recipe, training_arguments
 
 BEGUN_FILE = "begun.txt"
-"""In the folder of a training that has left something to go on with: the command line by which it did so."""
+"""File in the folder of a run: the command line of the last call that saved a checkpoint."""
 FINISHED_FILE = "trained.txt"
-"""In the folder of a training that ended by itself: its command line."""
+"""File in the folder of a finished run: its command line."""
 START_FILE = "started_from.txt"
-"""In the folder of a training that began with the weights of checkpoints: the digest of each file, a line each."""
+"""File in the folder of a run that started from the weights of checkpoints: a line with the digest of each file."""
 DATA_FILE = "data.txt"
-"""In the folder of a training: digest and name of each file of data that it reads, as ``sha256sum`` has them."""
+"""File in the folder of a run: digest and name of each data file that it reads, in the format of ``sha256sum``."""
 
 LOCK_FILE = ".recipe.lock"
-"""In the folder of a training: what is locked by the call that trains."""
+"""File in the folder of a run that the running call locks."""
 
 STOPPING_FLAG = "--stop-time-hours"
-"""Ends a training that is to go on."""
+"""Flag that stops a run which is not finished."""
 _LENGTHS = ("--max-epoch", "--max-update", "--patience", "--stop-min-lr", STOPPING_FLAG)
 _STARTING_FLAGS = ("--finetune-from-model", "--base-model")
 _PATHS = ("", "--user-dir", "--save-dir", *_STARTING_FLAGS)  # "": DATA, which comes first
 _SUBSETS = {"--train-subset": "train", "--valid-subset": "valid"}
 _LOG = ("--log-interval", "--log-format", "--log-file", "--no-progress-bar", "--tensorboard-logdir", "--wandb-project")
 _MACHINE = ("--num-workers", "--cpu", "--device-id", "--distributed-world-size")
-_KEPT = ("--no-epoch-checkpoints", "--keep-last-epochs", "--save-interval-updates", "--keep-interval-updates")
+_CHECKPOINTS = ("--no-epoch-checkpoints", "--keep-last-epochs", "--save-interval-updates", "--keep-interval-updates")
 _RESETS = ("--reset-optimizer", "--reset-lr-scheduler", "--reset-meters", "--reset-dataloader")
-MAY_DIFFER = frozenset((*_LENGTHS, *_PATHS, *_LOG, *_MACHINE, *_KEPT, *_RESETS))
-"""Flags with whose other values a training goes on; what the paths hold is compared where it is read."""
+MAY_DIFFER = frozenset((*_LENGTHS, *_PATHS, *_LOG, *_MACHINE, *_CHECKPOINTS, *_RESETS))
+"""Flags that may change when a run is resumed. The contents behind the paths are compared by digests."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What is trained, and where to.
+    """A run of ``fairseq-train`` in its own folder.
+
+    The folder keeps the command line, the digests of the data and those of the checkpoints it started from, so that a
+    later call resumes the same run or reports what differs.
 
     Attributes:
-        arguments: of ``fairseq-train``, ``--save-dir`` among them.
+        arguments: arguments of ``fairseq-train``, including ``--save-dir``.
         save_dir: directory for checkpoints and ``train.log``.
     """
 
@@ -55,20 +58,20 @@ class Training:
 
     @property
     def command_line(self) -> str:
-        """What a shell reads."""
+        """The command line, quoted for a shell."""
         return shlex.join(["fairseq-train", *self.arguments])
 
     @property
     def is_finished(self) -> bool:
-        """Whether it ended by itself, with these arguments."""
+        """Whether the run with these arguments is finished."""
         return self._read(FINISHED_FILE) == self.command_line
 
     def check(self) -> None:
-        """Refuse a folder that holds something else than this training.
+        """Check that the folder is empty or holds this run.
 
         Raises:
-            ValueError: if nothing can be written to ``save_dir``, a training with other flags is there, or one that
-                began with another checkpoint's weights, or has read other data.
+            ValueError: if nothing can be written to ``save_dir``, or it holds a run with other flags, with other data,
+                or with another checkpoint to start from.
         """
         self._check_start()
         self._check_data()
@@ -77,23 +80,23 @@ class Training:
             self._check_flags()
 
     def run(self) -> None:
-        """Train, or go on where an earlier call was stopped; the output is shown and appended to ``train.log``.
+        """Train, or resume an interrupted run. The output is shown and appended to ``train.log``.
 
-        A training that is finished is left as it is.
+        A finished run is left as it is.
 
         Raises:
             ValueError: as :meth:`check` does, or if another call trains there.
-            SystemExit: with the status of ``fairseq-train`` where it fails.
+            SystemExit: if ``fairseq-train`` fails, with its status.
         """
         self.check()
         if self.is_finished:
             return
         self.save_dir.mkdir(parents=True, exist_ok=True)
         with self._locked():
-            self._keep_start()
-            self._keep_data()
+            self._record_start()
+            self._record_data()
             command, environment = fairseq_command("train", self.arguments), training_environment()
-            with self._noted():
+            with self._recorded():
                 status = run_logged(command, log=self.save_dir / "train.log", environment=environment)
             if status != 0:
                 raise SystemExit(status)
@@ -102,9 +105,9 @@ class Training:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """What is noted here is of one call at a time; the training itself locks the folder only once it has begun.
+        """Lock the folder, because ``fairseq-train`` does so only after the files of this class are written.
 
-        A file system without locks is left unlocked; the training tells of it.
+        On a file system without locks there is none, and ``fairseq-train`` warns of that.
         """
         lock = FileLock(self.save_dir / LOCK_FILE)
         try:
@@ -122,8 +125,8 @@ class Training:
             lock.release()
 
     @contextmanager
-    def _noted(self) -> Iterator[None]:
-        """Note the command line; where it leaves nothing to go on with, what was noted before stays."""
+    def _recorded(self) -> Iterator[None]:
+        """Record the command line. If the call saves no checkpoint, restore the former record."""
         former, saved = self._read(BEGUN_FILE), self._last_saved
         self._write(BEGUN_FILE, self.command_line)
         try:
@@ -134,17 +137,17 @@ class Training:
 
     @property
     def _last_saved(self) -> Optional[Tuple[int, int]]:
-        """What tells a checkpoint from that of before."""
+        """Inode and time of the last checkpoint, which change whenever one is saved."""
         path = self.save_dir / "checkpoint_last.pt"
         return (path.stat().st_ino, path.stat().st_mtime_ns) if path.is_file() else None
 
     def _read(self, name: str) -> str:
-        """A command line that an earlier call wrote, or nothing."""
+        """The command line in a file of the folder. Empty if there is no such file."""
         path = self.save_dir / name
         return path.read_text(encoding="utf-8", errors="replace").rstrip("\n") if path.is_file() else ""
 
     def _write(self, name: str, command_line: str) -> None:
-        """Keep a command line, or, of nothing, no file."""
+        """Write a command line to a file of the folder. An empty one removes the file."""
         if command_line:
             write_text(self.save_dir / name, f"{command_line}\n")
         else:
@@ -152,20 +155,20 @@ class Training:
 
     @property
     def _start(self) -> List[Path]:
-        """The checkpoints whose weights it begins with, if all of the files are there."""
+        """The checkpoints from whose weights the run starts. Empty if a file is missing."""
         given = _by_flag(self.arguments)
         values = [value for flag in _STARTING_FLAGS for value in given.get(flag, [])]
         paths = [Path(path) for value in values for path in split_paths(value)]
         return paths if all(path.is_file() for path in paths) else []
 
     @property
-    def _goes_on(self) -> bool:
-        """Whether there is a training to go on with, of which fairseq does not read the start again."""
+    def _is_resumed(self) -> bool:
+        """Whether there is a run to resume. fairseq then does not read the checkpoints of the start again."""
         return bool(self._read(FINISHED_FILE)) or self._last_saved is not None
 
     def _check_start(self) -> None:
         start, kept = self._start, self.save_dir / START_FILE
-        if not start or not self._goes_on or not kept.is_file():
+        if not start or not self._is_resumed or not kept.is_file():
             return
         for path, digest in zip(start, _lines(kept)):
             if digest != file_digest(path):
@@ -174,14 +177,14 @@ class Training:
                     "another --save-dir, or remove that folder to begin anew"
                 )
 
-    def _keep_start(self) -> None:
+    def _record_start(self) -> None:
         start = self._start
-        if start and not self._goes_on:
+        if start and not self._is_resumed:
             write_text(self.save_dir / START_FILE, "".join(f"{file_digest(path)}\n" for path in start))
 
     @property
     def _data(self) -> Dict[str, Path]:
-        """The dictionaries and the binarised text that it reads, by name."""
+        """The dictionaries and binarised files that the run reads, by name."""
         given = _by_flag(self.arguments)
         subsets = [",".join(given.get(flag) or [default]) for flag, default in _SUBSETS.items()]
         names = "|".join(map(re.escape, ",".join(subsets).split(",")))
@@ -197,7 +200,7 @@ class Training:
 
     def _check_data(self) -> None:
         kept = self.save_dir / DATA_FILE
-        if not self._goes_on or not kept.is_file():
+        if not self._is_resumed or not kept.is_file():
             return
         former = {name: digest for digest, _, name in (line.partition("  ") for line in _lines(kept))}
         data = self._data
@@ -208,17 +211,17 @@ class Training:
                     "another --save-dir, or remove that folder to begin anew"
                 )
 
-    def _keep_data(self) -> None:
-        """Note the data, unless a training that is resumed has done so."""
-        if not (self._goes_on and (self.save_dir / DATA_FILE).is_file()):
+    def _record_data(self) -> None:
+        """Record the digests of the data, unless the resumed run has done so."""
+        if not (self._is_resumed and (self.save_dir / DATA_FILE).is_file()):
             lines = (f"{file_digest(path)}  {name}\n" for name, path in self._data.items())
             write_text(self.save_dir / DATA_FILE, "".join(lines))
 
     def _check_flags(self) -> None:
-        if not self._goes_on:
+        if not self._is_resumed:
             return
         names = [name for name in (BEGUN_FILE, FINISHED_FILE) if self._read(name)]
-        if not names:  # a training of fairseq-train's own
+        if not names:  # started by fairseq-train alone
             return
         try:
             words = shlex.split(self._read(names[0]))
@@ -228,9 +231,9 @@ class Training:
         for flag in dict.fromkeys([*former, *now]):
             if former.get(flag) != now.get(flag) and flag not in MAY_DIFFER:
                 raise ValueError(
-                    f"{self.save_dir} holds a training with {_told(flag, former)}, and this one has "
-                    f"{_told(flag, now)}: give another --save-dir, or remove {' and '.join(names)} there to go on with "
-                    "the flags of this one"
+                    f"{self.save_dir} holds a training with {_flag_text(flag, former)}, and this one has "
+                    f"{_flag_text(flag, now)}: give another --save-dir, or remove {' and '.join(names)} there to go "
+                    "on with the flags of this one"
                 )
 
 
@@ -239,10 +242,10 @@ def _lines(path: Path) -> List[str]:
 
 
 def check_not_stopped_by_the_clock(arguments: Sequence[str]) -> None:
-    """Refuse the flag that ends a training which is to go on, where something else is made of what it leaves.
+    """Reject ``--stop-time-hours`` where later steps need a finished run.
 
     Raises:
-        ValueError: if it is there.
+        ValueError: if the flag is given.
     """
     if STOPPING_FLAG in _by_flag(arguments):
         raise ValueError(
@@ -252,7 +255,7 @@ def check_not_stopped_by_the_clock(arguments: Sequence[str]) -> None:
 
 
 def _by_flag(arguments: Sequence[str]) -> Dict[str, List[str]]:
-    """The values of each flag; of one that is given again they are the later ones."""
+    """Values by flag. The last occurrence of a flag wins."""
     found: Dict[str, List[str]] = {"": []}
     flag = ""
     for word in arguments:
@@ -264,26 +267,26 @@ def _by_flag(arguments: Sequence[str]) -> Dict[str, List[str]]:
     return found
 
 
-def _told(flag: str, given: Mapping[str, Sequence[str]]) -> str:
+def _flag_text(flag: str, given: Mapping[str, Sequence[str]]) -> str:
     if flag not in given:
         return f"no {flag}"
     return " ".join([flag, *given[flag]])
 
 
-# Which trainings make a table: systems with several seeds, and before them those that they begin with.
+# The runs of a table: systems with several seeds, and before them the runs that they start from.
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTraining:
-    """A system with a seed.
+    """A run of a system with a seed.
 
     Attributes:
         system: its name in the recipe.
-        seed: of the training.
-        label: how tables name it.
-        training: in a folder of its own.
-        result: the checkpoint that it is for.
-        begins_with: the trainings whose models it begins with.
+        seed: seed of the run.
+        label: name of the system in tables.
+        training: the run in its own folder.
+        result: path of the checkpoint that is its result.
+        begins_with: runs whose models it starts from.
     """
 
     system: str
@@ -295,21 +298,23 @@ class PlannedTraining:
 
     @property
     def name(self) -> str:
-        """Of its folder."""
+        """Name of its folder."""
         return self.training.save_dir.name
 
 
 class TrainingPlan:
-    """Trainings of a recipe, each in ``save_dir/SYSTEM-SEED``, with a dash for a colon, which would part checkpoints.
+    """Runs of a recipe, each in ``save_dir/SYSTEM-SEED``.
+
+    A dash replaces a colon in the name of a system, because colons separate checkpoints.
 
     Args:
-        recipe: whose systems are trained.
+        recipe: recipe of the systems.
         data: directory that data-prep wrote.
-        save_dir: directory for a folder of each training.
-        more: arguments of every training, which come last and win.
+        save_dir: parent directory of the runs.
+        more: further arguments of every run, which come last and win.
 
     Attributes:
-        trainings: all of them, each after those that it begins with.
+        trainings: all runs, each after those that it starts from.
     """
 
     def __init__(self, recipe: Recipe, *, data: str, save_dir: Path, more: Sequence[str] = ()) -> None:
@@ -321,14 +326,14 @@ class TrainingPlan:
         return list(self._planned.values())
 
     def add(self, system: str, *, seed: int) -> PlannedTraining:
-        """Plan a system with a seed.
+        """Plan a run of a system with a seed, and the runs that it starts from.
 
-        What it begins with has the same seed; of ``num`` models, those of seed 1 have 1 to ``num``, those of seed 2 the
-        next ``num``, and so on, so that no two seeds share one.
+        A run that starts from one model has its seed. A run with seed s that starts from ``num`` models takes the s-th
+        block of ``num`` seeds (1 to ``num`` for s = 1), so that no two runs share a model.
 
         Raises:
-            ValueError: if the recipe has no such system, a gate has no base in the recipe, the seed of one on several
-                models is below 1, or a path of its base models has a colon, which parts them.
+            ValueError: if the recipe has no such system, a gate has no base in the recipe, the seed of a gate on
+                several models is below 1, or a path of its base models contains a colon, which separates them.
         """
         if (system, seed) not in self._planned:
             base = self.recipe.system(system).base
@@ -358,7 +363,7 @@ class TrainingPlan:
 
 
 def _seeds_of_models(system: str, *, num: int, seed: int) -> Sequence[int]:
-    """Those of the ``num`` models that a system begins with."""
+    """Seeds of the ``num`` models that a run starts from."""
     if num == 1:
         return [seed]
     if seed < 1:

@@ -3,7 +3,6 @@
 import math
 import pkgutil
 import re
-import warnings
 from pathlib import Path
 
 import pytest
@@ -11,32 +10,14 @@ import torch
 from example_gates import EXAMPLES, registered
 
 import fairseq_plugins.ops
-from fairseq_plugins.benchmarks.device import comparison, kernels, op_computations
-from fairseq_plugins.benchmarks.device.backward_nodes import is_run_by_cudnn
-from fairseq_plugins.benchmarks.device.comparison import Computation, compare, outcome, random_inputs
-from fairseq_plugins.benchmarks.device.component_computations import component_computations, output_computations
+from fairseq_plugins.benchmarks.device import comparison, computations
+from fairseq_plugins.benchmarks.device.comparison import Computation, compare, is_run_by_cudnn, outcome, random_inputs
+from fairseq_plugins.benchmarks.device.computations import component_computations, output_computations
 from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
-INNER = {
-    "alias_table": "random numbers, which devices draw in their own ways",
-    "autograd_graph": "asks torch, and reads no tensor",
-    "chunked_mixture_nll": "the inside of mixture_nll",
-    "chunks": "the inside of mixture_nll",
-    "dropout_mask": "random numbers, which devices draw in their own ways",
-    "label_smoothing": "the inside of mixture_nll",
-    "logit_gradient": "the inside of mixture_nll",
-    "mixture_arguments": "the inside of mixture_nll",
-    "mixture_chunk": "the inside of mixture_nll",
-    "mixture_gradients": "the inside of mixture_nll",
-    "mixture_inputs": "the inside of mixture_nll",
-    "native_bfloat16": "asks what the device can do, and how fast",
-    "precision": "types alone",
-    "target_margins": "the inside of mixture_nll",
-}
-"""Modules of ops without a computation of their own, and why."""
-ALL = [*op_computations.op_computations(), *component_computations()]
+ALL = [*computations.op_computations(), *component_computations()]
 
 
 def names():
@@ -45,9 +26,9 @@ def names():
 
 def test_every_op_is_compared():
     modules = {module.name for module in pkgutil.iter_modules(fairseq_plugins.ops.__path__)}
-    source = Path(op_computations.__file__).read_text()
+    source = Path(computations.__file__).read_text()
     compared = set(re.findall(r"fairseq_plugins\.ops\.(\w+) import|fairseq_plugins\.ops import (\w+)", source))
-    assert modules - set(INNER) == {first or second for first, second in compared}
+    assert modules == {first or second for first, second in compared}
 
 
 def test_every_registered_part_is_compared():
@@ -121,19 +102,19 @@ def test_a_wrong_gradient_does_not_pass():
 
 
 @pytest.mark.parametrize(
-    "other, told",
+    "other, message",
     [
         (lambda a, b: (a @ b).detach(), "gradient"),
         (lambda a, b: (a @ b) / 0, "product has another shape or is not finite"),
         (lambda a, b: (a @ b)[:3], "product has another shape or is not finite"),
     ],
 )
-def test_results_of_another_kind_do_not_pass(other, told):
+def test_results_of_another_kind_do_not_pass(other, message):
     try:
         error = compared(other)["error"]
     except AssertionError as failure:
         error = str(failure)
-    assert told in error
+    assert message in error
 
 
 def test_without_gradients_there_are_values_alone():
@@ -170,33 +151,3 @@ def test_cudnn_is_known_by_its_step_of_the_backward_pass():
     x = torch.randn(2, 2, requires_grad=True)
     assert is_run_by_cudnn([x @ x, CudnnRNN.apply(x) @ x])
     assert not is_run_by_cudnn([x @ x, torch.ones(2)])
-
-
-# kernels
-
-
-@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
-def test_cells_run_without_warnings_here(cell):
-    assert kernels.check_kernels(cell, device="cpu") == {"kernel": "other", "warnings": []}
-
-
-def test_weights_that_do_not_lie_side_by_side_are_an_error(monkeypatch):
-    told = "RNN module weights are not part of single contiguous chunk of memory"
-    flatten = torch.lstm
-
-    def lstm(*args):
-        warnings.warn(told, stacklevel=2)
-        return flatten(*args)
-
-    monkeypatch.setattr(torch, "lstm", lstm)
-    figures = kernels.check_kernels("lstm", device="cpu")
-    assert told in figures["error"] and len(figures["warnings"]) > 4
-
-
-def test_an_lstm_that_cudnn_does_not_run_is_an_error(monkeypatch):
-    monkeypatch.setattr(torch.backends.cudnn, "is_available", lambda: True)
-    prepared = kernels.prepared
-    monkeypatch.setattr(
-        kernels, "prepared", lambda computation, *, device, dtype: prepared(computation, device="cpu", dtype=dtype)
-    )
-    assert kernels.check_kernels("lstm", device="cuda")["error"] == "is not run by cuDNN"

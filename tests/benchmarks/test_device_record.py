@@ -6,10 +6,8 @@ from dataclasses import replace
 import pytest
 
 from fairseq_plugins.benchmarks.device import record
-from fairseq_plugins.benchmarks.device.record import source_digest
-from fairseq_plugins.benchmarks.device.run import run_step
+from fairseq_plugins.benchmarks.device.record import Item, Step, run_step, source_digest, state_of
 from fairseq_plugins.benchmarks.device.setting import Setting
-from fairseq_plugins.benchmarks.device.step import Item, Step, state_of
 
 
 class Counting(Step):
@@ -112,7 +110,7 @@ def test_figures_of_other_data_are_measured_anew_and_other_flags_have_files_of_t
 
 
 def test_a_gpu_that_no_longer_computes_ends_the_call(setting, monkeypatch):
-    monkeypatch.setattr("fairseq_plugins.benchmarks.device.run._device_works", lambda: False)
+    monkeypatch.setattr("fairseq_plugins.benchmarks.device.record._device_works", lambda: False)
     step = Counting(setting, {"one": RuntimeError("an illegal memory access")})
     result = run(step)
     assert step.measured == ["one"] and (result.num_failed, result.num_left) == (1, 2)

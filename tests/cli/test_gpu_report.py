@@ -6,16 +6,16 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fairseq_plugins.benchmarks.device import output, setting, timed_systems
+from fairseq_plugins.benchmarks.device import setting
+from fairseq_plugins.benchmarks.device import speed as speed_module
 from fairseq_plugins.benchmarks.device.check import Check
-from fairseq_plugins.benchmarks.device.output import NUMBERS_OF_CHUNKS, PRECISIONS
-from fairseq_plugins.benchmarks.device.scale import FULL, TOY
-from fairseq_plugins.benchmarks.device.setting import Setting
-from fairseq_plugins.benchmarks.device.step import Item
+from fairseq_plugins.benchmarks.device.record import Item
+from fairseq_plugins.benchmarks.device.setting import FULL, TOY, Setting
+from fairseq_plugins.benchmarks.device.speed import NUMBERS_OF_CHUNKS, PRECISIONS
 from fairseq_plugins.benchmarks.training import TrainingSpeed
 from fairseq_plugins.cli.gpu_report import GpuReport
 from fairseq_plugins.models.presets import LANGUAGE_MODELS
-from fairseq_plugins.recipes.language_models import PRESETS
+from fairseq_plugins.recipes.language_models import SPEED_PRESETS
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_chunks_of_bfloat16_are_those_of_float32_inputs(folder, monkeypatch):
         asked.append((x.weight.dtype, {method.keywords["chunk_dtype"] for method in methods.values()}))
         return dict.fromkeys(methods, 1.0)
 
-    monkeypatch.setattr(output, "median_times", times)
+    monkeypatch.setattr(speed_module, "median_times", times)
     assert report("output --out out --cpu") == 0
     assert dict(zip(PRECISIONS, asked)) == {
         "float32": (torch.float32, {None}),
@@ -140,13 +140,13 @@ def test_every_preset_is_timed_in_both_orders_with_random_words(folder, monkeypa
         speed = 200.0 if system == "host" else 100.0
         return {recipe.label(system): TrainingSpeed(speed, 1024.0, 5.0)}
 
-    monkeypatch.setattr(timed_systems, "measure_trainings", measure)
+    monkeypatch.setattr(speed_module, "measure_trainings", measure)
     monkeypatch.setattr(setting, "TOY", replace(TOY, num_rounds=2))
     assert report("models --out out --cpu data") == 0
     for suffix, data in (("ptb", "data"), ("wt2", "out/data/random-150-60000")):
         asked = [system for recipe, system, path, _ in calls if recipe == f"speed_presets_{suffix}" and path == data]
         presets = [arch for arch in LANGUAGE_MODELS if arch.endswith(suffix)]
-        assert ["host", "awd", *presets] == list(PRESETS[suffix].systems)
+        assert ["host", "awd", *presets] == list(SPEED_PRESETS[suffix].systems)
         assert asked == ["host", "awd", *presets, *reversed(presets), "awd", "host"]
     assert all("--cpu" in flags for *_, flags in calls)
     table = (folder / "out/models.md").read_text()
@@ -164,7 +164,7 @@ def test_a_toy_has_the_layers_of_its_preset():
 
 
 def test_random_text_is_longer_than_a_timed_training_on_it():
-    for recipe in PRESETS.values():
+    for recipe in SPEED_PRESETS.values():
         for system in recipe.systems:
             found = recipe.flags(system)
             words = int(found["batch-size"]) * int(found["tokens-per-sample"])

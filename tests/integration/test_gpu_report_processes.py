@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from fairseq_plugins.benchmarks.device import two_processes
+from fairseq_plugins.benchmarks.device import check
+from fairseq_plugins.benchmarks.device.check import check_two_processes
 from fairseq_plugins.benchmarks.device.setting import Setting
-from fairseq_plugins.benchmarks.device.two_processes import check_two_processes
 
 
 @pytest.mark.slow
@@ -25,5 +25,5 @@ def test_processes_that_train_otherwise_are_an_error(tmp_path, monkeypatch):
     def trained(setting, save_dir, *, num_processes):
         return {name: weight + (1e-3 if num_processes == 2 else 0) for name, weight in weights.items()}
 
-    monkeypatch.setattr(two_processes, "_weights", trained)
+    monkeypatch.setattr(check, "_weights", trained)
     assert "times what rounding allows" in check_two_processes(Setting(device="cpu", folder=tmp_path))["error"]

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from fairseq_plugins.benchmarks.device import translation
+from fairseq_plugins.benchmarks.device import speed
 from fairseq_plugins.cli.gpu_report import GpuReport
-from fairseq_plugins.recipes.language_models import PRESETS
+from fairseq_plugins.recipes.language_models import SPEED_PRESETS
 
 pytestmark = pytest.mark.slow
 
@@ -32,13 +32,13 @@ def test_models(out):
     assert list(found) == ["ptb: fairseq lstm_lm, round 1", "ptb: mmlstm_lm_mos_ptb, round 1"]
     for figures in found.values():
         assert figures["updates_per_second"] > 0 and figures["words_per_second"] > 0 and figures["peak_mib"] > 0
-    num_left = sum(len(PRESETS[corpus].systems) for corpus in ("ptb", "wt2")) - len(found)
+    num_left = sum(len(SPEED_PRESETS[corpus].systems) for corpus in ("ptb", "wt2")) - len(found)
     assert f"{num_left} items are not measured yet" in (out / "models.md").read_text()
 
 
 def test_translation(out, monkeypatch):
-    systems = {name: translation.RECIPE.systems[name] for name in ("host", "doc")}
-    monkeypatch.setattr(translation, "RECIPE", replace(translation.RECIPE, systems=systems))
+    systems = {name: speed.TRANSLATORS.systems[name] for name in ("host", "doc")}
+    monkeypatch.setattr(speed, "TRANSLATORS", replace(speed.TRANSLATORS, systems=systems))
     report("translation", out, "--only", "decoding")
     found = items(out, "translation")
     assert list(found["decoding"]["sentences_per_second"]) == ["fairseq lstm", "lstm_encdec_doc"]

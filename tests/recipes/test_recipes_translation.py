@@ -7,8 +7,8 @@ from built_systems import build_system
 from fairseq_plugins.recipes import translation
 from fairseq_plugins.recipes.recipe import COMMON
 
-RECIPES = (translation.MULTI30K, translation.IWSLT14, translation.TATOEBA)
-SYSTEMS = sorted(translation.MULTI30K.systems)
+RECIPES = (translation.MULTI30K_JOINED, translation.IWSLT14_PARTIAL, translation.TATOEBA)
+SYSTEMS = sorted(translation.MULTI30K_JOINED.systems)
 VOCABULARY = 7_960
 """That of Multi30k's 8,000 merges."""
 
@@ -19,7 +19,7 @@ def sizes():
     found = {}
     for name in SYSTEMS:
         with torch.device("meta"):
-            model = build_system(translation.MULTI30K, name, vocab_size=VOCABULARY)
+            model = build_system(translation.MULTI30K_JOINED, name, vocab_size=VOCABULARY)
         found[name] = sum(parameter.numel() for parameter in model.parameters())
     return found
 
@@ -35,20 +35,20 @@ def test_untied_systems_have_three_matrices_of_words():
     assert len(untied) == 4
     for name in untied:
         with torch.device("meta"):
-            model = build_system(translation.MULTI30K, name, vocab_size=VOCABULARY)
+            model = build_system(translation.MULTI30K_JOINED, name, vocab_size=VOCABULARY)
         assert sum(parameter.dim() == 2 and len(parameter) == VOCABULARY for parameter in model.parameters()) == 3
 
 
-@pytest.mark.parametrize("name", translation.TRANSFORMER.systems)
+@pytest.mark.parametrize("name", translation.MULTI30K_JOINED_TRANSFORMER.systems)
 def test_transformers_have_as_many_and_one_embedding(name, sizes):
     with torch.device("meta"):
-        model = build_system(translation.TRANSFORMER, name, vocab_size=VOCABULARY)
+        model = build_system(translation.MULTI30K_JOINED_TRANSFORMER, name, vocab_size=VOCABULARY)
     parameters = list(model.parameters())
     assert sum(parameter.numel() for parameter in parameters) == pytest.approx(sizes["encdec"], rel=0.003)
     assert sum(len(parameter) == VOCABULARY and parameter.dim() == 2 for parameter in parameters) == 1
 
 
-@pytest.mark.parametrize("recipe", (*RECIPES, translation.TRANSFORMER), ids=lambda recipe: recipe.name)
+@pytest.mark.parametrize("recipe", (*RECIPES, translation.MULTI30K_JOINED_TRANSFORMER), ids=lambda recipe: recipe.name)
 def test_the_training_is_the_same_for_all(recipe):
     shared = [
         {flag: value for flag, value in recipe.flags(name).items() if flag in {**COMMON, **recipe.training}}

@@ -1,1 +1,1 @@
-"""What one device can do: checked against the CPU, and measured, in steps that are resumed."""
+"""Report on one device: checks against the CPU and measurements of speed, in steps that can be resumed."""

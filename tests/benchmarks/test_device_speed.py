@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from fairseq_plugins.benchmarks.device import timed_training
+from fairseq_plugins.benchmarks.device import speed
 from fairseq_plugins.benchmarks.device.setting import Setting
-from fairseq_plugins.benchmarks.device.timed_training import TimedTraining
+from fairseq_plugins.benchmarks.device.speed import TimedTraining
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def epochs(tmp_path, monkeypatch):
                 file.write(logged)
             return 0
 
-        monkeypatch.setattr(timed_training, "run_logged", run_logged)
+        monkeypatch.setattr(speed, "run_logged", run_logged)
         setting = Setting(device="cpu", folder=tmp_path, data=[tmp_path])
         TimedTraining(setting, "lstm_lm_awd_ptb").run(minutes=1, command="typed")
         return json.loads((tmp_path / "train_lstm_lm_awd_ptb.json").read_text())["epochs"]
