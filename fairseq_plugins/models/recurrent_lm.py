@@ -360,16 +360,6 @@ class RecurrentLanguageModel(FairseqLanguageModel):
     column_norm: Optional[ColumnNorm] = None
     """The column norm constraint of ``--column-norm``; None without it."""
 
-    def set_num_updates(self, num_updates: int) -> None:
-        """Called by fairseq before every update.
-
-        Raises:
-            ValueError: if there is a column norm constraint that the task does not apply.
-        """
-        super().set_num_updates(num_updates)
-        if self.column_norm is not None:
-            self.column_norm.check_held()
-
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
         """Add the model's flags; the architecture supplies the values of those that are not given."""
@@ -442,7 +432,14 @@ class RecurrentLanguageModel(FairseqLanguageModel):
                 )
             weights = dict.fromkeys([embedding.weight, output_layer.projection.weight])
             model.column_norm = ColumnNorm(list(weights), length=config.column_norm)
+            model.register_forward_pre_hook(_check_column_norm)
         return keep_vocabularies(model, task, embeddings=[embedding])
+
+
+def _check_column_norm(model: RecurrentLanguageModel, _: Any) -> None:
+    """Refuse to train a model whose task does not apply its column norm constraint. Any task may evaluate it."""
+    if model.column_norm is not None and model.training and torch.is_grad_enabled():
+        model.column_norm.check_held()
 
 
 for name, preset in LANGUAGE_MODELS.items():

@@ -240,12 +240,13 @@ def test_models_of_pairs_are_refused_by_fairseqs_task_of_one_text(arch):
 
 
 def test_the_column_norm_constraint_of_a_model_is_marked_as_applied(training, monkeypatch):
-    model = build_tiny_lm("full", column_norm=1.0)
+    model, tokens = build_tiny_lm("full", column_norm=1.0).train(), torch.ones(1, 2, dtype=torch.int64)
     monkeypatch.setattr(LanguageModelingTask, "build_model", lambda self, args, from_checkpoint: model)
     with pytest.raises(ValueError, match="--column-norm needs --task stateful_lm"):
-        model.set_num_updates(0)
+        model(tokens)
+    model.eval()(tokens)
     assert training.task.build_model(SimpleNamespace()) is model
-    model.set_num_updates(0)
+    model.train()(tokens)
 
 
 @pytest.mark.parametrize("arch", ["lstm_encdec_doc", "transformer_doc", "transformer"])
