@@ -1,4 +1,4 @@
-"""Speed of trained language models in use: perplexity, test-time methods, and lines of text.
+"""Speed of evaluation: perplexity, test-time methods, and lines of text.
 
 Shapes: n tokens.
 """
@@ -26,12 +26,12 @@ SEGMENT = 5
 """Tokens between two steps of dynamic evaluation."""
 
 NUM_ROWS = 64
-"""Of the reading that lines of text are compared with."""
+"""Rows of the reading with which lines of text are compared."""
 
 PLAIN, PLAIN_ROWS = "no method, 1 row", f"no method, {NUM_ROWS} rows"
 LINES = "score_text, each line alone"
 FLOOR = f"segments of {SEGMENT} words, their gradients and a pass over the weights"
-"""What dynamic evaluation cannot do without."""
+"""The least that dynamic evaluation must compute."""
 
 _METHODS_ALONE: Dict[str, FlagValues] = {
     PLAIN: {},
@@ -50,24 +50,24 @@ METHODS: Dict[str, FlagValues] = {
         for flag, value in flags.items()
     },
 }
-"""Flags of ``evaluate_lm`` by what they do; all read one row."""
+"""Flags of ``evaluate_lm`` by the name of the method. All read one row."""
 
 REFERENCES: Dict[str, Sequence[str]] = {
     **{name: [PLAIN] for name in METHODS if name != PLAIN},
     **{name: [PLAIN, FLOOR] for name in METHODS if name.startswith("dynamic")},
     LINES: [PLAIN_ROWS],
 }
-"""The readings that one is compared with."""
+"""The readings with which a reading is compared."""
 
 Reading = Callable[[], float]
-"""Reads its text once and tells how many words a second it read."""
+"""Reads its text once and returns words per second."""
 
 
 def method_readings(evaluator: Evaluator, text: EvaluatedText) -> Dict[str, Reading]:
-    """A reading of a text of one row by each of :data:`METHODS`.
+    """A reading of a text in one row for each of :data:`METHODS`.
 
     Raises:
-        ValueError: if one does not fit the models or the data.
+        ValueError: if a method does not fit the models or the data.
     """
     methods = {name: read_methods(flags) for name, flags in METHODS.items()}
     for one in methods.values():
@@ -81,7 +81,7 @@ def method_readings(evaluator: Evaluator, text: EvaluatedText) -> Dict[str, Read
 
 
 def gradient_reading(models: Sequence[FairseqLanguageModel], tokens: Tensor, *, device: str) -> Reading:
-    """:data:`FLOOR` on a stream (n): forward and backward, and every weight is read and written once, unchanged."""
+    """:data:`FLOOR` on a stream (n): forward and backward passes, and one read and write of every weight."""
 
     def read() -> float:
         start, num_words = time.perf_counter(), 0
@@ -102,7 +102,7 @@ def gradient_reading(models: Sequence[FairseqLanguageModel], tokens: Tensor, *, 
 
 
 def line_reading(scorer: TextScorer, lines: Sequence[str]) -> Reading:
-    """Lines of text, each from fresh state."""
+    """A reading of lines of text, each from fresh state."""
 
     def read() -> float:
         start = time.perf_counter()
@@ -113,14 +113,14 @@ def line_reading(scorer: TextScorer, lines: Sequence[str]) -> Reading:
 
 
 def lines_of(tokens: Tensor, dictionary: Dictionary, *, num_lines: int) -> List[str]:
-    """The first lines of a stream (n) as text, without their end marks."""
+    """The first lines of a stream (n) as text without end marks."""
     ends = (tokens == dictionary.eos()).nonzero().flatten().tolist()[:num_lines]
     starts = [0, *(end + 1 for end in ends)]
     return [dictionary.string(tokens[start:end]) for start, end in zip(starts, ends)]
 
 
 def median_speeds(readings: Mapping[str, Reading], *, num_rounds: int) -> Dict[str, float]:
-    """Median words per second of each reading, in both orders by turns; a first round warms up and is not counted."""
+    """Median words per second of each reading. Rounds alternate in order. A first round warms up and does not count."""
     speeds: Dict[str, List[float]] = {name: [] for name in readings}
     turns = [name for turn in range(1 + num_rounds) for name in list(readings)[:: -1 if turn % 2 else 1]]
     for name in tqdm(turns, unit="reading", disable=not sys.stderr.isatty()):
@@ -129,7 +129,7 @@ def median_speeds(readings: Mapping[str, Reading], *, num_rounds: int) -> Dict[s
 
 
 def as_markdown(speeds: Mapping[str, float]) -> str:
-    """Speeds, and their ratios to what they are compared with."""
+    """Speeds, and their ratios to those of their references."""
     rows = [
         (name, f"{speed:,.0f}", *(_ratio(speeds, name, reference) for reference in (PLAIN, FLOOR, PLAIN_ROWS)))
         for name, speed in speeds.items()

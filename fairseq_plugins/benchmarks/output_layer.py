@@ -1,6 +1,6 @@
 """Time and memory of the loss of an output layer, forward and backward, by several methods that give the same loss.
 
-Noise-contrastive estimation, which is another loss, stands beside them where there is one softmax.
+For a single softmax, noise-contrastive estimation stands beside them, although it is another loss.
 
 Shapes: N tokens, J experts, d width, V vocabulary, K noise words.
 """
@@ -39,14 +39,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-
-# Random inputs of the loss of an output layer, by their sizes.
-#
-# Shapes: N tokens, J experts, d width, V vocabulary, K noise words.
-
-
 NUM_NOISE_WORDS = 25
-"""K, that each target is told from."""
+"""K, the noise words for each target."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +49,8 @@ class Case:
 
     Attributes:
         vocab_size: V.
-        num_experts: J, softmaxes that are mixed.
-        width: d, of an expert's input.
+        num_experts: J, softmaxes of the mixture.
+        width: d, width of the expert hidden states.
         num_tokens: N.
     """
 
@@ -78,9 +72,9 @@ class Case:
 
 
 class Inputs:
-    """Random inputs of a loss: latents (N, J, d), scores of the prior (N, J), W (V, d), b (V), targets (N).
+    """Random inputs of a loss: ``latents`` (N, J, d), prior scores (N, J), W (V, d), b (V), targets (N).
 
-    ``single`` holds the latents (N, 1, d) of one softmax over the same words.
+    ``latents`` are the expert hidden states. ``single`` (N, 1, d) is the input of one softmax over the same words.
     """
 
     def __init__(self, case: Case, *, device: torch.device, dtype: torch.dtype) -> None:
@@ -97,22 +91,22 @@ class Inputs:
 
     @property
     def leaves(self) -> List[Tensor]:
-        """The tensors that have gradients."""
+        """The tensors that get gradients."""
         return [self.latents, self.single, self.scores, self.weight, self.bias]
 
     @cached_property
     def noise(self) -> UnigramNoise:
-        """Every word is as likely drawn: as many rows of W as can be are read."""
+        """Noise in which all words are equally likely, so that as many rows of W as possible are read."""
         counts = torch.ones(len(self.weight), dtype=torch.long)
         return UnigramNoise(counts, num_samples=NUM_NOISE_WORDS)
 
     def clear_gradients(self) -> None:
-        """Forget the gradients of an earlier pass."""
+        """Delete the gradients of an earlier pass."""
         for leaf in self.leaves:
             leaf.grad = None
 
     def gradient_bytes(self) -> int:
-        """What the gradients take."""
+        """Memory of the gradients."""
         gradients = [leaf.grad for leaf in self.leaves if leaf.grad is not None]
         parts = [[x.coalesce().indices(), x.coalesce().values()] if x.is_sparse else [x] for x in gradients]
         return sum(part.nbytes for gradient in parts for part in gradient)
@@ -134,7 +128,7 @@ STATUS = Path("/proc/self/status")
 
 
 def fused(x: Inputs, *, chunk_size: Optional[int] = None, chunk_dtype: Optional[torch.dtype] = None) -> None:
-    """The loss of this package, ``fairseq_plugins.ops.mixture_loss``, in chunks of its own or this size and type."""
+    """The loss of this package, ``fairseq_plugins.ops.mixture_loss``, in chunks of the given size and dtype."""
     log_prior = torch.log_softmax(x.scores, dim=-1, dtype=accumulation_dtype(x.scores))
     found = mixture_nll(
         x.latents, log_prior, x.weight, x.target, bias=x.bias, chunk_size=chunk_size, chunk_dtype=chunk_dtype
@@ -143,9 +137,9 @@ def fused(x: Inputs, *, chunk_size: Optional[int] = None, chunk_dtype: Optional[
 
 
 def published(x: Inputs) -> None:
-    """As the papers' programs do it, by autograd: softmax of every expert, times the prior, summed, logarithm.
+    """The loss of the papers' programs, by autograd: logarithm of the sum of every expert's softmax times its prior.
 
-    With one expert it is the cross-entropy of all logits.
+    With one expert, it is the cross-entropy of all logits.
     """
     logits = F.linear(x.latents, x.weight, x.bias)
     if logits.size(1) == 1:
@@ -157,14 +151,14 @@ def published(x: Inputs) -> None:
 
 
 def plain(x: Inputs) -> None:
-    """The same with the weighted sum as a matrix product, the fastest form we know without a fused loss."""
+    """The same loss with the weighted sum as a matrix product, the fastest form we know without a fused loss."""
     experts = torch.softmax(F.linear(x.latents, x.weight, x.bias), dim=-1)
     probs = torch.bmm(torch.softmax(x.scores, dim=-1).unsqueeze(1), experts).squeeze(1)
     F.nll_loss(torch.log(probs), x.target, reduction="sum").backward()
 
 
 def own_chunk_size(x: Inputs) -> int:
-    """Tokens of a chunk of the fused loss where no size is given."""
+    """Tokens of a chunk of the fused loss by default."""
     dtype, device = accumulation_dtype(x.weight), x.weight.device
     return default_chunk_size(x.latents.size(1), x.weight.size(0), dtype=dtype, device=device)
 
@@ -173,7 +167,7 @@ def own_chunk_size(x: Inputs) -> int:
 def floor(x: Inputs, *, chunk_size: Optional[int] = None, chunk_dtype: Optional[torch.dtype] = None) -> None:
     """The three matrix products of the fused loss alone, chunk by chunk, by the same kernels.
 
-    The operands are cast to ``chunk_dtype``; the gradients have the type of the inputs.
+    Operands are cast to ``chunk_dtype``. Gradients keep the dtype of the inputs.
     """
     num_experts, width = x.latents.shape[1:]
     chunk_size = chunk_size or own_chunk_size(x)
@@ -187,13 +181,13 @@ def floor(x: Inputs, *, chunk_size: Optional[int] = None, chunk_dtype: Optional[
 
 
 def tied(x: Inputs) -> None:
-    """One softmax over the same words for the same tokens, fused."""
+    """The fused loss of one softmax over the same words for the same tokens."""
     certain = x.scores.new_zeros(len(x.target), 1, dtype=accumulation_dtype(x.scores))
     mixture_nll(x.single, certain, x.weight, x.target, bias=x.bias).loss.backward()
 
 
 def library(x: Inputs) -> None:
-    """torch's chunked cross-entropy, for one expert, where torch has it."""
+    """The chunked cross-entropy of new versions of torch, for one expert."""
     F.linear_cross_entropy(
         x.latents.squeeze(1),
         x.weight,
@@ -205,7 +199,7 @@ def library(x: Inputs) -> None:
 
 
 def noise_contrastive(x: Inputs) -> None:
-    """Each target told from words that are drawn for it; only the rows of W of these have a gradient."""
+    """Noise-contrastive estimation with noise words for each target. Only the rows of W that are read get gradients."""
     words = x.noise.draw((len(x.target), NUM_NOISE_WORDS), device=x.weight.device)
     log_vocab_size = math.log(len(x.weight))
     noise = Noise(
@@ -225,7 +219,7 @@ Method = Callable[[Inputs], None]
 
 
 def methods_of(case: Case, *, device: torch.device, dtype: torch.dtype) -> Dict[str, Method]:
-    """The methods that are compared on a case, by name; in float32 chunks of bfloat16, too, where they are native."""
+    """Methods that are compared on a case. If inputs are float32 and bfloat16 is native, chunks in bfloat16, too."""
     methods: Dict[str, Method] = {"fused": fused, "published": published, "floor": floor}
     if case.num_experts > 1:
         methods.update(plain=plain, tied=tied)
@@ -251,7 +245,7 @@ def run_once(method: Method, x: Inputs) -> float:
 
 
 def median_times(x: Inputs, methods: Mapping[str, Method], *, num_repetitions: int) -> Dict[str, float]:
-    """Median seconds of each method; repetitions are interleaved in both orders."""
+    """Median seconds of each method. Repetitions are interleaved and alternate in order."""
     times: Dict[str, List[float]] = {name: [] for name in methods}
     for method in methods.values():
         run_once(method, x)
@@ -262,10 +256,10 @@ def median_times(x: Inputs, methods: Mapping[str, Method], *, num_repetitions: i
 
 
 def peak_memory(case: Case, name: str, *, device: torch.device, dtype: torch.dtype) -> Optional[Dict[str, int]]:
-    """Bytes at the peak of one method beyond its inputs, and of the gradients; None where it is not known.
+    """Peak memory of a method in bytes without its inputs, and memory of the gradients. None if they are not known.
 
-    The method runs once in a process of its own. Where that process is killed, for want of memory as a rule, a warning
-    says so, and nothing is known.
+    The method runs once in its own process. If that process is killed, usually because memory runs out, the result is
+    None with a warning.
     """
     if device.type != "cuda" and not STATUS.exists():
         return None
@@ -275,13 +269,13 @@ def peak_memory(case: Case, name: str, *, device: torch.device, dtype: torch.dty
         try:
             return pool.submit(_peak_memory, case, name, device, dtype, torch.get_num_threads()).result()
         except BrokenProcessPool:
-            told = f"{name}, {case}: its process was killed, for want of memory as a rule; its memory is left empty"
-            warnings.warn(told, stacklevel=2)
+            message = f"{name}, {case}: its process was killed, for want of memory as a rule; its memory is left empty"
+            warnings.warn(message, stacklevel=2)
             return None
 
 
 def allocated_peak(method: Method, x: Inputs) -> int:
-    """Bytes at the peak of one method beyond its inputs, on a GPU."""
+    """Peak memory of a method on a GPU in bytes, without its inputs."""
     x.clear_gradients()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
@@ -296,7 +290,7 @@ def _peak_memory(case: Case, name: str, device: torch.device, dtype: torch.dtype
     x = Inputs(case, device=device, dtype=dtype)
     if device.type == "cuda":
         return {"peak": allocated_peak(method, x), "gradients": x.gradient_bytes()}
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak
     before = _status("VmRSS")
     method(x)
     return {"peak": _status("VmHWM") - before, "gradients": x.gradient_bytes()}
@@ -316,8 +310,7 @@ def measure(case: Case, *, device: torch.device, dtype: torch.dtype, num_repetit
     return {**asdict(case), "seconds": times, "memory_bytes": memory}
 
 
-# The figures of :mod:`~fairseq_plugins.benchmarks.output_layer` as a table and as a picture.
-
+# Table and picture.
 
 METHODS = ("fused", "published", "plain", "floor", "tied", "torch")
 NARROW, NARROW_FLOOR = "fused, bfloat16 chunks", "floor, bfloat16 chunks"
@@ -332,11 +325,11 @@ BARS = {
     NARROW_FLOOR: ("those in bfloat16 (time only)", "#c4822b"),
     "tied": ("one softmax instead", "#30638e"),
 }
-"""Words and colour of each method in the picture, from top to bottom."""
+"""Label and colour of each method in the picture, from top to bottom."""
 
 
 def as_markdown(results: Sequence[Mapping[str, Any]]) -> str:
-    """Times, memory, and the ratios, a case a line; of chunks in bfloat16 and of noise where they were measured."""
+    """Times, memory and ratios, a line for each case. Columns of bfloat16 chunks and noise are optional."""
     columns = [
         "V",
         "J",
@@ -389,13 +382,13 @@ def as_markdown(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def draw(results: Sequence[Mapping[str, Any]], *, hardware: str) -> "Figure":
-    """Time and memory of each method as bars, a group for each case of several softmaxes, or of one where that is all.
+    """Bars of time and memory by method, a group for each mixture, or for each single softmax if there is no mixture.
 
-    The floors' memory is left out: they hold whole gradients, which the methods whose products they repeat need not.
+    Memory of the matrix products alone is left out, because they keep whole gradients, which the fused loss need not.
 
     Args:
-        results: of :func:`~fairseq_plugins.benchmarks.output_layer.measure`.
-        hardware: where they were measured, for the title.
+        results: results of :func:`measure`.
+        hardware: the machine, for the title.
     """
     mixtures = [result for result in results if result["num_experts"] > 1]
     shown = mixtures or results
@@ -438,7 +431,7 @@ def _draw_bars(
 
 
 def _top(case: int, names: Sequence[str]) -> float:
-    """Place of the first bar of a case."""
+    """Position of the first bar of a case."""
     return case * (len(names) + 1.2)
 
 
@@ -462,30 +455,27 @@ def _ratio(values: Mapping[str, float], name: str, other: str, *, digits: int) -
     return f"{values[name] / values[other]:.{digits}f}" if name in values and values.get(other) else None
 
 
-# Matrix products of one softmax alone, at their own shapes.
-#
-# Shapes: N tokens, C width of the labels, V vocabulary.
-
+# Matrix products of one softmax alone.
 
 MIN_SECONDS = 5.0
-"""That the products of a system are repeated for."""
+"""Duration of a measurement at least."""
 
 
 def words_per_second(case: Case, device: str) -> float:
-    """Words that a second of these products would train on: N hidden vectors with V labels, and both gradients."""
+    """Words per second if training consisted of the matrix products of one softmax alone, forward and backward."""
     x = Inputs(case, device=torch.device(device), dtype=torch.float32)
     timer = Timer("floor(x)", globals={"floor": floor, "x": x}, num_threads=torch.get_num_threads())
     return case.num_tokens / timer.blocked_autorange(min_run_time=MIN_SECONDS).median
 
 
 def speed_of_output_products(recipe: Recipe, systems: Sequence[str], *, data: Path, device: str) -> Dict[str, float]:
-    """Words per second of the products of each linear network that learns by maximum likelihood, by its label.
+    """Words per second of the matrix products of each linear network that learns by maximum likelihood, by its label.
 
-    Its cell multiplies no matrix, so that these are all the products of a training.
+    The cell of these networks has no matrix product, so the output layer has all of them.
 
     Args:
-        recipe: that has the systems.
-        systems: their names in the recipe; what has another cell, output layer or criterion is left out.
+        recipe: recipe of the systems.
+        systems: their names in the recipe. Systems with another cell, output layer or criterion are left out.
         data: directory that data-prep wrote.
         device: "cpu" or "cuda".
     """
@@ -505,13 +495,10 @@ def speed_of_output_products(recipe: Recipe, systems: Sequence[str], *, data: Pa
     return found
 
 
-# Names of the files that hold reports.
-
-
 MAX_NAME_LENGTH = 200
-"""A file's name, with what is added while it is written, has at most 255 bytes."""
+"""File systems allow 255 bytes, and a file has a longer name while it is written."""
 
 
 def report_name(*parts: str) -> str:
-    """A file's name of the given parts, joined by underscores; what such a name should not hold becomes a dash."""
+    """Name of a report's files: parts joined by underscores, with dashes for unusual characters."""
     return re.sub(r"[^\w.-]+", "-", "_".join(parts), flags=re.ASCII)[:MAX_NAME_LENGTH]

@@ -1,4 +1,4 @@
-"""Speed and memory of short trainings by ``fairseq-train``."""
+"""Speed and memory of short runs of ``fairseq-train``, and speed of decoding."""
 
 import argparse
 import statistics
@@ -32,17 +32,17 @@ from fairseq_plugins.reports.tables import as_table
 from fairseq_plugins.reports.training_log import read_free_memory, read_log, read_speeds, read_update_rates
 
 NUM_INTERVALS = 5
-"""Of a run that are logged; the first is left out."""
+"""Logged intervals of a run. The first does not count."""
 
 
 @dataclass(frozen=True)
 class TrainingSpeed:
-    """Of one system.
+    """Speed and memory of a system.
 
     Attributes:
-        words_per_second: the median over the logged intervals of all its runs.
-        peak_mib: the largest of its runs: resident memory of the process, or what it allocated on a GPU.
-        updates_per_second: the median likewise; 0 where it is not known.
+        words_per_second: median over the logged intervals of all its runs.
+        peak_mib: maximum over its runs of resident memory, or of allocated memory on a GPU.
+        updates_per_second: median over the same intervals, or 0 if it is not known.
     """
 
     words_per_second: float
@@ -51,7 +51,7 @@ class TrainingSpeed:
 
 
 def train(arguments: Sequence[str], *, log: Path) -> float:
-    """Run ``fairseq-train`` in a process of its own; return its peak resident memory in MiB.
+    """Run ``fairseq-train`` in its own process, and return its peak resident memory in MiB.
 
     Raises:
         ProgramFailed: with the end of the log.
@@ -65,20 +65,20 @@ def train(arguments: Sequence[str], *, log: Path) -> float:
 def measure_trainings(
     recipe: Recipe, systems: Sequence[str], *, data: str, num_updates: int, num_rounds: int, flags: Sequence[str] = ()
 ) -> Dict[str, TrainingSpeed]:
-    """Speed and memory of systems, by their labels.
+    """Speed and memory of systems by their labels.
 
-    Each trains for ``num_updates`` in a process of its own, in both orders by turns, with the machine otherwise idle.
+    Every run has its own process. Rounds alternate in order. The machine should be idle otherwise.
 
     Args:
-        recipe: that has the systems.
+        recipe: recipe of the systems.
         systems: their names in the recipe.
         data: directory that data-prep wrote.
-        num_updates: of a run.
+        num_updates: updates of a run.
         num_rounds: runs of each system.
-        flags: more of ``fairseq-train``.
+        flags: further flags of ``fairseq-train``.
 
     Raises:
-        ProgramFailed: if a training fails.
+        ProgramFailed: if a run fails.
     """
     turns = [system for turn in range(num_rounds) for system in (systems if turn % 2 == 0 else systems[::-1])]
     speeds: Dict[str, List[float]] = {system: [] for system in systems}
@@ -105,16 +105,16 @@ def measure_trainings(
 
 
 def allocated_mib(free_gibibytes: Sequence[float]) -> float:
-    """The most memory of the GPU that was allocated, of what was free at times; 0 without any."""
+    """Peak memory of the GPU, from values of its free memory. 0 without values."""
     if not free_gibibytes:
         return 0
     return torch.cuda.get_device_properties(0).total_memory / 2**20 - 1024 * min(free_gibibytes)
 
 
 def as_markdown(found: Mapping[str, TrainingSpeed]) -> str:
-    """Speed and memory, and their ratios to the first training's.
+    """Speed and memory, and their ratios to those of the first system.
 
-    fairseq logs a GPU's memory in tenths of a GiB, so it is given no finer.
+    Memory has one decimal, as in fairseq's log.
     """
     reference = next(iter(found.values()))
     rows = []
@@ -134,23 +134,20 @@ def as_markdown(found: Mapping[str, TrainingSpeed]) -> str:
 
 
 def products_as_markdown(products: Mapping[str, float], training: Mapping[str, TrainingSpeed]) -> str:
-    """What the matrix products alone would allow, and the share that trainings reach."""
+    """Speed of the matrix products alone, and the share of it that training reaches."""
     rows = [
         (name, f"{speed:,.0f}", f"{training[name].words_per_second / speed:.2f}") for name, speed in products.items()
     ]
     return as_table(["model", "matrix products alone in float32, words per second", "share reached"], rows)
 
 
-# Suites of systems that benchmarks train and compare.
-
-
 @dataclass(frozen=True)
 class Suite:
-    """Systems of a recipe that are compared; the first is the reference of the ratios.
+    """Systems of a recipe that are compared. The first is the reference of the ratios.
 
     Attributes:
-        recipe_name: of the recipe.
-        systems: their names in the recipe; none are all.
+        recipe_name: name of the recipe.
+        systems: their names in the recipe. Empty takes all.
     """
 
     recipe_name: str
@@ -168,13 +165,13 @@ class Suite:
 
 
 def in_output_precisions(recipe: Recipe, systems: Sequence[str], precisions: Sequence[str]) -> Recipe:
-    """The recipe with these systems alone, each once in every precision of its output layer, which its label names.
+    """A recipe of the given systems, each in all precisions of the output layer.
 
-    fairseq's models and the plain loss have no ``--output-precision``: they stay as they are, as all do without
-    precisions.
+    fairseq's models and the plain loss have no ``--output-precision``, so they appear once. Without precisions, all
+    systems appear once.
 
     Args:
-        recipe: that has the systems.
+        recipe: recipe of the systems.
         systems: their names in the recipe.
         precisions: values of ``--output-precision``.
 
@@ -201,8 +198,7 @@ def _has_precisions(recipe: Recipe, system: str) -> bool:
     return model["arch"] in ARCHITECTURES and model.get("output_loss") != "plain"
 
 
-# What the benchmarks of trainings share: their arguments and the checks of these.
-
+# Arguments that the benchmarks of training share.
 
 MIN_UPDATES = 10
 
@@ -213,8 +209,8 @@ def add_training_limits(
     """Declare DATA, ``--suite``, ``--updates``, ``--rounds``, ``--output-precision``, ``--cpu`` and ``--out``.
 
     Args:
-        parser: of the command.
-        suites: by the values of ``--suite``.
+        parser: parser of the command.
+        suites: suites by value of ``--suite``.
         written_by: command that writes the data.
         num_rounds: default of ``--rounds``.
     """
@@ -240,10 +236,10 @@ def add_training_limits(
 
 
 def check_training_limits(args: argparse.Namespace) -> None:
-    """Refuse what no training could be timed with.
+    """Check the arguments of :func:`add_training_limits`.
 
     Raises:
-        ValueError: on too few updates or rounds, or on a precision that the device does not have.
+        ValueError: on too few updates or rounds, or on a precision that the device does not support.
     """
     if args.updates < MIN_UPDATES:
         raise ValueError(f"--updates {args.updates}: give at least {MIN_UPDATES}")
@@ -254,12 +250,11 @@ def check_training_limits(args: argparse.Namespace) -> None:
 
 
 def measured_with(args: argparse.Namespace) -> Dict[str, int]:
-    """What decides a measurement beside the systems, by name, for machines; of threads, those that trainings use."""
+    """Conditions of a measurement, for JSON. Training uses as many threads as torch does here."""
     return {"num_threads": torch.get_num_threads(), "updates": args.updates, "rounds": args.rounds}
 
 
-# Suites of language models whose training is timed.
-
+# Language models.
 
 SUITES: Dict[str, Suite] = {
     **{name: Suite(f"speed_{name}") for name in ("ptb", "wt2", "labels", "mmlstm", "wt103", "fpnn", "host")},
@@ -270,30 +265,29 @@ SUITES: Dict[str, Suite] = {
     ),
     "mmlstm-reduced": Suite("reduced", ["tied", "9:1", "7:3", "5:5", "mos", "mmlstm-mos", "mmlstm-doc"]),
 }
-"""By name. All models of a suite have the same data, and the same rows and window where their recipe says so."""
+"""Suites by name. Models of a suite share data, and rows and window if their recipe has them."""
 
 
-# Speed of the encoder-decoders against fairseq's own: training, and decoding with beam search.
-
+# Encoder-decoders against those of fairseq: training, and decoding with beam search.
 
 TRANSLATION_SUITES = {"lstm": Suite("multi30k"), "transformer": Suite("multi30k_transformer")}
-"""By name. The first system of each is fairseq's own model."""
+"""Suites by name. The first system of each is fairseq's own model."""
 
 
 def train_briefly(
     recipe: Recipe, systems: Sequence[str], *, data: str, folder: Path, flags: Sequence[str] = ()
 ) -> Dict[str, str]:
-    """A checkpoint of each system by its label, two updates old.
+    """Train each system for two updates. Returns checkpoints by label.
 
     Args:
-        recipe: that has the systems.
+        recipe: recipe of the systems.
         systems: their names in the recipe.
         data: directory that data-prep wrote.
-        folder: where the checkpoints are left.
-        flags: more of ``fairseq-train``.
+        folder: directory of the checkpoints.
+        flags: further flags of ``fairseq-train``.
 
     Raises:
-        ProgramFailed: if a training fails.
+        ProgramFailed: if a run fails.
     """
     checkpoints = {}
     for system in tqdm(systems, unit="model", disable=not sys.stderr.isatty()):
@@ -307,10 +301,11 @@ def train_briefly(
 
 
 def speed_of_products(checkpoint: str, *, device: str) -> float:
-    """Target words per second, if training were its products alone, in float32, each as fast as a large one.
+    """Target words per second if training consisted of matrix products alone, in float32, at the speed of large ones.
 
-    A matrix takes part once forward and twice backward, for every target word or for a source word each; the one of
-    an output layer with J experts J times. Attention's products with the annotations, below 2 %, are left out.
+    Each matrix is multiplied once forward and twice backward for each target word, or for a source word in its place.
+    That of an output layer with J experts is multiplied J times as often. Products of attention with the annotations
+    are left out. They are below 2 %.
     """
     model = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["model"]
     num_experts = next((prior.size(0) for name, prior in model.items() if name.endswith("output.prior.weight")), 1)
@@ -332,10 +327,10 @@ def _multiply_adds_per_second(device: str) -> float:
 def measure_decoding(
     data: str, checkpoints: Mapping[str, str], *, num_rounds: int, length: int, device: str
 ) -> Dict[str, float]:
-    """Sentences per second of each system; what the models have learned plays no part.
+    """Sentences per second of each system. Every hypothesis has ``length`` tokens, so training plays no part.
 
-    All translate the test set in this process, batch by batch by turns, so that what else the machine does slows all
-    alike; the first round warms up and is not counted. Every hypothesis is made ``length`` tokens long.
+    All systems translate the test set in this process and take turns after each batch, so that other load on the
+    machine slows all of them alike. The first round warms up and does not count.
     """
     flags = f"--beam 5 --batch-size 64 --max-len-a 0 --max-len-b {length} --min-len {length} --path unused"
     parsed = options.parse_args_and_arch(options.get_generation_parser(), input_args=[data, *flags.split()])
@@ -365,7 +360,7 @@ def measure_decoding(
 
 
 def _test_batches(task: FairseqTask, *, batch_size: int) -> List[Dict[str, Any]]:
-    """The test set, in its own order."""
+    """Batches of the test set in the order of the corpus."""
     task.load_dataset("test")
     iterator = task.get_batch_iterator(task.dataset("test"), max_sentences=batch_size)
     batches = iterator.next_epoch_itr(shuffle=False)
@@ -374,29 +369,26 @@ def _test_batches(task: FairseqTask, *, batch_size: int) -> List[Dict[str, Any]]
 
 
 def decoding_as_markdown(sentences_per_second: Mapping[str, float]) -> str:
-    """Speed of decoding, and its ratio to the first system's."""
+    """Speed of decoding, and its ratio to that of the first system."""
     reference = next(iter(sentences_per_second.values()))
     rows = [(name, f"{speed:,.1f}", f"{speed / reference:.2f}") for name, speed in sentences_per_second.items()]
     return as_table(["model", "sentences per second", "ratio"], rows)
 
 
-# Matrix products of recurrent highway networks alone, at their own shapes and in their order.
-#
-# Shapes: T time steps, B batch rows, D width.
-
+# Matrix products of recurrent highway networks alone, in their shapes and order.
 
 MIN_SECONDS = 5.0
-"""That the products of a system are repeated for."""
+"""Duration of a measurement at least."""
 
 
 @dataclass(frozen=True)
 class HighwayProducts:
-    """The products with the recurrent matrices of one layer in one window, forward and backward.
+    """Products with the recurrent matrices of one layer in one window, forward and backward.
 
     Attributes:
-        num_rows: B.
-        num_steps: T.
-        width: D.
+        num_rows: B, rows of a batch.
+        num_steps: T, time steps.
+        width: D, width of the layer.
         depth: micro-layers, each with a matrix (2 D, D).
     """
 
@@ -406,7 +398,7 @@ class HighwayProducts:
     depth: int
 
     def operands(self, device: str) -> Dict[str, List[Tensor]]:
-        """Random matrices, states (T * B, D) and gradients (T * B, 2 D), one of each a micro-layer."""
+        """Random matrices (2 D, D), states (T * B, D) and gradients (T * B, 2 D), one of each for a micro-layer."""
         num_places = self.num_steps * self.num_rows
         shapes = {
             "matrices": (2 * self.width, self.width),
@@ -416,7 +408,7 @@ class HighwayProducts:
         return {name: [torch.randn(shape, device=device) for _ in range(self.depth)] for name, shape in shapes.items()}
 
     def run(self, operands: Dict[str, List[Tensor]]) -> None:
-        """Those of a window: step by step, as each waits for the one before, but for the gradients of the matrices."""
+        """Compute the products of a window: step by step, except for the gradients of the matrices."""
         matrices, states, gradients = (operands[name] for name in ("matrices", "states", "gradients"))
         for t in range(self.num_steps):
             rows = slice(t * self.num_rows, (t + 1) * self.num_rows)
@@ -430,7 +422,7 @@ class HighwayProducts:
             matmul(gradient.t(), state)
 
     def words_per_second(self, device: str) -> float:
-        """Words that a second of these products would train on."""
+        """Words per second if training consisted of these products alone."""
         names = {"products": self, "operands": self.operands(device)}
         timer = Timer("products.run(operands)", globals=names, num_threads=torch.get_num_threads())
         return self.num_rows * self.num_steps / timer.blocked_autorange(min_run_time=MIN_SECONDS).median
@@ -440,8 +432,8 @@ def speed_of_highway_products(recipe: Recipe, systems: Sequence[str], *, device:
     """Words per second of the products of each system with one recurrent highway layer, by its label.
 
     Args:
-        recipe: that has the systems.
-        systems: their names in the recipe; what has another cell or more layers is left out.
+        recipe: recipe of the systems.
+        systems: their names in the recipe. Systems with another cell or more layers are left out.
         device: "cpu" or "cuda".
     """
     found = {}

@@ -12,7 +12,7 @@ from fairseq_plugins.command_line import Command, OneLineParser, ended_in_a_line
 
 
 def all_commands() -> Dict[str, Command]:
-    """Every command by its name."""
+    """All commands by name."""
     commands = {}
     for module in pkgutil.iter_modules(fairseq_plugins.cli.__path__):
         if module.name == "__main__":
@@ -27,7 +27,7 @@ def all_commands() -> Dict[str, Command]:
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> None:
-    """Print a line for each command; what is typed behind the package is answered with the line to type."""
+    """Print a line for each command. If a command's name is given, print the line to type instead."""
     logging.getLogger().setLevel(logging.WARNING)
     given = sys.argv[1:] if arguments is None else list(arguments)
     parser = OneLineParser(prog="python -m fairseq_plugins.cli", description="List all commands.")

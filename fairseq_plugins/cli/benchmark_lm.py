@@ -91,7 +91,7 @@ follow a --, such as -- --fp16. Writes lm_SUITE_DEVICE.md and .json, precisions 
 
 
 def _speed_of_products(recipe: Recipe, systems: Sequence[str], args: argparse.Namespace) -> Dict[str, float]:
-    """By label; none where further flags may have changed their shapes."""
+    """Words per second of matrix products alone, by label. Empty if further flags may change their shapes."""
     if args.forwarded:
         return {}
     device = choose_device(args)

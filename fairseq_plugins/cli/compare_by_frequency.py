@@ -19,7 +19,7 @@ from fairseq_plugins.data.text import load_token_stream, load_training_stream
 from fairseq_plugins.evaluation.analyses.words import compare_bands, losses_by_type
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.options import named_paths
-from fairseq_plugins.reports.analyses import draw, frequency_bands_as_markdown
+from fairseq_plugins.reports.analyses import draw_frequency_bands, frequency_table
 from fairseq_plugins.reports.tables import json_text, save_picture
 from fairseq_plugins.reports.training_log import with_origin
 
@@ -38,7 +38,7 @@ whole band's loss. The end mark is left out."""
         add_data(parser)
         add_named_models(parser, help="two models, the baseline first")
         add_split(parser)
-        add_plot(parser, help="draw both statistics, such as bands.png")
+        add_plot(parser, help="draw_frequency_bands both statistics, such as bands.png")
         add_cpu(parser)
         add_json(parser)
 
@@ -71,9 +71,9 @@ whole band's loss. The end mark is left out."""
             figures = {"bands": [asdict(band) for band in bands]}
             print(json_text(with_origin(figures, command=args.command_line)))
         else:
-            print(frequency_bands_as_markdown(bands))
+            print(frequency_table(bands))
         if args.plot:
-            save_picture(draw(bands, names=names), args.plot)
+            save_picture(draw_frequency_bands(bands, names=names), args.plot)
 
 
 if __name__ == "__main__":

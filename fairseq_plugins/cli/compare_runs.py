@@ -101,7 +101,7 @@ Writes table.md, runs.json and learning_curves.png."""
 
 
 def _languages(run: Path, data: Path, split: str) -> Languages:
-    """Source and target language of a run: those of its checkpoint, or else of its decoding, or else of DATA."""
+    """Source and target language of a run, from its checkpoint, its decoded text or DATA, whichever exists."""
     checkpoint = checkpoint_of(run)
     if checkpoint.exists():
         return translation_languages([checkpoint], data, split)

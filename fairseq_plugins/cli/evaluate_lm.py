@@ -32,13 +32,13 @@ from fairseq_plugins.evaluation.scoring import check_cut, prepare_to_score
 from fairseq_plugins.models.checkpoints import check_checkpoints
 from fairseq_plugins.options import check_replaceable, write_text
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
-from fairseq_plugins.reports.analyses import as_figures, as_lines
+from fairseq_plugins.reports.analyses import perplexity_figures, perplexity_lines
 from fairseq_plugins.reports.tables import json_text
 from fairseq_plugins.reports.training_log import with_origin
 
 TUNED_SPLIT = "valid"
 CHOICE_SUFFIX = ".methods.json"
-"""Of the file that --tune writes, in place of that of the first checkpoint."""
+"""Suffix of the file that --tune writes, which replaces that of the first checkpoint."""
 
 
 class EvaluateLanguageModels(Command):
@@ -120,10 +120,10 @@ class EvaluateLanguageModels(Command):
 
 
 def choice_file(checkpoint: Path) -> Path:
-    """Where the choice of methods for a checkpoint is written.
+    """Path of the file with the tuned flags for a checkpoint.
 
     Raises:
-        ValueError: if it could not be written.
+        ValueError: if it cannot be written.
     """
     path = checkpoint.with_name(f"{checkpoint.stem}{CHOICE_SUFFIX}")
     try:
@@ -134,24 +134,24 @@ def choice_file(checkpoint: Path) -> Path:
 
 
 def write_choice(path: Path, tuned: Sequence[TunedPoint], *, command: str) -> None:
-    """Write the flags that did best, and every point of the grid with its perplexity, in JSON; null is infinite."""
+    """Write the best flags and all points of the grid with their perplexity in JSON. null stands for inf."""
     points = [{"flags": point.flags, "perplexity": point.perplexity} for point in tuned]
     choice = with_origin({"split": TUNED_SPLIT, **points[0], "grid": points}, command=command)
     write_text(path, json_text(choice, indent=2) + "\n")
 
 
 def as_json(evaluation: Evaluation, *, flags: FlagValues, command: str) -> str:
-    """All figures with full precision, and the flags of test-time methods."""
+    """All figures and the flags of test-time methods in JSON."""
     speed = {"words_per_second": evaluation.words_per_second}
-    figures = {**as_figures(evaluation.perplexity), **speed, "methods": dict(flags)}
+    figures = {**perplexity_figures(evaluation.perplexity), **speed, "methods": dict(flags)}
     return json_text(with_origin(figures, command=command))
 
 
 def as_text(evaluation: Evaluation, *, flags: FlagValues) -> str:
-    """A figure a line, with its unit."""
+    """Lines of the figures with their units."""
     return "\n".join(
         (
-            *as_lines(evaluation.perplexity),
+            *perplexity_lines(evaluation.perplexity),
             f"words per second    {evaluation.words_per_second:,.0f}",
             f"test-time methods   {shlex.join(f'--{name}={value}' for name, value in flags.items()) or 'none'}",
         )

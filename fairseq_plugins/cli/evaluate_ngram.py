@@ -10,7 +10,7 @@ from fairseq_plugins.evaluation.ngrams import NGramPerplexity, evaluate_ngram_mo
 from fairseq_plugins.evaluation.test_time import EvaluatedText
 from fairseq_plugins.ngrams.model import NGramModel
 from fairseq_plugins.options import given_path
-from fairseq_plugins.reports.analyses import as_figures, as_lines
+from fairseq_plugins.reports.analyses import perplexity_figures, perplexity_lines
 from fairseq_plugins.reports.tables import json_text
 from fairseq_plugins.reports.training_log import with_origin
 
@@ -48,14 +48,16 @@ Words of dict.txt that the file lacks share the probability of its <unk>."""
 
 
 def as_json(result: NGramPerplexity, *, command: str) -> str:
-    """All figures with full precision."""
+    """All figures in JSON."""
     without_first = {"perplexity_without_first_token": result.without_first.perplexity}
-    return json_text(with_origin({**as_figures(result.all_tokens), **without_first}, command=command))
+    return json_text(with_origin({**perplexity_figures(result.all_tokens), **without_first}, command=command))
 
 
 def as_text(result: NGramPerplexity) -> str:
-    """A figure a line, with its unit."""
-    return "\n".join([*as_lines(result.all_tokens), f"without first token {result.without_first.perplexity:.4f}"])
+    """Lines of the figures with their units."""
+    return "\n".join(
+        [*perplexity_lines(result.all_tokens), f"without first token {result.without_first.perplexity:.4f}"]
+    )
 
 
 if __name__ == "__main__":

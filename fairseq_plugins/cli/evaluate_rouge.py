@@ -68,13 +68,13 @@ and precision. Two scores can be compared if the last line, their signature, is 
 
 
 def as_json(scores: List[RougeScore], signature: str, *, command: str) -> str:
-    """All figures with full precision."""
+    """All figures in JSON."""
     figures = {"scores": [asdict(item) for item in scores], "signature": signature}
     return json_text(with_origin(figures, command=command))
 
 
 def as_text(scores: List[RougeScore], signature: str) -> str:
-    """A metric a line, then the signature."""
+    """A line for each metric, then the signature."""
     lines = [
         f"{item.metric}  F1 {item.f1:6.2f} +- {item.f1_interval:.2f}  recall {item.recall:6.2f}  "
         f"precision {item.precision:6.2f}"

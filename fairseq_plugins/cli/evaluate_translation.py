@@ -32,7 +32,7 @@ from fairseq_plugins.reports.tables import json_text
 from fairseq_plugins.reports.training_log import with_origin
 
 HYPOTHESIS = re.compile(r"H-[0-9]+\t")
-"""Begins a line of ``fairseq-generate``."""
+"""Beginning of a line of ``fairseq-generate``."""
 
 
 class EvaluateTranslation(Command):
@@ -114,12 +114,12 @@ match nothing; only the former can be compared between papers. Plain text has no
             print(as_text(scores, comparisons))
 
     def _read_baseline(self, file: Path, text: ScoredText, language: str) -> Translation:
-        """A file of ``fairseq-generate``, or of plain text."""
+        """Read the output of ``fairseq-generate``, or plain text."""
         is_generated = any(HYPOTHESIS.match(line) for line in read_lines(file))
         return self._read([file], "generate" if is_generated else "text", text, language)
 
     def _read(self, files: Sequence[Path], text_format: str, text: ScoredText, language: str) -> Translation:
-        """Files as translations of the reference of ``text``."""
+        """Read files as translations of the reference of ``text``."""
         reference = text.references[0]
         references, name = read_lines(reference), str(reference)
         if text_format == "text":
@@ -128,7 +128,7 @@ match nothing; only the former can be compared between papers. Plain text has no
 
 
 def _baseline_file(path: Path) -> Path:
-    """The text of a baseline, given as a file or as the folder of its decoding."""
+    """Path of the text of a baseline, which is given as a file or as the folder of its decoded text."""
     if path.is_file():
         return path
     generated = path / GENERATED_FILE
@@ -138,13 +138,13 @@ def _baseline_file(path: Path) -> Path:
 
 
 def as_json(scores: List[Score], comparisons: List[Comparison], *, command: str) -> str:
-    """All figures with full precision."""
+    """All figures in JSON."""
     figures = {"scores": [asdict(item) for item in scores], "against": [asdict(item) for item in comparisons]}
     return json_text(with_origin(figures, command=command))
 
 
 def as_text(scores: List[Score], comparisons: List[Comparison]) -> str:
-    """A figure a line."""
+    """Lines of the figures."""
     lines = [f"{item.name:<38}{item.value:6.2f} +- {item.interval:.2f}  {item.signature}" for item in scores]
     lines += [
         f"{item.metric} against the baseline: {item.value:.2f} and {item.other_value:.2f}, p = {item.p:.4f} "

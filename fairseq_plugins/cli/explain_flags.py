@@ -16,11 +16,11 @@ from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS,
 from fairseq_plugins.tasks.scored_translation import EvalScorerConfig
 
 OWN_OPTIMIZERS = {"adagrad": "damped_adagrad", "l2_adam": "l2_adam", "nt_asgd": "nt_asgd"}
-"""Those of this package, by a preset's optimiser; ``fairseq-train --help`` explains fairseq's."""
+"""Optimiser of this package whose flags are explained, by the optimiser of a preset."""
 
 
 class KnownDefaultsFormatter(argparse.ArgumentDefaultsHelpFormatter):
-    """Adds the default to a flag's help where there is one."""
+    """Adds the default to the help of a flag, if it has one."""
 
     def _get_help_string(self, action: argparse.Action) -> Optional[str]:
         if action.default in (None, argparse.SUPPRESS):
@@ -30,7 +30,7 @@ class KnownDefaultsFormatter(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def flags_parser(arch: str) -> argparse.ArgumentParser:
-    """A parser of the flags of one architecture and of the parts that go with it, with the preset's values."""
+    """A parser of the flags of an architecture and its components, with the preset's values as defaults."""
     parser = argparse.ArgumentParser(
         usage=argparse.SUPPRESS, add_help=False, conflict_handler="resolve", formatter_class=KnownDefaultsFormatter
     )

@@ -7,7 +7,7 @@ from fairseq_plugins.evaluation.scored_text import DECODING_HELP, add_decoding, 
 
 
 class GenerateSplit(Command):
-    """Decodes a split, unless that was done."""
+    """Decodes a split, unless it is decoded."""
 
     name = "generate_split"
     summary = "Decode a split by fairseq-generate, unless that was done with the same models, data and flags."

@@ -29,7 +29,7 @@ from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.tables import json_text
 
 SEED = 1
-"""Of sampling."""
+"""Default seed of sampling."""
 
 
 class GenerateText(Command):

@@ -1,4 +1,4 @@
-"""What a GPU does with this package: ``python -m fairseq_plugins.cli.gpu_report --help``."""
+"""Checks and measurements of a GPU: ``python -m fairseq_plugins.cli.gpu_report --help``."""
 
 import argparse
 import math
@@ -17,11 +17,11 @@ from fairseq_plugins.options import check_data_folder, check_positive, output_fo
 STEPS: Dict[str, Type[Step]] = {step.name: step for step in (Check, Output, Models, Translation)}
 TRAIN = "train"
 MAX_DATA = {"check": 2, "output": 0, "models": 2, "translation": 1}
-"""Corpora that a step reads."""
+"""Number of corpora that a step reads at most."""
 MINUTES = 8
-"""Of a call."""
+"""Default time limit of a call."""
 FAILED, UNFINISHED = 1, 3
-"""Exit statuses: an item failed; items are left, and the same line goes on."""
+"""Exit statuses: an item failed, or items are left for the next call."""
 
 
 class GpuReport(Command):

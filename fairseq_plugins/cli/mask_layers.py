@@ -20,7 +20,7 @@ from fairseq_plugins.evaluation.analyses.layers import LAYER_MASKS, masking_curv
 from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
 from fairseq_plugins.evaluation.scoring import check_rows
 from fairseq_plugins.options import check_at_least_one, named_paths
-from fairseq_plugins.reports.analyses import masked_layers_as_markdown, masked_layers_draw
+from fairseq_plugins.reports.analyses import draw_masked_layers, masked_layers_table
 from fairseq_plugins.reports.tables import json_text, save_picture
 from fairseq_plugins.reports.training_log import with_origin
 
@@ -97,9 +97,9 @@ layers together, and of each alone. What is kept is not rescaled. Prints the mea
             figures = {"curves": [asdict(runs) for runs in curves]}
             print(json_text(with_origin(figures, command=args.command_line)))
         else:
-            print(masked_layers_as_markdown(curves))
+            print(masked_layers_table(curves))
         if args.plot:
-            save_picture(masked_layers_draw(curves), args.plot)
+            save_picture(draw_masked_layers(curves), args.plot)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from fairseq_plugins.data.text import load_token_stream
 from fairseq_plugins.evaluation.analyses.layers import layer_correlations
 from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
 from fairseq_plugins.options import named_paths
-from fairseq_plugins.reports.analyses import as_markdown, as_row
+from fairseq_plugins.reports.analyses import correlation_row, correlation_table
 from fairseq_plugins.reports.tables import json_text
 from fairseq_plugins.reports.training_log import with_origin
 
@@ -52,11 +52,11 @@ of each."""
         ]
         # one set of columns for all models, those of the Major-Minor LSTM among them, so that tables can be joined
         groups = list(dict.fromkeys(["major", "minor", *(group for _, layer in found for group in layer.within)]))
-        figures = [as_row(name, layer, groups) for name, layer in found]
+        figures = [correlation_row(name, layer, groups) for name, layer in found]
         if args.json:
             print(json_text(with_origin({"layers": figures}, command=args.command_line)))
         else:
-            print(as_markdown(figures, groups))
+            print(correlation_table(figures, groups))
 
 
 if __name__ == "__main__":

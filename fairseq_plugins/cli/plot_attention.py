@@ -29,7 +29,7 @@ from fairseq_plugins.reports.plots import save_attention_map
 
 
 class PlotAttention(Command):
-    """Draws what an encoder-decoder read for each word it wrote."""
+    """Draws the attention of an encoder-decoder for each output word."""
 
     name = "plot_attention"
     summary = "Heat maps of the attention, source by target, of sentences that are translated by beam search."

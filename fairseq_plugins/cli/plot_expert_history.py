@@ -34,7 +34,7 @@ from fairseq_plugins.reports.tables import json_text, save_picture
 from fairseq_plugins.reports.training_log import with_origin
 
 Sentences = Tuple[List[Tensor], ...]
-"""Lines, or sources and targets."""
+"""Lines of a language model, or sources and targets of an encoder-decoder."""
 
 
 class PlotExpertHistory(Command):
@@ -86,7 +86,7 @@ state."""
 
 
 def _read_sentences(model: BaseFairseqModel, config: DictConfig, path: Path, args: argparse.Namespace) -> Sentences:
-    """The first of the split: of an encoder-decoder sources and targets, of a language model lines."""
+    """The first lines of a split, or the first sources and targets for an encoder-decoder."""
     if isinstance(model, FairseqEncoderDecoderModel):
         return tuple(side[: args.num] for side in split_pairs(config.task, args.split))
     dictionary: Dictionary = stateful_language_model(model, path).decoder.dictionary
@@ -95,7 +95,7 @@ def _read_sentences(model: BaseFairseqModel, config: DictConfig, path: Path, arg
 
 
 def as_json(runs: Dict[str, Dict[int, LayerLearning]], args: argparse.Namespace) -> str:
-    """All figures with full precision."""
+    """All figures in JSON."""
     figures: List[Dict[str, Any]] = [
         {
             "name": name,

@@ -124,7 +124,7 @@ decoders its pairs with the reference as the target."""
 def _look_at_stream(
     model: BaseFairseqModel, _: DictConfig, path: str, args: argparse.Namespace, lines: Optional[List[str]]
 ) -> Tuple[ExpertUse, List[WordExperts]]:
-    """What a language model makes of the split and of the lines."""
+    """Use of the experts of a language model on the split, and on each of the lines."""
     lm, device = stateful_language_model(model, path), choose_device(args)
     dictionary: Dictionary = lm.decoder.dictionary
     tokens = load_token_stream(args.data, args.split, dictionary)
@@ -143,7 +143,7 @@ def _look_at_stream(
 def _look_at_pairs(
     model: BaseFairseqModel, config: DictConfig, path: str, args: argparse.Namespace, lines: Optional[List[str]]
 ) -> Tuple[ExpertUse, List[WordExperts]]:
-    """What an encoder-decoder makes of the split and of the lines."""
+    """Use of the experts of an encoder-decoder on the split, and on each of the lines."""
     assert isinstance(model, FairseqEncoderDecoderModel)
     device = choose_device(args)
     sources, targets = split_pairs(config.task, args.split)
@@ -157,7 +157,7 @@ def _look_at_pairs(
 def _translated(
     lines: Sequence[str], model: FairseqEncoderDecoderModel, path: str, args: argparse.Namespace
 ) -> List[Tuple[Tensor, Tensor]]:
-    """Raw sources and what the model makes of them, as it reads both."""
+    """Token indices of raw sources and of their translations by the model."""
     sides = model.encoder.dictionary, model.decoder.dictionary
     device = choose_device(args)
     translator = load_translator([path], args.data, device=device)
@@ -169,7 +169,7 @@ def _translated(
 
 
 def as_json(uses: Dict[str, ExpertUse], paths: Dict[str, str], args: argparse.Namespace) -> str:
-    """All figures with full precision, of each model by its name."""
+    """All figures of each model in JSON."""
     figures: List[Dict[str, Any]] = [
         {
             "name": name,
@@ -189,7 +189,7 @@ def as_json(uses: Dict[str, ExpertUse], paths: Dict[str, str], args: argparse.Na
 
 
 def as_text(uses: Dict[str, ExpertUse], split: str) -> str:
-    """A table of the balance, and one of the experts for each model."""
+    """A table of the balance of the models, and a table of experts for each model."""
     rows = [
         [name, f"{use.num_words:,}", len(use.layers), f"{use.balance:.3f}", f"{use.sample_balance:.3f}"]
         for name, use in uses.items()

@@ -15,7 +15,7 @@ from fairseq_plugins.reports.training_log import with_origin
 
 
 class PlotGeneralization(Command):
-    """Shows how well trainings generalise."""
+    """Shows how well training runs generalise."""
 
     name = "plot_generalization"
     summary = "Validation against training perplexity: what generalises better, and what is only faster."

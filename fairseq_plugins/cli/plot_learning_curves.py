@@ -13,7 +13,7 @@ from fairseq_plugins.reports.training_log import check_seeds, find_log, read_log
 
 
 class PlotLearningCurves(Command):
-    """Shows how trainings go."""
+    """Shows the progress of training runs."""
 
     name = "plot_learning_curves"
     summary = "How trainings go: validation by epoch from their logs, while they still run, too."

@@ -44,7 +44,7 @@ all units when many fire)."""
 
 
 def as_json(found: Mapping[str, Sequence[Spectrum]], args: argparse.Namespace) -> str:
-    """All eigenvalues with full precision, as pairs of real and imaginary part."""
+    """All eigenvalues in JSON, as pairs of real and imaginary part."""
     models = [
         {
             "name": name,

@@ -40,7 +40,7 @@ r < 0 change their sign at every token; they have none."""
 
 
 def as_json(found: Mapping[str, Sequence[Timescales]], args: argparse.Namespace) -> str:
-    """All timescales with full precision, in tokens."""
+    """All timescales in JSON, in tokens."""
     models = [{"name": name, "layers": [asdict(one) for one in layers]} for name, layers in found.items()]
     return json_text(with_origin({"models": models}, command=args.command_line))
 

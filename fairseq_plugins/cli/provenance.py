@@ -7,7 +7,7 @@ from fairseq_plugins.reports.training_log import describe_provenance
 
 
 class Provenance(Command):
-    """Prints the origin of figures that are measured now."""
+    """Prints the provenance of figures that are measured now."""
 
     name = "provenance"
     summary = "Date, commit or installed version, and machine, as reports name them."

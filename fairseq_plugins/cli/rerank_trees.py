@@ -34,7 +34,7 @@ from fairseq_plugins.trees.reranking import (
 from fairseq_plugins.trees.trees import PunctuationOf, read_linearisation
 
 SCORES_COLUMNS = ("sentence", "candidate")
-"""The first of the written scores."""
+"""The first columns of the file of scores."""
 
 
 class RerankTrees(Command):
@@ -186,14 +186,14 @@ RULES: Dict[PunctuationOf, str] = {
     "gold": "the parts of speech of the gold tree",
     "own": "each tree's own parts of speech, as EVALB",
 }
-"""What ``--punctuation`` means, for the table."""
+"""Meaning of the values of ``--punctuation``, for the table."""
 
 
 def check_paths(paths: Sequence[str]) -> None:
-    """Refuse a model that is given twice.
+    """Check that no model is given twice.
 
     Raises:
-        ValueError: if two paths lead to one place.
+        ValueError: if two paths lead to the same file.
     """
     places = [Path(path).resolve() for path in paths]
     for path, place in zip(paths, places):
@@ -202,10 +202,10 @@ def check_paths(paths: Sequence[str]) -> None:
 
 
 def check_names(groups: Mapping[str, Sequence[int]], ensembles: Collection[str]) -> None:
-    """Refuse names of models that the rows of the results cannot be told apart by.
+    """Check that names of models are unique in the results.
 
     Raises:
-        ValueError: if one has the name of another row.
+        ValueError: if a model has the name of another row or column.
     """
     rows = {name: row_names(name, len(members)) for name, members in groups.items()}
     every_row = [row for of_name in rows.values() for row in of_name]
@@ -219,10 +219,10 @@ def check_names(groups: Mapping[str, Sequence[int]], ensembles: Collection[str])
 
 
 def paired_files(lists: Sequence[Path], gold: Sequence[Path]) -> Dict[str, Tuple[Path, Path]]:
-    """File of lists and file of gold trees of each split, by the name of the latter.
+    """Files of candidate lists and of gold trees of each split, by the name of the gold file.
 
     Raises:
-        ValueError: if they are not as many, one is missing, or two have the same name.
+        ValueError: if their numbers differ, one is missing, or two have the same name.
     """
     for path in lists:
         check_file(path, wanted="a file of a parser's candidates")
@@ -239,13 +239,13 @@ def paired_files(lists: Sequence[Path], gold: Sequence[Path]) -> Dict[str, Tuple
 def write_choices(
     sentences: Sequence[Sentence], nll_of: Mapping[str, Sequence[Tensor]], *, folder: Path, name: str
 ) -> None:
-    """Write the trees that the last column chooses, one a line and empty where there is no candidate, and all scores.
+    """Write the trees that the last column chooses, a line each, and all scores. A line without a candidate is empty.
 
     Args:
-        sentences: of a split.
-        nll_of: NLL of hypotheses by the name of their column, in order.
-        folder: made if missing.
-        name: of the split.
+        sentences: sentences of a split.
+        nll_of: NLL of hypotheses by column.
+        folder: directory of the files, which is created if missing.
+        name: name of the split.
     """
     folder.mkdir(parents=True, exist_ok=True)
     trees: List[str] = []

@@ -45,7 +45,7 @@ from fairseq_plugins.reports.training_log import with_origin
 OUTPUTS = ("text", "lists", "scores")
 DEFAULT_METRIC = "bleu"
 RESTARTS, SEED = 4, 1
-"""Of the search of weights."""
+"""Defaults of the search for weights."""
 SACREBLEU_METRICS = ("bleu", "chrf")
 
 
@@ -138,7 +138,7 @@ keep them."""
         chosen = [int(place) for place in sums.argmax(1)]
         output = _output(args)
         if output == "scores":
-            significance = "told" if args.tune is None else "left out"  # it says nothing of what was tuned to
+            significance = "tested" if args.tune is None else "left out"  # invalid on text that weights are tuned to
             gains = gains_by_metric(texts, chosen, metric=metric, significance=significance)
             weights_by_feature = dict(zip(features.names, weights))
             if args.json:
@@ -181,7 +181,7 @@ def _output(args: argparse.Namespace) -> str:
 
 
 def _read_texts(args: argparse.Namespace, *, metric: str) -> CandidateTexts:
-    """The candidates, whose references are looked at where ``metric`` is computed."""
+    """Read the candidates, and check their references if ``metric`` is computed."""
     paths: List[Path] = args.input or [STANDARD_INPUT]
     lists = read_nbest(paths, form=args.input_format, unicode=recorded_unicode(Path(args.data)))
     if args.source is not None:
@@ -195,7 +195,7 @@ def _read_texts(args: argparse.Namespace, *, metric: str) -> CandidateTexts:
 
 
 def _compute_features(args: argparse.Namespace, lists: NBestLists) -> CandidateFeatures:
-    """The features of all candidates, and a warning where a model knows few of their tokens."""
+    """Features of all candidates. Warns if a model does not know all of their tokens."""
     device, models = choose_device(args), _load(args.path, args.data, language=args.target_lang)
     if args.source is not None and not any(isinstance(one, FairseqEncoderDecoderModel) for one in models.values()):
         raise ValueError("--source is read by encoder-decoders, and --path has language models alone: leave it out")
@@ -217,7 +217,7 @@ def _compute_features(args: argparse.Namespace, lists: NBestLists) -> CandidateF
 
 
 def _load(paths: Sequence[str], data: Path, *, language: Optional[str]) -> Dict[str, BaseFairseqModel]:
-    """The models by their paths; ``language`` is that of the candidates, where it is given."""
+    """Models by path. ``language`` is the language of the candidates, if it is given."""
     models: Dict[str, BaseFairseqModel] = {}
     pairs: Dict[str, Languages] = {}
     for path in paths:
@@ -240,7 +240,7 @@ def _tune(
     metric: str,
     digests: Mapping[str, str],
 ) -> List[float]:
-    """Weights of the features, which are written to ``--tune``."""
+    """Tune the weights of the features and write them to ``--tune``."""
     weights: List[float] = texts.tune(
         features,
         metric=metric,
@@ -254,11 +254,11 @@ def _tune(
 
 
 def gains_by_metric(
-    texts: CandidateTexts, places: Sequence[int], *, metric: str, significance: Literal["told", "left out"]
+    texts: CandidateTexts, places: Sequence[int], *, metric: str, significance: Literal["tested", "left out"]
 ) -> Dict[str, Dict[str, float]]:
-    """Metrics of the kind of ``metric``, by title, of the decoder's choice and of that by the places.
+    """Scores of the decoder's choice and of the choice ``places``, by title of metrics of the same kind as ``metric``.
 
-    Where it is told, p is that of a paired bootstrap, two-sided.
+    With significance, p is that of a two-sided paired bootstrap.
     """
     before, after = texts.chosen(texts.lists.first), texts.chosen(places)
     gains: Dict[str, Dict[str, float]] = {}
@@ -266,18 +266,18 @@ def gains_by_metric(
         judge = texts.corpus_metric(name)
         old, new = (bootstrap_scores(judge, [lines], texts.references) for lines in (before, after))
         gains[TITLES[name]] = {"before": float(old[0]), "after": float(new[0])}
-        if significance == "told":
+        if significance == "tested":
             gains[TITLES[name]]["p"] = paired_difference(new, old).p
     return gains
 
 
 def as_json(gains: Mapping[str, Mapping[str, float]], weights: Mapping[str, float], *, command: str) -> str:
-    """All figures with full precision."""
+    """All figures in JSON."""
     return json_text(with_origin({"scores": gains, "weights": weights}, command=command))
 
 
 def as_text(gains: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]) -> str:
-    """A table of the metrics, and one of the weights."""
+    """A table of the metrics and a table of the weights."""
     formats = {"before": ".2f", "after": ".2f", "p": ".4f"}
     heads = {"p": "p (paired bootstrap, two-sided)"}
     columns = list(next(iter(gains.values())))

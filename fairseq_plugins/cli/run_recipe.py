@@ -22,7 +22,7 @@ from fairseq_plugins.reports.metrics import Metric, PerplexityMetric, text_metri
 
 
 class RunRecipe(TrainingCommand):
-    """Makes a recipe's table, from the trainings to the picture."""
+    """Makes the table of a recipe, from training to the picture."""
 
     name = "run_recipe"
     summary = "Train systems of a recipe with several seeds, decode, and compare them in one table."
@@ -118,7 +118,7 @@ this command does not know go to every fairseq-train after those of the recipe, 
 
 
 def _settle_decoding(recipe: Recipe, args: argparse.Namespace) -> None:
-    """Take the recipe's split and beam where none was given; refuse them where nothing is decoded."""
+    """Set split and beam to those of the recipe if none is given. They are an error if nothing is decoded."""
     if recipe.compared_by == "perplexity" and args.split:
         raise ValueError(f"--split {args.split}: recipe {recipe.name} has no translators, leave it out")
     is_typed = args.beam is not None and str(args.beam) != os.environ.get("BEAM")
@@ -131,7 +131,7 @@ def _settle_decoding(recipe: Recipe, args: argparse.Namespace) -> None:
 
 
 def _baseline(recipe: Recipe, args: argparse.Namespace) -> Optional[str]:
-    """How the table names it."""
+    """Label of the baseline in the table."""
     if args.baseline is None:
         return None
     label = recipe.label(args.baseline)
@@ -149,7 +149,7 @@ def _seeds(args: argparse.Namespace) -> List[int]:
 
 
 def _plan(recipe: Recipe, args: argparse.Namespace) -> TrainingPlan:
-    """All systems with the first seed, then with the next."""
+    """Plan all systems with the first seed, then with the next."""
     check_output_folder(args.save_dir)
     if any(word.partition("=")[0] == "--seed" for word in args.more):
         raise ValueError("--seed: give --seeds N..., which name the folders of the trainings")
@@ -172,7 +172,7 @@ def _metric(recipe: Recipe, args: argparse.Namespace) -> Metric:
     languages = complete_languages(languages_among(args.more), str(args.data))
     check_split(args.data, args.split, languages)
     reference, split = raw_reference(args.data, args.split, languages[1]), args.split
-    subword_kind(args.data)  # that there is one is seen before the trainings
+    subword_kind(args.data)  # an error before training, not after
     return text_metric(recipe.compared_by, reference, data=args.data, split=split, language=languages[1])
 
 
@@ -189,10 +189,10 @@ def _decoding(planned: PlannedTraining, recipe: Recipe, args: argparse.Namespace
 
 
 def _run_side_by_side(plan: TrainingPlan, decodings: Mapping[str, Decoding], args: argparse.Namespace) -> None:
-    """Train and decode what is not done, each training by a call of this command.
+    """Train and decode all that is not done, each run by its own call of this command.
 
     Raises:
-        SystemExit: with the status of one that failed, when all that need no other have ended.
+        SystemExit: with the status of a failed call, after all calls that do not depend on one have ended.
     """
     open_ones = [planned for planned in plan.trainings if not _is_done(planned, decodings)]
     names = {planned.name for planned in open_ones}
@@ -208,9 +208,9 @@ def _run_side_by_side(plan: TrainingPlan, decodings: Mapping[str, Decoding], arg
     failed = {name: status for name, status in statuses.items() if status != 0}
     if failed:
         left_out = [task.name for task in tasks if task.name not in statuses]
-        told = f"{', '.join(failed)} did not end well" + (f"; {', '.join(left_out)} not begun" if left_out else "")
+        message = f"{', '.join(failed)} did not end well" + (f"; {', '.join(left_out)} not begun" if left_out else "")
         log = args.save_dir / next(iter(failed)) / "train.log"
-        print(f"{told}: see {log}, and give the same line again to go on", file=sys.stderr)
+        print(f"{message}: see {log}, and give the same line again to go on", file=sys.stderr)
         raise SystemExit(next(iter(failed.values())))
 
 
@@ -220,7 +220,7 @@ def _is_done(planned: PlannedTraining, decodings: Mapping[str, Decoding]) -> boo
 
 
 def _own_call(planned: PlannedTraining, args: argparse.Namespace, *, decodes: bool) -> List[str]:
-    """The command line by which this command trains one system with one seed, and decodes."""
+    """Command line that trains and decodes one system with one seed by this command."""
     decoded = ["--split", args.split, "--beam", str(args.beam)] if decodes else []
     return [
         *(sys.executable, "-m", f"fairseq_plugins.cli.{RunRecipe.name}", args.recipe, str(args.data)),

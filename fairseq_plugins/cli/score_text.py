@@ -33,7 +33,7 @@ from fairseq_plugins.reports.tables import json_text, save_picture
 LINES_AT_ONCE = 4096
 
 UNKNOWN_MARK = "unknown"
-"""Marks a word that the vocabulary lacks, in the last column."""
+"""Marks unknown words in the last column."""
 
 
 class ScoreText(Command):
@@ -93,7 +93,7 @@ after an end mark. Several checkpoints are averaged as probabilities. A blank li
         check_at_least_one(args.max_tokens, flag="--max-tokens")
         if args.json and args.per == "token":
             raise ValueError("--per token --json: an object holds a line with its tokens; leave out --per token")
-        # a text without a line is refused only where no other has one
+        # an empty text is an error only if all texts are empty
         streams = [(name_of(path), stream_lines([path], when_empty="kept")) for path in paths]
         models = load_scoring_models(args.path, args.data)
         side = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
@@ -119,7 +119,7 @@ after an end mark. Several checkpoints are averaged as probabilities. A blank li
 
 
 class _Speed:
-    """Lines, counted while they are given; tells how many tokens were scored in what time."""
+    """Iterates over lines and counts them. Prints the number of scored tokens and the time at the end."""
 
     def __init__(self, lines: Iterable[ScoredLine]):
         self._lines = lines

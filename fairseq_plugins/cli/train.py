@@ -12,7 +12,7 @@ from fairseq_plugins.recipes.training import FINISHED_FILE, Training
 
 
 class ListRecipes(argparse.Action):
-    """Prints all recipes, or one with its notes, and ends the command."""
+    """Option that prints all recipes, or one, and ends the command."""
 
     def __call__(
         self,
@@ -81,7 +81,7 @@ class Train(TrainingCommand):
 
 
 def as_text(recipe: Recipe) -> str:
-    """A recipe with its systems, their published figures and its notes."""
+    """Description of a recipe: systems, published figures and notes."""
     lines = [f"{recipe.name}: {recipe.title}", f"  DATA from: {recipe.corpus}"]
     figures = {name: system.published for name, system in recipe.systems.items()}
     columns = list(dict.fromkeys(column for published in figures.values() for column in published))

@@ -50,7 +50,7 @@ cross lines. The file is of the ARPA format, which KenLM and SRILM read; evaluat
 
 
 def as_json(estimate: Estimate, *, command: str) -> str:
-    """The number of words; n-grams and discounts of each order, and where these come from."""
+    """Number of words, and n-grams, discounts and their source for each order, in JSON."""
     orders = [
         {"order": order, "ngrams": estimate.model.num_ngrams(order), **asdict(discounts)}
         for order, discounts in enumerate(estimate.discounts, 1)
@@ -59,7 +59,7 @@ def as_json(estimate: Estimate, *, command: str) -> str:
 
 
 def as_text(estimate: Estimate) -> str:
-    """The number of words; n-grams and discounts, an order a line."""
+    """Number of words, and a line with n-grams and discounts for each order."""
     lines: List[str] = [
         f"words predicted {estimate.num_words:,}",
         f"{'order':>5} {'n-grams':>13} {'D1':>9} {'D2':>9} {'D3+':>9}",

@@ -92,7 +92,7 @@ as -lrb- and ##, give such tokens between blanks; translations are such, too."""
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[List[Item]]:
-    """Lists of ``size`` items, the last shorter; each is given as soon as it is whole."""
+    """Lists of ``size`` items. The last may be shorter. Each is yielded as soon as it is complete."""
     iterator = iter(items)
     while batch := list(islice(iterator, size)):
         yield batch

@@ -60,7 +60,7 @@ FPNN_TEXT8_WORDS = Recipe(
     notes="""512 hidden units, nothing is regularised. +nce: noise-contrastive estimation, as published; the others
 learn by maximum likelihood. Both networks together (published: 168): python -m fairseq_plugins.cli.evaluate_lm DATA
 --path FPNN RECTIFIER. The paper publishes neither optimiser, learning rate, number of noise words nor schedule, and
-those here were not searched but for +damped, which is that of Penn Treebank (results/fpnn).""",
+those here were not searched, except for +damped, which is that of Penn Treebank (results/fpnn).""",
 )
 
 _FPNN_CHARACTERS = {"arch": "fpnn_lm_text8_chars"}
@@ -104,7 +104,7 @@ after the last epoch, checkpoint_last.pt; of AWD-LSTM it is awd-fin, the fine-tu
 run_recipe does all that. The result of a gate is its checkpoint_best.pt. Gates on AWD-LSTM start nearer to zero
 and are clipped harder than others, as in the published program. In it the transform gates of recurrent highway networks
 read the candidate and start half open; train them so by --transform-input candidate --transform-bias 0. The published
-valid perplexities are those of a program that divides by too many words, but for AWD-LSTM's and those with a cache: on
+valid perplexities are those of a program that divides by too many words, except AWD-LSTM's and those with a cache: on
 Penn Treebank they are 0.35 % (base) and 0.57 % (gate) too low, on WikiText-2 0.2 %; those of test are right."""
 _IOG_ENSEMBLES = """
 rhn5+iog and rhn10+iog have one gate for 5 and 10 models of the system rhn: --base-model A:B:C:D:E. Train each with

@@ -34,7 +34,7 @@ IWSLT16 = Recipe(
     decoding=DecodingSettings(beam=20),
     notes="""The paper leaves open the years of its test set, its filter, its beam and its BLEU script, so the figures
 are guides, not targets. Beam, optimiser, rate, batches and halving are those of Kiyono et al. 2017, whom it follows; it
-names no dropout of the experts' vectors and no balance term, and there are none here. Run with seeds 1, 2 and 3; the
+names no dropout of expert hidden states and no balance term, and there are none here. Run with seeds 1, 2 and 3; the
 three systems differ in their output layer only. Should doc lag behind from the first epochs, add --expert-warmup 1000,
 which is not in the paper (results/multi30k shows why).""",
 )
@@ -54,7 +54,7 @@ GIGAWORD = Recipe(
     notes="""Run with seeds 1, 2 and 3; the three systems differ in their output layer only. Should doc lag behind
 from the first epochs, add --expert-warmup 1000, which is not in the paper (results/multi30k shows why).
 Beam, optimiser, rate, batches and halving are those of Kiyono et al. 2017, whom the paper follows; it names no dropout
-of the experts' vectors and no balance term, and there are none here. A length may be asked for: at most 8 subwords by
+of expert hidden states and no balance term, and there are none here. A length may be asked for: at most 8 subwords by
 -- --max-len-b 8, from 8 to 12 with a preference for longer ones by -- --min-len 8 --max-len-b 12 --lenpen 2, and the
 75 bytes of DUC 2004 by --max-bytes 75. The figures are on the test set of Zhou et al. 2017, which data-prep takes by
 --test-source and --test-target; without them test is that of Rush et al. 2015.""",
@@ -109,7 +109,7 @@ WMT14_MMLSTM = Recipe(
     decoding=DecodingSettings(split="newstest2015", beam=10),
     notes="""The paper gives SGD at 1.0, 340,000 updates and "dropout 1.0"; batches, dropout 0.2, clipping, length
 and the halving of the rate after half of the updates are those of the toolkit whose recipe this is (TensorFlow's
-NMT tutorial), but for its forget bias of 1, which may be what the 1.0 means. fairseq warns each epoch that it has
+NMT tutorial), except its forget bias of 1, which may be what the 1.0 means. fairseq warns each epoch that it has
 no rate by epoch: those by update are taken. newstest2016 is another --split.
 Perplexity: fairseq-validate DATA --user-dir fairseq_plugins --path CKPT --task translation --valid-subset
 newstest2015 --batch-size 128""",

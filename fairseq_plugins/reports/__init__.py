@@ -1,1 +1,1 @@
-"""What experiments left and found: training logs, where figures come from, tables, pictures, comparisons."""
+"""Reports of experiments: training logs, provenance, tables, pictures and comparisons."""

@@ -1,4 +1,4 @@
-"""Correlations of the features of layers as a table."""
+"""Tables and pictures of the analyses of trained models."""
 
 import math
 from dataclasses import asdict
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def as_row(name: str, layer: LayerCorrelation, groups: Sequence[str]) -> Dict[str, Any]:
-    """The figures of a layer by column."""
+def correlation_row(name: str, layer: LayerCorrelation, groups: Sequence[str]) -> Dict[str, Any]:
+    """Figures of a layer by column."""
     return {
         "model": name,
         "layer": layer.layer,
@@ -27,8 +27,8 @@ def as_row(name: str, layer: LayerCorrelation, groups: Sequence[str]) -> Dict[st
     }
 
 
-def as_markdown(figures: Sequence[Dict[str, Any]], groups: Sequence[str]) -> str:
-    """A layer a line."""
+def correlation_table(figures: Sequence[Dict[str, Any]], groups: Sequence[str]) -> str:
+    """A table with a line for each layer."""
     measured = ["mean", *groups, "between"]
     rows = [
         (
@@ -43,17 +43,14 @@ def as_markdown(figures: Sequence[Dict[str, Any]], groups: Sequence[str]) -> str
     return as_table(["model", "layer", "width", "constant features", *measured], rows)
 
 
-# Gains of one language model over another by word frequency, as a table and as a picture.
-
-
-def frequency_bands_as_markdown(bands: Sequence[FrequencyBand]) -> str:
-    """A band a line."""
+def frequency_table(bands: Sequence[FrequencyBand]) -> str:
+    """Gains of one language model over another by word frequency, a line for each band."""
     columns = ["occurrences in train", "types", "tokens", "mean over types, %", "of the loss, %"]
     return as_table(
         columns,
         [
             (
-                _title(band),
+                _band_title(band),
                 f"{band.num_types:,}",
                 f"{band.num_tokens:,}",
                 f"{band.mean_of_types:.2f}",
@@ -64,8 +61,8 @@ def frequency_bands_as_markdown(bands: Sequence[FrequencyBand]) -> str:
     )
 
 
-def draw(bands: Sequence[FrequencyBand], *, names: Sequence[str]) -> "Figure":
-    """Both statistics, bars by band; ``names`` are those of the baseline and of the other model."""
+def draw_frequency_bands(bands: Sequence[FrequencyBand], *, names: Sequence[str]) -> "Figure":
+    """Bars of both statistics of each band. ``names`` are those of the baseline and of the other model."""
     picture = new_picture()
     axes = picture.subplots()
     places = range(len(bands))
@@ -75,7 +72,7 @@ def draw(bands: Sequence[FrequencyBand], *, names: Sequence[str]) -> "Figure":
     ):
         axes.bar([place + shift for place in places], values, width=0.4, label=label)
     axes.axhline(0, color="black", linewidth=0.8)
-    axes.set_xticks(places, [_title(band) for band in bands], rotation=30, ha="right")
+    axes.set_xticks(places, [_band_title(band) for band in bands], rotation=30, ha="right")
     axes.set(
         xlabel="occurrences in the training text", ylabel=f"gain of {as_label(names[1])} over {as_label(names[0])}, %"
     )
@@ -83,15 +80,12 @@ def draw(bands: Sequence[FrequencyBand], *, names: Sequence[str]) -> "Figure":
     return picture
 
 
-def _title(band: FrequencyBand) -> str:
+def _band_title(band: FrequencyBand) -> str:
     return f"{band.lowest:,} and more" if band.below is None else f"{band.lowest:,} to {band.below - 1:,}"
 
 
-# What models lose with masked layers, as tables and as a picture.
-
-
-def masked_layers_as_markdown(curves: Sequence[MaskedRuns]) -> str:
-    """A table for each choice of layers: a model a line, a probability a column."""
+def masked_layers_table(curves: Sequence[MaskedRuns]) -> str:
+    """Perplexity with masked layers: a table for each choice of layers, with models by probability of masking."""
     tables = []
     for layers in dict.fromkeys(runs.layers for runs in curves):
         chosen = [runs for runs in curves if runs.layers == layers]
@@ -100,14 +94,12 @@ def masked_layers_as_markdown(curves: Sequence[MaskedRuns]) -> str:
             [model, *(f"{runs.perplexity:.2f}" for runs in chosen if runs.model == model)]
             for model in dict.fromkeys(runs.model for runs in chosen)
         ]
-        tables.append(
-            as_table([f"{_masked_layers_title(layers)} masked, P =", *(f"{p:g}" for p in probabilities)], rows)
-        )
+        tables.append(as_table([f"{_layers_title(layers)} masked, P =", *(f"{p:g}" for p in probabilities)], rows))
     return "\n\n".join(tables)
 
 
-def masked_layers_draw(curves: Sequence[MaskedRuns]) -> "Figure":
-    """A panel for each choice of layers, a curve for each model with its runs' range."""
+def draw_masked_layers(curves: Sequence[MaskedRuns]) -> "Figure":
+    """A panel for each choice of layers, with a curve and the range of runs for each model."""
     from matplotlib.ticker import LogFormatter
 
     panels = list(dict.fromkeys(runs.layers for runs in curves))
@@ -125,7 +117,7 @@ def masked_layers_draw(curves: Sequence[MaskedRuns]) -> "Figure":
                 [max(runs.perplexities) for runs in chosen],
                 alpha=0.2,
             )
-        axes.set(title=_masked_layers_title(layers), xlabel="P", yscale="log")
+        axes.set(title=_layers_title(layers), xlabel="P", yscale="log")
         axes.yaxis.set_major_formatter(LogFormatter())
         axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
     all_axes[0].set_ylabel("perplexity")
@@ -134,15 +126,12 @@ def masked_layers_draw(curves: Sequence[MaskedRuns]) -> "Figure":
     return picture
 
 
-def _masked_layers_title(layers: str) -> str:
+def _layers_title(layers: str) -> str:
     return "all layers" if layers == "all" else f"layer {layers}"
 
 
-# Eigenvalues of recurrent matrices, as a table and as a picture.
-
-
 def spectrum_table(found: Mapping[str, Sequence[Spectrum]]) -> str:
-    """A layer of a model a line."""
+    """Eigenvalues of recurrent matrices, a line for each layer of each model."""
     columns = [
         "model",
         "layer",
@@ -170,7 +159,7 @@ def spectrum_table(found: Mapping[str, Sequence[Spectrum]]) -> str:
 
 
 def draw_spectra(found: Mapping[str, Sequence[Spectrum]]) -> "Figure":
-    """Eigenvalues in the complex plane with the unit circle, a panel for each layer of each model."""
+    """Eigenvalues and the unit circle in the complex plane, a panel for each layer of each model."""
     from matplotlib.patches import Circle
 
     panels = [(name, one) for name, layers in found.items() for one in layers]
@@ -191,11 +180,8 @@ def _number(value: float, form: str) -> str:
     return "none" if math.isnan(value) else f"{value:{form}}"
 
 
-# Timescales of recurrent units, as a table and as a picture.
-
-
 def timescale_table(found: Mapping[str, Sequence[Timescales]]) -> str:
-    """A layer of a model a line."""
+    """Timescales of recurrent units, a line for each layer of each model."""
     columns = ["model", "layer", "longest, tokens", "median", "above 10 tokens", "alternating", "none"]
     rows = [
         (
@@ -213,7 +199,7 @@ def timescale_table(found: Mapping[str, Sequence[Timescales]]) -> str:
 
 
 def draw_timescales(found: Mapping[str, Sequence[Timescales]]) -> "Figure":
-    """Timescales of the units that have one, sorted, on a logarithmic axis; a curve a layer."""
+    """Sorted timescales on a logarithmic axis, a curve for each layer. Units without a timescale are left out."""
     from matplotlib.ticker import ScalarFormatter
 
     picture = new_picture()
@@ -230,16 +216,13 @@ def draw_timescales(found: Mapping[str, Sequence[Timescales]]) -> "Figure":
     return picture
 
 
-# A perplexity as figures for machines, and as lines with units.
-
-
-def as_figures(result: Perplexity) -> Dict[str, Any]:
-    """All figures with full precision."""
+def perplexity_figures(result: Perplexity) -> Dict[str, Any]:
+    """All figures of a perplexity, for JSON."""
     return {**asdict(result), "perplexity": result.perplexity, "bits_per_token": result.bits_per_token}
 
 
-def as_lines(result: Perplexity) -> List[str]:
-    """A figure a line, with its unit."""
+def perplexity_lines(result: Perplexity) -> List[str]:
+    """Lines of the figures of a perplexity with their units."""
     return [
         f"tokens predicted    {result.num_tokens:,}",
         f"unknown words       {result.num_unknown:,}",

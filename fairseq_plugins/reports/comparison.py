@@ -1,4 +1,7 @@
-"""Trained models compared: figures of each run, means over seeds, learning curves."""
+"""Comparison of trained models: figures of each run, means over seeds, significance, learning curves.
+
+Shapes: K samples.
+"""
 
 import sys
 from dataclasses import asdict
@@ -15,17 +18,13 @@ from fairseq_plugins.reports.plots import draw_learning_curves
 from fairseq_plugins.reports.tables import Cell, Report, as_table, table_of_runs
 from fairseq_plugins.reports.training_log import TrainedRun, check_seeds, read_run
 
-# Differences between systems and a baseline, tested by the paired bootstrap.
-#
-# Shapes: K samples.
-
 
 def differences(scores: Mapping[str, Mapping[str, np.ndarray]], *, baseline: str) -> List[Dict[str, Any]]:
-    """How far each system is above the baseline by each metric, its runs taken together.
+    """Difference of each system from the baseline by each metric, over all runs of the system together.
 
     Args:
         scores: by metric and system, see :func:`~fairseq_plugins.metrics.corpus.bootstrap_means`, (1 + K).
-        baseline: a system's name.
+        baseline: name of a system.
     """
     others = [name for name in next(iter(scores.values())) if name != baseline]
     return [
@@ -41,7 +40,7 @@ def differences(scores: Mapping[str, Mapping[str, np.ndarray]], *, baseline: str
 
 
 def differences_as_markdown(found: Sequence[Dict[str, Any]], *, baseline: str) -> str:
-    """A line for each system but the baseline, of differences from 0 to 100."""
+    """A line for each system except the baseline. Scores are on a scale from 0 to 100."""
     rows = [
         [
             one["name"],
@@ -50,18 +49,15 @@ def differences_as_markdown(found: Sequence[Dict[str, Any]], *, baseline: str) -
         for one in found
     ]
     columns = [f"minus {baseline}", *(found[0]["differences"] if found else ())]
-    told = "Paired bootstrap of the sentences, what all seeds made of one drawn together, p two-sided:"
-    return f"{told}\n\n{as_table(columns, rows)}"
-
-
-# How trainings went, as a table.
+    caption = "Paired bootstrap of the sentences, what all seeds made of one drawn together, p two-sided:"
+    return f"{caption}\n\n{as_table(columns, rows)}"
 
 
 def learning_table(runs: Sequence[Dict[str, Any]]) -> str:
-    """A line for each training, with means over the seeds of one name.
+    """Table of learning curves: a line for each run, with means over the seeds of one name.
 
     Args:
-        runs: each with ``name``, ``seed`` and the figures of a :class:`LoggedTraining`.
+        runs: ``name``, ``seed`` and figures of a :class:`LoggedTraining` for each run.
     """
     return table_of_runs(
         runs,
@@ -77,7 +73,7 @@ def learning_table(runs: Sequence[Dict[str, Any]]) -> str:
 
 
 def best_valid_cells(figures: Dict[str, Any]) -> Dict[str, Cell]:
-    """The best of all epochs, each figure by itself."""
+    """Best validation figures over all epochs, each figure by itself."""
     return {
         "lowest valid perplexity": Cell(figures["lowest_valid_perplexity"]),
         **{f"highest valid {TITLES[metric]}": Cell(score) for metric, score in figures["highest_valid_scores"].items()},
@@ -85,7 +81,7 @@ def best_valid_cells(figures: Dict[str, Any]) -> Dict[str, Cell]:
 
 
 def cost_cells(figures: Dict[str, Any]) -> Dict[str, Cell]:
-    """What the training took."""
+    """Speed and duration of the run."""
     return {
         "words per second": Cell(figures["words_per_second"], ",.0f", mean="none"),
         "hours": Cell(figures["hours"], mean="none"),
@@ -104,16 +100,16 @@ def compare_runs(
     """Measure runs and texts, and compare them in tables and a picture of the learning curves.
 
     Args:
-        runs: name and ``--save-dir``, or checkpoint, of each; those of one name differ in their seed.
-        metric: what they are compared by.
+        runs: name, and ``--save-dir`` or checkpoint, of each run. Runs of one name differ in their seed.
+        metric: metric of the comparison.
         data: directory with the data.
-        texts: name and file of texts of other origin.
-        baseline: name of the runs or texts that the others are tested against, sentence by sentence; None is no test.
-        command: what was typed.
+        texts: name and file of texts from elsewhere.
+        baseline: name of the runs or texts against which the others are tested by sentence, or None for no test.
+        command: command line of the user.
 
     Raises:
-        ValueError, OSError: if a run or a text lacks what is measured, a run and a text have one name, or there is no
-            such baseline.
+        ValueError, OSError: if a run or a text cannot be measured, if a run and a text have one name, or if there is
+            no such baseline.
     """
     if both := {name for name, _ in runs} & {name for name, _ in texts}:
         raise ValueError(f"{min(both)} names a run and a text: give the text another name")
@@ -143,12 +139,12 @@ def compare_runs(
 def text_differences(
     written: Sequence[Tuple[str, Sequence[str]]], metric: TextMetric, *, baseline: str
 ) -> List[Dict[str, Any]]:
-    """How far each system is above the baseline by each metric, its runs taken together.
+    """Difference of each system from the baseline by each metric, over all runs of the system together.
 
     Args:
-        written: name of the system and lines of every run or text.
-        metric: holds the reference and what is compared.
-        baseline: a system's name.
+        written: name of the system and lines of each run or text.
+        metric: metric of text, with its reference.
+        baseline: name of a system.
     """
     references = read_lines(metric.reference)
     systems: Dict[str, List[Sequence[str]]] = {}
@@ -156,8 +152,10 @@ def text_differences(
         systems.setdefault(name, []).append(lines)
     scores = {}
     for one in tqdm(metric.compared, "paired bootstrap", unit=" metrics", disable=not sys.stderr.isatty()):
-        judge = metric.judge(one)
-        scores[TITLES[one]] = {name: bootstrap_scores(judge, runs, references) for name, runs in systems.items()}
+        corpus_metric = metric.corpus_metric(one)
+        scores[TITLES[one]] = {
+            name: bootstrap_scores(corpus_metric, runs, references) for name, runs in systems.items()
+        }
     return differences(scores, baseline=baseline)
 
 
@@ -171,7 +169,7 @@ def _check_baseline(baseline: Optional[str], metric: Metric, *, names: Sequence[
 
 
 def _check_trainings(runs: Sequence[TrainedRun]) -> None:
-    """Runs of one name are taken for draws of one system."""
+    """Check that runs of one name have different seeds and equal sizes, because means are taken over them."""
     check_seeds((run.name, run.seed, run.save_dir) for run in runs)
     for place, run in enumerate(runs):
         first = next((other for other in runs[:place] if other.name == run.name), None)
@@ -185,13 +183,13 @@ def _check_trainings(runs: Sequence[TrainedRun]) -> None:
 
 
 def _note_on_checkpoints(runs: Sequence[TrainedRun]) -> str:
-    """Which runs are not there whole."""
+    """Names of the runs whose checkpoint is missing."""
     gone = [f"{run.name} (seed {run.seed})" for run in runs if run.model is None]
     return f"By log and text alone, without the checkpoint: {'; '.join(gone)}." if gone else ""
 
 
 def as_markdown(found: Sequence[Figures], metric: Metric) -> str:
-    """A line for each run or text and, where there are several seeds, their mean and standard deviation."""
+    """A line for each run or text, with mean and standard deviation if there are several seeds."""
     return table_of_runs(
         found,
         lambda figures: {**_training_cells(figures), **metric.cells(figures), **_cost_cells(figures)},
@@ -212,13 +210,13 @@ def _training_cells(figures: Figures) -> Dict[str, Cell]:
 
 
 def _frozen_cells(figures: Figures) -> Dict[str, Cell]:
-    """Where not all parameters learn."""
+    """Number of trained parameters, if some are frozen."""
     learning = figures["learning_parameters"]
     return {} if learning == figures["parameters"] else {"that learn": Cell(learning, ",d", mean="none")}
 
 
 def _valid_cells(figures: Figures) -> Dict[str, Cell]:
-    """Of the checkpoint, where it was measured; or else the best of all epochs, whichever the checkpoint is of."""
+    """Validation perplexity of the checkpoint if it was measured, otherwise the best figures of all epochs."""
     if "valid_perplexity" in figures:
         return {"valid perplexity": Cell(figures["valid_perplexity"])}
     return best_valid_cells(figures)

@@ -1,4 +1,4 @@
-"""What runs are compared by."""
+"""Metrics by which runs are compared: BLEU and chrF, ROUGE, perplexity."""
 
 import shlex
 import statistics
@@ -30,15 +30,15 @@ from fairseq_plugins.reports.tables import Cell
 from fairseq_plugins.reports.training_log import TrainedRun
 
 Figures = Dict[str, Any]
-"""What was found of a run, by name, for machines."""
+"""Figures of a run by name, for JSON."""
 
 
 class Metric(ABC):
-    """What runs are compared by."""
+    """A metric by which runs are compared."""
 
     @abstractmethod
     def check(self, run: TrainedRun) -> None:
-        """Refuse a run that cannot be measured, before any is.
+        """Check that a run can be measured. All runs are checked before the first is measured.
 
         Raises:
             ValueError: with the remedy.
@@ -46,58 +46,55 @@ class Metric(ABC):
 
     @abstractmethod
     def measure(self, run: TrainedRun) -> Figures:
-        """Figures of a run, besides those that all runs have.
+        """Figures of a run, in addition to those that all runs have.
 
         Raises:
-            ValueError, OSError: if the run lacks what is measured.
+            ValueError, OSError: if the run cannot be measured.
         """
 
     def measure_text(self, path: Path) -> Figures:
-        """Figures of a text of another origin.
+        """Figures of a text from elsewhere.
 
         Raises:
-            ValueError: if it cannot be scored, or if the metric is of models alone.
+            ValueError: if it cannot be scored, or if the metric needs a model.
         """
         raise ValueError(f"{path}: a text cannot stand beside models here: compare by BLEU or ROUGE")
 
     @abstractmethod
     def cells(self, figures: Figures) -> Dict[str, Cell]:
-        """The metric's columns of a run or a text."""
+        """Columns of the metric for a run or a text."""
 
     def note(self, figures: Sequence[Figures]) -> str:
-        """What must be the same where figures are compared."""
+        """A note with the conditions of the comparison."""
         return ""
 
 
-# Metrics of decoded texts.
-
-
 class TextMetric(Metric):
-    """A metric of texts that ``fairseq-generate`` left in ``SAVE_DIR/SPLIT``.
+    """A metric of text that ``fairseq-generate`` left in ``SAVE_DIR/SPLIT``.
 
     Args:
         reference: file with the raw reference.
-        split: that was decoded.
+        split: the decoded split.
 
     Attributes:
-        compared: names of metrics by which texts are compared sentence by sentence.
+        compared: names of the metrics of the significance test.
     """
 
     compared: Tuple[str, ...]
 
     @abstractmethod
-    def judge(self, name: str) -> CorpusMetric:
-        """One of those compared, of texts as they are read here; it is that of the table."""
+    def corpus_metric(self, name: str) -> CorpusMetric:
+        """The metric of the significance test by that name, for text as :meth:`read` returns it."""
 
     def __init__(self, reference: Path, *, split: str = "test") -> None:
         self.reference = reference
         self.split = split
 
     def decoded(self, run: TrainedRun) -> Path:
-        """What the run's checkpoint wrote.
+        """Path of the text that the run's checkpoint decoded.
 
         Raises:
-            ValueError: if it has written nothing, or another checkpoint did.
+            ValueError: if there is none, or if another checkpoint decoded it.
         """
         path = run.save_dir / self.split / GENERATED_FILE
         if not path.is_file():
@@ -109,35 +106,32 @@ class TextMetric(Metric):
         self.decoded(run)
 
     def decoding(self, run: TrainedRun) -> Figures:
-        """How the run was decoded, where that is told."""
+        """Flags with which the run was decoded, if they are known."""
         flags = decoded_with(self.decoded(run).parent)
         return {} if flags is None else {"decoded_with": shlex.join(flags)}
 
     def note(self, figures: Sequence[Figures]) -> str:
-        """How each was decoded, where they were not all decoded alike."""
-        told = dict.fromkeys((one["name"], one["decoded_with"]) for one in figures if "decoded_with" in one)
-        if len({flags for _, flags in told}) < 2:
+        """Flags with which each run was decoded, if they differ."""
+        decoded = dict.fromkeys((one["name"], one["decoded_with"]) for one in figures if "decoded_with" in one)
+        if len({flags for _, flags in decoded}) < 2:
             return ""
-        return f"Decoded with other flags: {'; '.join(f'{name}: `{flags}`' for name, flags in told)}."
+        return f"Decoded with other flags: {'; '.join(f'{name}: `{flags}`' for name, flags in decoded)}."
 
     @abstractmethod
     def read(self, run: TrainedRun) -> List[str]:
-        """What a run wrote, a line a reference.
+        """Text that a run decoded, a line for each reference.
 
         Raises:
-            ValueError, OSError: if the run lacks it.
+            ValueError, OSError: if there is none.
         """
 
     @abstractmethod
     def read_text(self, path: Path) -> List[str]:
-        """A text of another origin, a line a reference.
+        """A text from elsewhere, a line for each reference.
 
         Raises:
             ValueError, OSError: if it cannot be compared.
         """
-
-
-# BLEU and chrF of translations.
 
 
 class BleuMetric(TextMetric):
@@ -145,11 +139,11 @@ class BleuMetric(TextMetric):
 
     Args:
         reference, split: see :class:`TextMetric`.
-        case: whether it counts.
-        language: of the translations.
+        case: whether case counts.
+        language: target language.
 
     Raises:
-        ValueError: if what splits the language into words is not installed.
+        ValueError: if the tokeniser of the language is not installed.
     """
 
     compared = ("bleu", "chrf")
@@ -161,7 +155,7 @@ class BleuMetric(TextMetric):
         self.language = language
         bleu_of_text(language=language)
 
-    def judge(self, name: str) -> CorpusMetric:
+    def corpus_metric(self, name: str) -> CorpusMetric:
         return CORPUS_METRICS[name](case=self.case, language=self.language)
 
     def measure(self, run: TrainedRun) -> Figures:
@@ -200,15 +194,12 @@ class BleuMetric(TextMetric):
         return " ".join([f"BLEU, chrF, tokenised BLEU: `{signatures}`.", super().note(figures)]).rstrip()
 
 
-# ROUGE of headlines.
-
-
 class RougeMetric(TextMetric):
     """ROUGE of headlines, as ``evaluate_rouge`` left them in ``SAVE_DIR/SPLIT``, and their length.
 
     Args:
         reference, split: see :class:`TextMetric`.
-        settings: of ROUGE.
+        settings: settings of ROUGE.
     """
 
     compared = tuple(ROUGE_METRICS)
@@ -217,8 +208,8 @@ class RougeMetric(TextMetric):
         super().__init__(reference, split=split)
         self.settings = settings
 
-    def judge(self, name: str) -> CorpusMetric:
-        # hypotheses are read without escapes, raw references have none
+    def corpus_metric(self, name: str) -> CorpusMetric:
+        # neither the hypotheses as they are read nor raw references have escapes
         return RougeMean(name, settings=self.settings, escapes="kept")
 
     def measure(self, run: TrainedRun) -> Figures:
@@ -250,11 +241,8 @@ class RougeMetric(TextMetric):
         return f"ROUGE: `{self.settings.signature(num_references=1)}`. {super().note(figures)}".rstrip()
 
 
-# Perplexity of language models.
-
-
 class PerplexityMetric(Metric):
-    """Perplexity of language models: one row, carried state, as ``evaluate_lm``; of characters in bits, too."""
+    """Perplexity of language models as by ``evaluate_lm``: one row, carried state. Of characters in bits, too."""
 
     def __init__(self, *, device: str = "cpu") -> None:
         self.device = device
@@ -296,23 +284,21 @@ class PerplexityMetric(Metric):
         return cells
 
 
-# The metric of decoded texts that data ask for.
-
-
 def text_metric(
     name: str, reference: Path, *, data: Path, split: str, language: str, rouge: RougeSettings = DEFAULT_SETTINGS
 ) -> TextMetric:
-    """The metric "bleu" or "rouge" of what was decoded of a split, as its data ask for it.
+    """The metric "bleu" or "rouge" of a decoded split, with the settings that fit its data.
 
     Args:
-        name: of the metric.
-        reference: raw text.
-        data, split: of which it is the reference.
-        language: that the models translate into.
+        name: "bleu" or "rouge".
+        reference: file with the raw reference.
+        data: directory with the data.
+        split: the decoded split.
+        language: target language.
         rouge: settings of ROUGE.
 
     Raises:
-        ValueError: if what splits their language into words is missing.
+        ValueError: if the tokeniser of the language is not installed.
     """
     if name == "rouge":
         return RougeMetric(reference, split=split, settings=rouge)

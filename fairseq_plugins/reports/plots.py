@@ -1,4 +1,4 @@
-"""Learning curves as a picture."""
+"""Pictures and tables: learning curves, generalization, attention, surprisal, experts of mixtures."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -18,26 +18,25 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-
 MOST_MARKED = 40
-"""Epochs of a curve whose points are marked."""
+"""Curves with more epochs have no markers."""
 MOST_INSIDE = 4
-"""Runs whose legend hides nothing of their curves; that of more stands beside them."""
+"""With more runs, the legend stands beside the curves, because it would hide them."""
 LINE_STYLES = ("-", "--", ":", "-.")
-"""Of the seeds of a system."""
+"""For the seeds of a system."""
 MARKERS = "os^Dv"
-"""Of lines of one colour and style: there are four styles and ten colours."""
+"""For lines of equal colour and style. There are four styles and ten colours."""
 INCHES_OF_ENTRY = 0.22
-"""Height of a line of a legend."""
+"""Height of an entry of a legend."""
 
 
 def draw_learning_curves(runs: Sequence[Dict[str, Any]]) -> "Figure":
-    """Validation perplexity by epoch, one line a run, and beside it each metric by which decoded text was scored.
+    """Curves of validation perplexity by epoch, and beside them curves of each metric of decoded text.
 
-    Runs of one name have one colour.
+    Runs of one name share a colour.
 
     Args:
-        runs: each with ``name``, ``seed`` and ``valid_curve``, and with ``score_curves`` by metric where there are any.
+        runs: ``name``, ``seed``, ``valid_curve`` and optional ``score_curves`` by metric for each run.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -66,7 +65,7 @@ def draw_learning_curves(runs: Sequence[Dict[str, Any]]) -> "Figure":
 
 
 def _styles(runs: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """Label, colour, line and marker of each run: the colour by its name, the line by its place among those of it."""
+    """Label, colour, line style and marker of each run. The name decides the colour, the seed the line style."""
     names = [run["name"] for run in runs]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     styles = []
@@ -80,23 +79,20 @@ def _styles(runs: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
 
 
 def _draw_lines(axes: "Axes", curves: Dict[int, Dict[int, float]], styles: Sequence[Dict[str, Any]]) -> None:
-    """Draw the curves of runs by their number, each in the run's style."""
+    """Draw the curves of runs, given by their number, in their styles."""
     for number, curve in curves.items():
         style = styles[number] if len(curve) <= MOST_MARKED else {**styles[number], "marker": None}
         axes.plot(list(curve), list(curve.values()), markersize=4, **style)
 
 
-# How well trainings predict the validation set for what they know of the training set, as a table and as a picture.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Generalization:
-    """Perplexities of a training, by epoch.
+    """Training and validation perplexity of a run by epoch.
 
     Attributes:
-        name: how tables name it.
-        train: of the training set, the mean over the updates of the epoch, with dropout.
-        valid: of the validation set, after the epoch.
+        name: name of the run in tables.
+        train: mean training perplexity over the updates of the epoch, with dropout.
+        valid: validation perplexity after the epoch.
     """
 
     name: str
@@ -105,29 +101,29 @@ class Generalization:
 
     @property
     def best_epoch(self) -> int:
-        """The epoch of the lowest perplexity of the validation set; one without a number is none."""
+        """The epoch with the lowest validation perplexity. NaN counts as highest."""
         return min(self.valid, key=lambda epoch: (math.isnan(self.valid[epoch]), self.valid[epoch]))
 
     def valid_at(self, level: float) -> Optional[float]:
-        """Perplexity of the validation set where that of the training set first falls to a level.
+        """Validation perplexity at the point where training perplexity first falls to a level.
 
-        Between two epochs the logarithm of one is taken as linear in that of the other; None where no two epochs with
-        finite perplexities enclose it.
+        Between two epochs, the logarithms of both are interpolated linearly. None if no two epochs with finite
+        perplexities enclose the level.
         """
         points = list(zip(self.train.values(), self.valid.values()))
         for (above, before), (below, after) in zip(points, points[1:]):
             if above >= level >= below and all(map(math.isfinite, (above, before, after))):
-                share = math.log(above / level) / math.log(above / below) if above > below else 0.0
-                return before * (after / before) ** share
+                fraction = math.log(above / level) / math.log(above / below) if above > below else 0.0
+                return before * (after / before) ** fraction
         return None
 
 
 def read_generalization(name: str, save_dir: Path) -> Generalization:
-    """Read the log of a training; epochs that lack one of both perplexities are left out.
+    """Read the log of a run. Epochs without both perplexities are left out.
 
     Args:
-        name: how tables name it.
-        save_dir: where ``train.log`` is.
+        name: name of the run in tables.
+        save_dir: directory of ``train.log``.
 
     Raises:
         ValueError, OSError: if there is no log, or no epoch with both.
@@ -143,7 +139,7 @@ def read_generalization(name: str, save_dir: Path) -> Generalization:
 
 
 def generalization_table(runs: Sequence[Generalization], *, levels: Sequence[float]) -> str:
-    """A training a line: its best epoch, and the validation set at equal perplexities of the training set."""
+    """A line for each run: its best epoch, and validation perplexities at equal training perplexities."""
     columns = ["model", "best epoch", "train", "valid", *(f"valid at train {level:g}" for level in levels)]
     rows: List[List[object]] = []
     for run in runs:
@@ -154,7 +150,7 @@ def generalization_table(runs: Sequence[Generalization], *, levels: Sequence[flo
 
 
 def generalization_record(runs: Sequence[Generalization], *, levels: Sequence[float]) -> List[Dict[str, Any]]:
-    """The curves and what the table has, with full precision."""
+    """Curves and table of the runs, for JSON."""
     return [
         {
             **asdict(run),
@@ -166,7 +162,7 @@ def generalization_record(runs: Sequence[Generalization], *, levels: Sequence[fl
 
 
 def draw_generalization(runs: Sequence[Generalization]) -> "Figure":
-    """Validation against training perplexity, a point an epoch and a line a training, which goes on to the right."""
+    """Curves of validation against training perplexity, a point for each epoch. Training moves to the right."""
     picture = new_picture()
     axes = picture.subplots()
     for run in runs:
@@ -183,17 +179,14 @@ def draw_generalization(runs: Sequence[Generalization]) -> "Figure":
     return picture
 
 
-# The attention of a translation as a picture.
-
-
 INCHES_A_WORD = 0.45
 INCHES_OF_LABELS = 2.0
 MOST_WORDS = 100
-"""Words that are drawn of a longer sentence."""
+"""Words of a sentence that are drawn at most."""
 
 
 def draw_attention_map(attention: WordAttention) -> "Figure":
-    """A row for each of the first words of the translation, a column for each of the source; dark is much attention."""
+    """Attention of the first words of a translation (rows) on the first words of the source (columns)."""
     source, target = attention.source[:MOST_WORDS], attention.target[:MOST_WORDS]
     shape = len(source), len(target)
     width, height = (INCHES_OF_LABELS + INCHES_A_WORD * words for words in shape)
@@ -216,7 +209,7 @@ def draw_attention_map(attention: WordAttention) -> "Figure":
 
 
 def save_attention_map(sentence: TranslatedSentence, preparation: TextPreparation, path: Path) -> None:
-    """Write the picture of a sentence's attention between words, in the format of the path's suffix.
+    """Save the picture of a sentence's attention between words, in the format of the path's suffix.
 
     Raises:
         ValueError: if the sentence has no attention; the message names the path.
@@ -228,13 +221,8 @@ def save_attention_map(sentence: TranslatedSentence, preparation: TextPreparatio
     save_picture(draw_attention_map(attention), path)
 
 
-# The surprisal of the words of a line as a picture.
-
-
-SURPRISAL_INCHES_A_WORD = 0.3
-"""Words that are drawn of a longer line."""
 LONGEST_WORD = 20
-"""Letters that are drawn of a longer word."""
+"""Letters of a word that are drawn at most."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,9 +230,9 @@ class WordSurprisal:
     """Surprisal of a word.
 
     Attributes:
-        word: its pieces together.
-        bits: the sum of its pieces' surprisal.
-        unknown: whether the vocabulary lacks one of them.
+        word: the word, joined from its subwords.
+        bits: sum over its subwords.
+        unknown: whether a subword is not in the vocabulary.
     """
 
     word: str
@@ -253,7 +241,7 @@ class WordSurprisal:
 
 
 def word_surprisals(line: ScoredLine, text: SideText) -> List[WordSurprisal]:
-    """Surprisal of the words of a line, the end mark the last."""
+    """Surprisal of the words of a line. The end mark is the last."""
     *pieces, end = line.tokens
     words: List[WordSurprisal] = []
     place, bits = 0, line.bits
@@ -267,9 +255,9 @@ def word_surprisals(line: ScoredLine, text: SideText) -> List[WordSurprisal]:
 
 
 def draw_surprisal(line: ScoredLine, text: SideText) -> "Figure":
-    """A bar for each of the first words of a line, unknown words in another colour."""
+    """A bar for each of the first words of a line. Unknown words have another colour."""
     words = word_surprisals(line, text)[:MOST_WORDS]
-    picture = new_picture(inches=(max(4.0, 1.5 + SURPRISAL_INCHES_A_WORD * len(words)), 3.6))
+    picture = new_picture(inches=(max(4.0, 1.5 + 0.3 * len(words)), 3.6))
     axes = picture.subplots()
     colours = ["tab:orange" if word.unknown else "tab:blue" for word in words]
     axes.bar(range(len(words)), [word.bits for word in words], color=colours)
@@ -281,21 +269,11 @@ def draw_surprisal(line: ScoredLine, text: SideText) -> "Figure":
     return picture
 
 
-# Which experts of mixtures served a sentence, as a picture.
-
-
-EXPERT_MAP_INCHES_A_WORD, INCHES_AN_EXPERT = 0.42, 0.24
-EXPERT_MAP_INCHES_OF_LABELS = 3.2, 1.4
-
-
 def draw_expert_map(sentences: Sequence[Tuple[str, WordExperts]]) -> "Figure":
-    """A panel for each named model: a row for each expert and the layer it reads, a column for each word.
-
-    Dark is much prior before the word.
-    """
+    """Prior of the experts before each word: a panel for each model, a row for each expert, a column for each word."""
     num_words = max(len(experts.words) for _, experts in sentences)
-    heights = [EXPERT_MAP_INCHES_OF_LABELS[1] + INCHES_AN_EXPERT * len(experts.layers) for _, experts in sentences]
-    picture = new_picture(inches=(EXPERT_MAP_INCHES_OF_LABELS[0] + EXPERT_MAP_INCHES_A_WORD * num_words, sum(heights)))
+    heights = [1.4 + 0.24 * len(experts.layers) for _, experts in sentences]  # inches
+    picture = new_picture(inches=(3.2 + 0.42 * num_words, sum(heights)))
     all_axes = picture.subplots(len(sentences), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, (name, experts) in zip(all_axes, sentences):
         image = axes.imshow(experts.weights.t().numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
@@ -313,28 +291,25 @@ def draw_expert_map(sentences: Sequence[Tuple[str, WordExperts]]) -> "Figure":
 
 
 def expert_names(layers: Sequence[int]) -> List[str]:
-    """Experts by the layer that they read and their place among those that read it: "layer 2, 1"."""
+    """Names of experts by the layer that they read and their number among those that read it: "layer 2, 1"."""
     places = [sum(other == layer for other in layers[: number + 1]) for number, layer in enumerate(layers)]
     return [f"{layer_name(layer)}, {place}" for layer, place in zip(layers, places)]
 
 
 def layer_name(layer: int) -> str:
-    """What is read: the embedding or a layer above it."""
+    """Name of a layer. Layer 0 is the embedding."""
     return f"layer {layer}" if layer else "embedding"
 
 
-# What the layers below a mixture are read for and taught as a training goes on, as a table and as a picture.
-
-
 History = Mapping[int, LayerLearning]
-"""Of a training, by the number of its updates."""
+"""Use and gradients of the layers that a mixture reads, by the number of updates of a run."""
 
 MEASURES = {"shares": "share of the words", "gradients": "gradient by word, nats"}
-"""Attributes of :class:`LayerLearning`, and what they are called."""
+"""Titles of the attributes of :class:`LayerLearning`."""
 
 
 def history_table(runs: Mapping[str, History]) -> str:
-    """A checkpoint a line; shares first, then gradients."""
+    """A line for each checkpoint, with shares and then gradients of the layers."""
     layers = read_layers(runs)
     measured = [f"{measure}, {layer_name(n)}" for measure in ("share", "gradient") for n in layers]
     rows = [
@@ -351,7 +326,7 @@ def history_table(runs: Mapping[str, History]) -> str:
 
 
 def draw_history(runs: Mapping[str, History]) -> "Figure":
-    """A column for each training; above the layers' shares of the words, below the gradients they get."""
+    """A column for each run: shares of the layers above, their gradients below."""
     picture = new_picture(inches=(4.2 * len(runs) + 0.6, 6))
     rows = picture.subplots(len(MEASURES), len(runs), squeeze=False, sharex="col", sharey="row")
     for (measure, title), panels in zip(MEASURES.items(), rows):
@@ -371,7 +346,7 @@ def draw_history(runs: Mapping[str, History]) -> "Figure":
 
 
 def read_layers(runs: Mapping[str, History]) -> List[int]:
-    """The layers that some expert of some training reads, and the last."""
+    """The layers that an expert of a run reads, and the last layer."""
     found = set()
     for history in runs.values():
         for one in history.values():

@@ -1,4 +1,4 @@
-"""What ways to choose among a parser's trees are worth: figures, tables, and tests of their differences.
+"""Scores of systems that choose among a parser's trees: figures, tables, and tests of their differences.
 
 Shapes: N sentences.
 """
@@ -17,22 +17,22 @@ from fairseq_plugins.trees.reranking import ORACLE, Sentence, Systems, SystemSco
 from fairseq_plugins.trees.trees import BracketCounts
 
 RATES = {"recall": "recall", "precision": "precision", "f1": "F1", "exact": "exact"}
-"""Rates of :class:`BracketCounts`, parts of one, and how tables, which have percentages, call them."""
+"""Rates of :class:`BracketCounts`, which are fractions, with their titles in tables, which have percentages."""
 
 SCORED = "sentences scored"
-"""A column of tables."""
+"""Title of a column."""
 
 TESTED = ("f1", "exact")
 """The rates whose differences are tested."""
 
 
 def run_names(name: str, num_runs: int) -> List[str]:
-    """Names of the rows of a system's runs: its own, or with a number from 1 for each of several."""
+    """Names of the rows of a system's runs. Several runs are numbered from 1."""
     return [name] if num_runs == 1 else [f"{name} {number}" for number in range(1, num_runs + 1)]
 
 
 def row_names(name: str, num_runs: int) -> List[str]:
-    """All names that a system has in tables and figures."""
+    """All names of a system in tables and figures."""
     return [name] if num_runs == 1 else [name, *run_names(name, num_runs), *summary_names(name)]
 
 
@@ -43,13 +43,13 @@ def reranking_figures(
     checkpoints: Mapping[str, str],
     baseline: Optional[str] = None,
 ) -> Dict[str, Any]:
-    """All figures of a split, rates and their differences as parts of one.
+    """All figures of a split. Rates and their differences are fractions.
 
     Args:
-        sentences: of the split.
-        systems: what can choose.
-        checkpoints: paths of models, by the names of their rows.
-        baseline: a system that the others are tested against.
+        sentences: sentences of the split.
+        systems: scores of all systems.
+        checkpoints: paths of models by the names of their rows.
+        baseline: a system against which the others are tested.
     """
     rows: Dict[str, Any] = {}
     for name, runs in systems.items():
@@ -57,7 +57,12 @@ def reranking_figures(
             origin = {"checkpoint": checkpoints[row]} if row in checkpoints else {}
             rates = {rate: getattr(score.counts, rate) for rate in RATES}
             rows[row] = {**origin, **asdict(score.counts), **rates, "skipped": score.skipped}
-    figures: Dict[str, Any] = {**_sizes(sentences), "systems": rows}
+    figures: Dict[str, Any] = {
+        "sentences": len(sentences),
+        "candidates": sum(sentence.num_candidates for sentence in sentences),
+        "different": sum(len(sentence.hypotheses) for sentence in sentences),
+        "systems": rows,
+    }
     if means := {name: _means(runs) for name, runs in systems.items() if len(runs) > 1}:
         figures["means"] = means
     if baseline is not None:
@@ -66,11 +71,15 @@ def reranking_figures(
 
 
 def reranking_differences(systems: Systems, *, baseline: str) -> List[Dict[str, Any]]:
-    """How far each other system but the oracle is above the baseline, its runs taken together, as parts of one.
+    """Difference of each system from the baseline as a fraction, over all runs of the system together.
 
-    Sentences that a run skipped bring nothing to that run.
+    The oracle is left out. A sentence that a run skipped adds no counts to that run.
     """
-    counts = {name: [_counts(run) for run in runs] for name, runs in systems.items() if name != ORACLE}
+    counts = {  # (N, number of counts) for each run
+        name: [np.array([astuple(one) for one in run.of_sentences]) for run in runs]
+        for name, runs in systems.items()
+        if name != ORACLE
+    }
     scores = {
         rate: {name: bootstrap_means(partial(_rate, rate=rate), runs) for name, runs in counts.items()}
         for rate in TESTED
@@ -82,9 +91,9 @@ def reranking_as_text(name: str, figures: Mapping[str, Any], systems: Systems) -
     """A table of percentages, the sentences that a row leaves out, and the differences from the baseline.
 
     Args:
-        name: of the split.
-        figures: from :func:`reranking_figures`.
-        systems: what can choose.
+        name: name of the split.
+        figures: result of :func:`reranking_figures`.
+        systems: scores of all systems.
     """
     rows: Dict[str, Dict[str, Cell]] = {}
     left_out: List[str] = []
@@ -106,26 +115,12 @@ def reranking_as_text(name: str, figures: Mapping[str, Any], systems: Systems) -
     return f"{text}\n\n{differences_as_markdown(in_points, baseline=figures['baseline'])}"
 
 
-def _sizes(sentences: Sequence[Sentence]) -> Dict[str, int]:
-    """How much there was to choose from."""
-    return {
-        "sentences": len(sentences),
-        "candidates": sum(sentence.num_candidates for sentence in sentences),
-        "different": sum(len(sentence.hypotheses) for sentence in sentences),
-    }
-
-
 def _means(runs: Sequence[SystemScore]) -> Dict[str, Dict[str, float]]:
     found = {}
     for rate in RATES:
         values = [getattr(score.counts, rate) for score in runs]
         found[rate] = {"mean": statistics.mean(values), "standard_deviation": statistics.stdev(values)}
     return found
-
-
-def _counts(run: SystemScore) -> np.ndarray:
-    """Counts of each sentence, (N, number of counts)."""
-    return np.array([astuple(counts) for counts in run.of_sentences])
 
 
 def _rate(counts: np.ndarray, *, rate: str) -> float:

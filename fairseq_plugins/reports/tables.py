@@ -1,4 +1,4 @@
-"""Tables in Markdown."""
+"""Reports: tables in Markdown, JSON, and pictures."""
 
 import json
 import math
@@ -18,11 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-# Texts of a user's, such as names of models, in reports.
-
-
 def printable(text: str) -> str:
-    """A text in one line, with a mark in place of what cannot be shown; blanks of any kind stay."""
+    """A text of a user in one line. U+FFFD replaces characters that cannot be shown, except spaces of any kind."""
     return "".join(one if one.isprintable() or unicodedata.category(one) == "Zs" else "\ufffd" for one in text)
 
 
@@ -32,9 +29,9 @@ class Cell:
 
     Attributes:
         value: the figure.
-        format: of the figure, as ``format`` takes it.
-        interval: half the width of its 95 % confidence interval, where it is known.
-        mean: "taken" over the runs of one name, or "none".
+        format: its format specification.
+        interval: half the width of its 95 % confidence interval, if it is known.
+        mean: whether the mean over the runs of one name is "taken".
     """
 
     value: float
@@ -48,9 +45,9 @@ class Cell:
 
 
 def as_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table whose first column stands to the left and whose others stand to the right.
+    """A table with its first column aligned to the left and all others to the right.
 
-    Cells are written as ``str`` has them, in one line, None as an empty cell.
+    Cells are converted with ``str`` and put in one line. None is an empty cell.
     """
     headers, *cells = ([_cell(value) for value in row] for row in (columns, *rows))
     alignment = ["left", *["right"] * (len(columns) - 1)]
@@ -67,7 +64,7 @@ def summary_names(name: str) -> List[str]:
 
 
 def summary_rows(name: str, runs: Sequence[Mapping[str, Cell]]) -> Dict[str, Dict[str, Cell]]:
-    """Mean and standard deviation over the runs of one name, none for a single run, by the names of their rows."""
+    """Mean and standard deviation over the runs of one name, by the names of their rows. Empty for a single run."""
     if len(runs) < 2:
         return {}
     columns = [
@@ -86,12 +83,12 @@ def _deviation(values: Sequence[float]) -> float:
 def table_of_runs(
     found: Sequence[Dict[str, Any]], cells: Callable[[Dict[str, Any]], Mapping[str, Cell]], *, column: str
 ) -> str:
-    """A line for each run and, where there are several of one name, their mean and standard deviation.
+    """A line for each run, with mean and standard deviation of several runs of one name.
 
     Args:
-        found: figures of the runs, each with its ``name``; those of one name stand together.
-        cells: what the table has of a run, by the names of the columns.
-        column: what the first one is called, that of the names.
+        found: figures of the runs, including their ``name``.
+        cells: maps figures of a run to cells by column.
+        column: title of the first column, which has the names.
     """
     rows: List[Mapping[str, object]] = []
     for name in dict.fromkeys(figures["name"] for figures in found):
@@ -102,20 +99,15 @@ def table_of_runs(
     return as_table(columns, [[row.get(one) for one in columns] for row in rows])
 
 
-# Figures as JSON that every reader takes.
-
-
 def json_text(
     figures: Mapping[str, Any], *, indent: Optional[int] = None, letters: Literal["escaped", "kept"] = "escaped"
 ) -> str:
-    """An object in JSON.
-
-    JSON has no number that is infinite or not a number; ``null`` stands for both.
+    """Figures in JSON. ``null`` replaces inf and NaN, which JSON does not have.
 
     Args:
-        figures: nested dictionaries, lists and tuples of texts, numbers and None.
-        indent: blanks of a level; None writes one line.
-        letters: whether those beyond ASCII are escaped.
+        figures: nested dictionaries, lists and tuples of strings, numbers and None.
+        indent: spaces of a level, or None for one line.
+        letters: whether characters beyond ASCII are escaped.
     """
     return json.dumps(_finite(figures), indent=indent, ensure_ascii=letters == "escaped", allow_nan=False)
 
@@ -130,8 +122,7 @@ def _finite(value: Any) -> Any:
     return value
 
 
-# Pictures by matplotlib, which is imported only when one is drawn: its import is slow and logs much.
-
+# Pictures. matplotlib is imported only when one is drawn, because its import is slow and logs much.
 
 DOTS_PER_INCH = 150
 
@@ -144,17 +135,17 @@ def new_picture(*, inches: Tuple[float, float] = (7, 4.2)) -> "Figure":
 
 
 def as_label(text: str) -> str:
-    """A text of a user's as a picture shows it.
+    """A text of a user as a label in a picture.
 
-    Matplotlib takes dollar signs for formulas, leaves labels that begin with an underscore out of legends, and draws no
-    controls.
+    Matplotlib reads dollar signs as formulas, omits labels with a leading underscore from legends, and cannot draw
+    control characters.
     """
     shown = printable(text).replace("$", r"\$")
     return f" {shown}" if shown.startswith("_") else shown
 
 
 def write_plain_numbers(axis: "Axis") -> None:
-    """Write the numbers of a logarithmic axis without powers, and so many that they do not touch."""
+    """Write the numbers of a logarithmic axis without powers, and only as many as do not overlap."""
     from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
     lowest, highest = sorted(axis.get_view_interval())
@@ -171,18 +162,15 @@ def save_picture(picture: "Figure", path: Path) -> None:
         picture.savefig(aside, dpi=DOTS_PER_INCH)
 
 
-# A report: figures as a table in Markdown, as JSON for machines, and as a picture; each with where it comes from.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """What was measured.
+    """Results as text, as JSON and as a picture. Each file records its provenance.
 
     Attributes:
-        text: tables in Markdown, with what explains them.
-        figures: the same for machines; the names of the origin (date, code, machine, command) are left to it.
-        command: what was typed.
-        picture: where there is one.
+        text: tables in Markdown, with explanations.
+        figures: the same for JSON. The names of the provenance (date, code, machine, command) are reserved.
+        command: command line of the user.
+        picture: optional picture.
     """
 
     text: str
@@ -191,12 +179,12 @@ class Report:
     picture: Optional["Figure"] = None
 
     def write(self, folder: Path, *, name: str, figures: str = "", picture: str = "") -> str:
-        """Write the files; return the text with its origin.
+        """Write the files, and return the text with its provenance.
 
         Args:
-            folder: made if missing.
-            name: of the table, and of the other files, without suffix.
-            figures, picture: names of these files, suffix included, where they are others.
+            folder: directory of the files, which is created if missing.
+            name: name of the files without suffix.
+            figures, picture: other names of these files, with suffix.
         """
         recorded = with_origin(self.figures, command=self.command)
         text = "{}\n\n`{command}`; {date}, {code}; {machine}.\n".format(self.text.rstrip("\n"), **recorded)

@@ -1,4 +1,4 @@
-"""What ``fairseq-train --log-format simple`` logs: validations, speed, memory."""
+"""Finished or running training: figures from its log (``--log-format simple``), its checkpoint, and provenance."""
 
 import math
 import platform
@@ -21,7 +21,7 @@ from fairseq_plugins.models.checkpoints import check_checkpoints, read_state
 from fairseq_plugins.ops.matmul import has_native_bfloat16
 
 NUMBER = r"(-?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|inf|nan))"
-"""As fairseq prints one."""
+"""A number as fairseq prints it."""
 EPOCH_NUMBER = r"epoch (\d{1,9})\b"
 VALIDATION = re.compile(rf"\| valid \| {EPOCH_NUMBER} \|.*?\| ppl {NUMBER}")
 TRAINING = re.compile(rf"\| train \| {EPOCH_NUMBER} \|.*?\| ppl {NUMBER}")
@@ -38,20 +38,20 @@ EPOCH = re.compile(rf"\| (?:train|train_inner|valid) \| {EPOCH_NUMBER}")
 EPOCH_OF_INTERVAL = re.compile(rf"\| train_inner \| {EPOCH_NUMBER}:")
 FREE_GIBIBYTES = re.compile(rf"gb_free={NUMBER}")
 SEED = re.compile(r"'common': \{[^{}]*?'seed': (\d+)")
-"""In what fairseq prints of the flags, once a start."""
+"""The seed in the flags, which fairseq prints at each start."""
 PARAMETERS = re.compile(r"\| num\. shared model params: ([\d,]+) \(num\. trained: ([\d,]+)\)")
-"""In what fairseq prints of the model, once a start."""
+"""The sizes of the model, which fairseq prints at each start."""
 START = "| fairseq.trainer | Preparing to load checkpoint "
-"""In a line that fairseq logs once a start, whether there is a checkpoint or not."""
+"""In a line that fairseq logs at each start, with or without a checkpoint."""
 BEGINNINGS = (
     "| fairseq.trainer | No existing checkpoint found ",
     "| fairseq.checkpoint_utils | loading pretrained model from ",
 )
-"""In lines that fairseq logs where it goes on with no training of the folder."""
+"""In lines that fairseq logs when it starts a new run instead of resuming one."""
 
 
 def find_log(save_dir: Path) -> Path:
-    """The log in the ``--save-dir`` of a training.
+    """The log in the ``--save-dir`` of a run.
 
     Raises:
         ValueError: if there is none.
@@ -66,7 +66,7 @@ def find_log(save_dir: Path) -> Path:
 
 
 def read_log(path: Path) -> str:
-    """A log as text; bytes that are no UTF-8, such as a full disk or a broken terminal leaves, say nothing.
+    """A log as text. Bytes that are not UTF-8, such as a full disk or a broken terminal leaves, are replaced.
 
     Raises:
         OSError: if there is no log.
@@ -74,32 +74,32 @@ def read_log(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace")
 
 
-def _read_last_training(path: Path) -> str:
-    """A log, or, where a training began anew in a folder of another, what came after that."""
+def _read_last_run(path: Path) -> str:
+    """The part of a log that belongs to the last run in the folder."""
     text = read_log(path)
     return text[_last_beginning(text) :]
 
 
 def _last_beginning(text: str) -> int:
-    """Where a training began anew for the last time; 0 where none did."""
+    """Position at which the last run began, or 0."""
     return max(0, *map(text.rfind, BEGINNINGS))
 
 
 def read_seed(path: Path) -> int:
-    """Seed of the training; of the last one that left anything, where one began anew.
+    """Seed of the last run in the log.
 
     Raises:
-        ValueError: if the log does not tell.
+        ValueError: if the log does not have it.
         OSError: if there is no log.
     """
     return int(_last_start(path, SEED, what="flags")[0])
 
 
 def read_num_parameters(path: Path) -> Tuple[int, int]:
-    """Parameters of the model, and how many of them learn; of the last training that left anything.
+    """Parameters of the model of the last run, and how many of them are trained.
 
     Raises:
-        ValueError: if the log does not tell.
+        ValueError: if the log does not have them.
         OSError: if there is no log.
     """
     total, learning = (
@@ -109,7 +109,10 @@ def read_num_parameters(path: Path) -> Tuple[int, int]:
 
 
 def _last_start(path: Path, line: "re.Pattern[str]", *, what: str) -> Sequence[str]:
-    """What the expression captures in what fairseq printed as it started the last training that left anything."""
+    """Groups that ``line`` captures in the output with which the last run began.
+
+    fairseq prints flags and model before it logs that a new run begins, so they stand above that line.
+    """
     text = read_log(path)
     start = text[: _last_beginning(text) or None]
     found = [match.groups() for match in line.finditer(start, _last_beginning(start))]
@@ -122,7 +125,7 @@ def _last_start(path: Path, line: "re.Pattern[str]", *, what: str) -> Sequence[s
 
 
 def lines_of_epochs(text: str) -> str:
-    """The lines of training and validation; where epochs begin again, without the later ones of before."""
+    """The lines of training and validation. If epochs begin again, later epochs of the former run are left out."""
     lines: Dict[int, List[str]] = {}  # its epochs ascend
     for line in text.splitlines():
         if found := EPOCH.search(line):
@@ -134,7 +137,7 @@ def lines_of_epochs(text: str) -> str:
 
 
 def read_valid_curve(path: Path) -> Dict[int, float]:
-    """Validation perplexity by epoch; where epochs begin again, of the last training.
+    """Validation perplexity by epoch of the last run.
 
     Raises:
         ValueError: if the log holds none.
@@ -149,9 +152,9 @@ def read_valid_curve(path: Path) -> Dict[int, float]:
 
 
 def read_train_curve(path: Path) -> Dict[int, float]:
-    """Training perplexity by epoch, the mean over its updates, as the criterion has it: with dropout.
+    """Training perplexity by epoch of the last run: the mean over the updates of the epoch, with dropout.
 
-    Where epochs begin again, it is of the last training; an epoch that was not finished has none.
+    Unfinished epochs have none.
 
     Raises:
         ValueError: if the log holds none.
@@ -164,30 +167,29 @@ def read_train_curve(path: Path) -> Dict[int, float]:
 
 
 def _read_curve(line: "re.Pattern[str]", path: Path) -> Dict[int, float]:
-    """A figure by epoch, both of which the expression for a line captures."""
-    return {int(epoch): float(figure) for epoch, figure in line.findall(lines_of_epochs(_read_last_training(path)))}
+    """Figures by epoch. ``line`` captures both."""
+    return {int(epoch): float(figure) for epoch, figure in line.findall(lines_of_epochs(_read_last_run(path)))}
 
 
 def read_score_curves(path: Path) -> Dict[str, Dict[int, float]]:
-    """Scores of decoded validation sets by metric, as ``--task scored_translation`` logs them, each by epoch.
+    """Scores of decoded validation sets by metric and epoch, as ``--task scored_translation`` logs them.
 
-    The names are those of ``--eval-scorer``. It is empty where nothing was decoded; where epochs begin again, it is of
-    the last training.
+    Metrics have the names of ``--eval-scorer``. Empty if nothing was decoded. The scores are those of the last run.
 
     Raises:
         OSError: if there is no log.
     """
     curves: Dict[str, Dict[int, float]] = {}
-    for epoch, line in VALIDATION_LINE.findall(lines_of_epochs(_read_last_training(path))):
+    for epoch, line in VALIDATION_LINE.findall(lines_of_epochs(_read_last_run(path))):
         for name, score in VALIDATION_SCORE.findall(line):
             curves.setdefault(name, {})[int(epoch)] = float(score)
     return curves
 
 
 def holds_validation(path: Path, *, num_updates: int, metric: str, value: float) -> bool:
-    """Whether the last training of a log had that value of a metric after so many updates.
+    """Whether the last run of a log had a value of a metric after a number of updates.
 
-    A log that tells the updates of no validation with that metric is taken to.
+    True if the log has no validation with that metric and a number of updates.
 
     Raises:
         OSError: if there is no log.
@@ -195,7 +197,7 @@ def holds_validation(path: Path, *, num_updates: int, metric: str, value: float)
     of_metric = re.compile(rf"\| {re.escape(metric)} {NUMBER}")
     found = [
         (int(updates[1]), float(figure[1]))
-        for _, line in VALIDATION_LINE.findall(_read_last_training(path))
+        for _, line in VALIDATION_LINE.findall(_read_last_run(path))
         if (updates := NUM_UPDATES.search(line)) and (figure := of_metric.search(line))
     ]
     # fairseq writes six digits
@@ -207,7 +209,7 @@ def holds_validation(path: Path, *, num_updates: int, metric: str, value: float)
 
 
 def read_speeds(text: str) -> List[float]:
-    """Speed of each logged interval, in tokens per second."""
+    """Tokens per second of each logged interval."""
     return [float(wps) for wps in SPEED.findall(text)]
 
 
@@ -217,12 +219,12 @@ def read_update_rates(text: str) -> List[float]:
 
 
 def read_epoch_speeds(text: str) -> Dict[int, float]:
-    """Mean speed of each epoch in tokens per second; where it was resumed, of all of it without the time between."""
+    """Mean tokens per second of each epoch. The time between an interruption and its resumption does not count."""
     return {int(epoch): float(wps) for epoch, wps in EPOCH_SPEED.findall(text)}
 
 
 def intervals_by_epoch(text: str) -> Dict[int, str]:
-    """The lines of the logged intervals of each epoch, for the other functions to read."""
+    """The lines of logged intervals by epoch, as input of other functions here."""
     lines: Dict[int, List[str]] = {}
     for line in text.splitlines():
         if found := EPOCH_OF_INTERVAL.search(line):
@@ -231,25 +233,25 @@ def intervals_by_epoch(text: str) -> Dict[int, str]:
 
 
 def read_losses(text: str) -> List[float]:
-    """Training loss of each logged interval, as it is logged; it may be infinite or no number."""
+    """Training loss of each logged interval. It may be inf or NaN."""
     return [float(loss) for loss in LOSS.findall(text)]
 
 
 def read_loss_scales(text: str) -> List[float]:
-    """Scale of the gradients after each logged interval; empty where they are not scaled."""
+    """Loss scale after each logged interval. Empty if the loss is not scaled."""
     return [float(scale) for scale in LOSS_SCALE.findall(text)]
 
 
 def read_median_speed(path: Path) -> float:
-    """Median training speed in tokens per second, of intervals, or of epochs where no interval was logged.
+    """Median training speed of the last run in tokens per second.
 
-    It is that of the last training where one began anew.
+    It is taken over intervals, or over epochs if no interval was logged.
 
     Raises:
         ValueError: if the log holds none.
         OSError: if there is no log.
     """
-    text = _read_last_training(path)
+    text = _read_last_run(path)
     speeds = read_speeds(text) or list(read_epoch_speeds(text).values())
     if not speeds:
         raise ValueError(f"{path} holds no training speed: log with --log-format simple and a smaller --log-interval")
@@ -257,39 +259,36 @@ def read_median_speed(path: Path) -> float:
 
 
 def read_hours(path: Path) -> float:
-    """How long the training took, with its validations; what was done before it was stopped and resumed is added.
+    """Duration of the last run in hours, with validations and with all parts of a resumed run.
 
-    Every start counts from 0, inside an epoch, too. It is the last training where one began anew.
+    fairseq counts from 0 at every start, so the parts are added.
 
     Raises:
-        ValueError: if the log does not tell.
+        ValueError: if the log has no times.
         OSError: if there is no log.
     """
-    sittings = [[float(wall) for wall in WALL.findall(part)] for part in _read_last_training(path).split(START)]
-    if not any(sittings):
+    parts = [[float(wall) for wall in WALL.findall(text)] for text in _read_last_run(path).split(START)]
+    if not any(parts):
         raise ValueError(f"{path} holds no times: log with --log-format simple")
-    # where the line of a start is missing, the fall to a lower time tells it
-    ends = [one for seconds in sittings for one, after in zip(seconds, [*seconds[1:], 0]) if after < one]
+    # if the line of a start is missing, the time falls there
+    ends = [one for seconds in parts for one, after in zip(seconds, [*seconds[1:], 0]) if after < one]
     return sum(ends) / 3600
 
 
 def read_free_memory(text: str) -> List[float]:
-    """Free memory of the GPU after each logged interval, in GiB; empty on a CPU."""
+    """Free memory of the GPU in GiB after each logged interval. Empty on a CPU."""
     return [float(gibibytes) for gibibytes in FREE_GIBIBYTES.findall(text)]
-
-
-# What the log of a training says of it, finished or not.
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoggedTraining:
-    """A training by its log.
+    """Log of a run, which may be unfinished.
 
     Attributes:
         valid_curve: validation perplexity by epoch.
-        score_curves: scores of the decoded validation set by epoch, by metric, where the training logged them.
-        words_per_second: median speed of the training.
-        hours: that the training took.
+        score_curves: scores of the decoded validation set by metric and epoch. Empty if none were logged.
+        words_per_second: median speed.
+        hours: duration.
     """
 
     valid_curve: Dict[int, float]
@@ -298,7 +297,7 @@ class LoggedTraining:
     hours: float
 
     def figures(self) -> Dict[str, Any]:
-        """Epochs, the validation curves with their best points, cost."""
+        """Epochs, validation curves with their best points, speed and duration."""
         return {
             "epochs": max(self.valid_curve),
             "lowest_valid_perplexity": _best(min, self.valid_curve.values()),
@@ -311,15 +310,15 @@ class LoggedTraining:
 
 
 def _best(choose: Callable[..., float], values: Iterable[float]) -> float:
-    """Of those that are numbers."""
+    """The best value, without NaN."""
     return choose((value for value in values if not math.isnan(value)), default=math.nan)
 
 
 def read_logged_training(save_dir: Path) -> LoggedTraining:
-    """Read the log in the ``--save-dir`` of a training.
+    """Read the log in the ``--save-dir`` of a run.
 
     Raises:
-        ValueError, OSError: if it is missing, or holds no validation, speed or times.
+        ValueError, OSError: if it is missing, or has no validation, speed or times.
     """
     log = find_log(save_dir)
     return LoggedTraining(
@@ -330,22 +329,19 @@ def read_logged_training(save_dir: Path) -> LoggedTraining:
     )
 
 
-# What a training by ``fairseq-train`` left in its ``--save-dir``.
-
-
 @dataclass(frozen=True, kw_only=True)
 class TrainedRun:
-    """A finished training.
+    """A finished run.
 
     Attributes:
-        name: how tables name it; runs of one name differ in their seed.
-        checkpoint: in the ``--save-dir``, beside ``train.log``; it need not be there any more.
+        name: name in tables. Runs of one name differ in their seed.
+        checkpoint: path in the ``--save-dir``, beside ``train.log``. The file may be missing.
         data: directory with the data.
-        model: that of the checkpoint, None where it is not there.
-        num_parameters: of the model.
-        num_learning_parameters: of those.
-        seed: of the training.
-        training: what its log says.
+        model: model of the checkpoint, or None if it is missing.
+        num_parameters: parameters of the model.
+        num_learning_parameters: trained parameters of the model.
+        seed: seed of the run.
+        training: its log.
     """
 
     name: str
@@ -359,11 +355,11 @@ class TrainedRun:
 
     @property
     def save_dir(self) -> Path:
-        """Where the training left it."""
+        """Directory of the checkpoint."""
         return self.checkpoint.parent
 
     def figures(self) -> Dict[str, Any]:
-        """What every report has: name, parameters, seed, epochs, the validation curves with their best points, cost."""
+        """Figures of every report: name, parameters, seed, and those of the log."""
         return {
             "name": self.name,
             "checkpoint": None if self.model is None else self.checkpoint.name,
@@ -375,24 +371,24 @@ class TrainedRun:
 
 
 def checkpoint_of(path: Path) -> Path:
-    """The checkpoint of a run, given by its ``--save-dir`` or as a checkpoint in it; it need not be there."""
+    """Path of the checkpoint of a run, which is given by its ``--save-dir`` or by a checkpoint. It may not exist."""
     return path / "checkpoint_best.pt" if path.is_dir() else path
 
 
 def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
-    """Read a finished training.
+    """Read a finished run.
 
-    Where ``checkpoint_best.pt`` is not there any more, as in what was fetched from another machine, the log tells the
-    seed and the size of the model.
+    If ``checkpoint_best.pt`` is missing, for example because only small files were copied from another machine, seed
+    and size of the model come from the log.
 
     Args:
-        name: how tables name it.
+        name: name in tables.
         path: its ``--save-dir``, whose ``checkpoint_best.pt`` is taken, or a checkpoint in it.
         data: directory with the data.
 
     Raises:
-        ValueError, OSError: if the log, or a checkpoint that is named, is missing, or is not readable, or they are of
-            different trainings.
+        ValueError, OSError: if the log or a given checkpoint is missing or cannot be read, or if they belong to
+            different runs.
     """
     checkpoint = checkpoint_of(path)
     if not path.is_dir():
@@ -421,7 +417,7 @@ def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
 
 
 def _check_log(checkpoint: Path) -> None:
-    """Refuse a log without the validation by which the checkpoint was saved; some are saved without one."""
+    """Check that the log has the validation after which the checkpoint was saved, if it was saved after one."""
     state, log = read_state(checkpoint), find_log(checkpoint.parent)
     value: Optional[float] = state["extra_state"].get("val_loss")
     metric: str = training_config(state).checkpoint.best_checkpoint_metric
@@ -434,19 +430,18 @@ def _check_log(checkpoint: Path) -> None:
 
 
 def _num_parameters(model: BaseFairseqModel) -> Tuple[int, int]:
-    """All, and those that learn."""
+    """All parameters, and the trained ones among them."""
     learning = (parameter for parameter in model.parameters() if parameter.requires_grad)
     return sum(parameter.numel() for parameter in model.parameters()), sum(parameter.numel() for parameter in learning)
 
 
-# When, with which code and on what a figure was measured.
-
+# Provenance: date, code and machine of a figure.
 
 HERE = Path(__file__).resolve()
 
 
 def describe_machine() -> str:
-    """Processor, what it multiplies by, cores, GPU and versions."""
+    """Processor with its vector extension, cores, GPU, and versions."""
     cpu = platform.processor() or platform.machine()
     if Path("/proc/cpuinfo").exists():
         models = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.M)
@@ -459,16 +454,15 @@ def describe_machine() -> str:
 
 @cache
 def _fairseq_version() -> str:
-    """Of whatever distribution has fairseq."""
+    """Version of the distribution that provides fairseq."""
     distributions = packages_distributions().get("fairseq")
     return version(distributions[0]) if distributions else "without metadata"
 
 
 def describe_code() -> str:
-    """The commit of the checkout that runs, or the installed version of this package.
+    """The commit of the running checkout, or the version of the installed package.
 
-    A commit is marked "-dirty" where its code was changed. Results, which are written one after the other, are not its
-    code. An installed package is no checkout, even where its folder lies within one.
+    "-dirty" marks uncommitted changes, except in results. A package installed inside a checkout counts as installed.
     """
     if not _git("ls-files", HERE.name):
         return f"fairseq-plugins {_installed_version()}"
@@ -484,7 +478,7 @@ def _installed_version() -> str:
 
 
 def _git(*arguments: str) -> str:
-    """What git prints; nothing outside a checkout or without git."""
+    """Output of git. Empty outside a checkout or without git."""
     try:
         result = subprocess.run(["git", *arguments], cwd=HERE.parent, capture_output=True, text=True)
     except FileNotFoundError:
@@ -498,7 +492,7 @@ def provenance() -> Dict[str, str]:
 
 
 def with_origin(figures: Mapping[str, Any], *, command: str) -> Dict[str, Any]:
-    """Figures after their date, code, machine and the command that was typed."""
+    """Figures, preceded by date, code, machine and the user's command line."""
     return {**provenance(), "command": command, **figures}
 
 
@@ -507,17 +501,14 @@ def describe_provenance() -> str:
     return "{date}, {code}; {machine}.".format(**provenance())
 
 
-# Seeds of trainings that are taken for draws of one system.
-
-
 def check_seeds(trainings: Iterable[Tuple[str, int, Path]]) -> None:
-    """Refuse two trainings of one name and seed, over which no mean can be taken.
+    """Check that no two runs have the same name and seed, because means are taken over the seeds of a name.
 
     Args:
-        trainings: name, seed and ``--save-dir`` of each.
+        trainings: name, seed and ``--save-dir`` of each run.
 
     Raises:
-        ValueError: for the first such two.
+        ValueError: for the first two with equal name and seed.
     """
     first: Dict[Tuple[str, int], Path] = {}
     for name, seed, path in trainings:

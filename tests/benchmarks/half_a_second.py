@@ -1,4 +1,4 @@
-"""A timer that finds half a second."""
+"""A timer that always measures half a second."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,7 @@ from torch.utils.benchmark import Timer
 
 
 class HalfASecond(Timer):
-    """Torch's timer, which runs its statement a few times and says that it took half a second."""
+    """torch's timer, except that it runs its statement once and reports half a second."""
 
     def blocked_autorange(self, callback=None, min_run_time=0.2):
         self.timeit(1)

@@ -1,4 +1,4 @@
-"""Steps of a device's report go on where a call ended, and keep what failed with its error."""
+"""Steps of the report on a device resume, and record the errors of failed items."""
 
 import json
 from dataclasses import replace

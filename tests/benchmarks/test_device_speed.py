@@ -1,4 +1,4 @@
-"""What a timed training reports of its log, which a stub of fairseq-train goes on with."""
+"""Reports of a timed training run, whose log comes from a stub of fairseq-train."""
 
 import json
 

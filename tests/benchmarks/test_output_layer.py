@@ -322,7 +322,7 @@ for system, num_updates in (("tied", 2), ("drill", 3)):
     peaks[system] = next(iter(found.values())).peak_mib
 print(json.dumps(peaks))
 """
-"""In a process of its own: Linux counts for a child no less than its parent held, and that of the tests holds much."""
+"""Runs in its own process. Linux counts a child at least as large as its parent, and the tests are large."""
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from half_a_second import HalfASecond
 from fairseq_plugins.benchmarks import training
 from fairseq_plugins.benchmarks.training import (
     SUITES,
+    TRANSLATION_SUITES,
     HighwayProducts,
     TrainingSpeed,
     as_markdown,
@@ -19,7 +20,6 @@ from fairseq_plugins.benchmarks.training import (
     products_as_markdown,
     speed_of_highway_products,
 )
-from fairseq_plugins.benchmarks.training import TRANSLATION_SUITES as TRANSLATION_SUITES
 from fairseq_plugins.command_line import ProgramFailed
 from fairseq_plugins.recipes import Recipe, System, find_recipe, training_arguments
 from tests.tables import rows_of
@@ -134,7 +134,7 @@ def test_other_models_have_no_such_products(name):
 
 
 BOTH = ["float32", "bfloat16"]
-SUITE_PRECISIONS_RECIPE = Recipe(
+THREE_SYSTEMS = Recipe(
     name="three",
     title="Three systems",
     corpus="none",
@@ -147,7 +147,7 @@ SUITE_PRECISIONS_RECIPE = Recipe(
 
 
 def test_every_system_with_a_precision_stands_once_in_each():
-    found = in_output_precisions(SUITE_PRECISIONS_RECIPE, ["host", "doc", "plain"], BOTH)
+    found = in_output_precisions(THREE_SYSTEMS, ["host", "doc", "plain"], BOTH)
     assert list(found.systems) == ["host", "doc-float32", "doc-bfloat16", "plain"]
     assert found.system("doc-bfloat16").flags == {"arch": "lstm_lm_doc", "output-precision": "bfloat16"}
     assert [found.label(name) for name in list(found.systems)[:3]] == [
@@ -155,16 +155,14 @@ def test_every_system_with_a_precision_stands_once_in_each():
         "DOC, output in float32",
         "DOC, output in bfloat16",
     ]
-    assert found.system("host") == SUITE_PRECISIONS_RECIPE.system("host") and found.system(
-        "plain"
-    ) == SUITE_PRECISIONS_RECIPE.system("plain")
+    assert all(found.system(name) == THREE_SYSTEMS.system(name) for name in ("host", "plain"))
 
 
 def test_without_precisions_the_chosen_systems_stay_as_they_are():
-    found = in_output_precisions(SUITE_PRECISIONS_RECIPE, ["plain", "doc"], [])
-    assert list(found.systems.items()) == [(name, SUITE_PRECISIONS_RECIPE.system(name)) for name in ("plain", "doc")]
+    found = in_output_precisions(THREE_SYSTEMS, ["plain", "doc"], [])
+    assert list(found.systems.items()) == [(name, THREE_SYSTEMS.system(name)) for name in ("plain", "doc")]
     with pytest.raises(ValueError, match="recipe three has no system mos"):
-        in_output_precisions(SUITE_PRECISIONS_RECIPE, ["mos"], BOTH)
+        in_output_precisions(THREE_SYSTEMS, ["mos"], BOTH)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
-"""Every system of every recipe is trained as by the recipe's former script, as fairseq reads the flags.
+"""Every system is trained with the flags of its former script.
 
-``fixtures/former_trainings.json`` holds what those scripts and the suites of the benchmark handed to fairseq-train.
+``fixtures/former_trainings.json`` has the flags that those scripts and the benchmark passed to fairseq-train.
 """
 
 import ast
@@ -15,30 +15,31 @@ from fairseq_plugins.recipes import RECIPES, training_arguments
 
 FORMER = json.loads((Path(__file__).parents[1] / "fixtures/former_trainings.json").read_text(encoding="utf-8"))
 REDUCED = ("lm/ptb_reduced.sh", "lm/drill_reduced.sh", "lm/mmlstm_reduced.sh")
-# the same trainings under the architectures of two papers
+# the same runs under the architectures of two papers
 RENAMED = {
     ("lm/ptb_reduced.sh", "awd"): ("tied", {}),
     ("lm/mmlstm_reduced.sh", "10:0"): ("tied", {"arch": "lstm_lm_awd"}),
     ("lm/mmlstm_reduced.sh", "mos"): ("mos", {"arch": "lstm_lm_mos"}),
 }
-# on WikiText-2 these masks are DRILL's own, so that the row was the same training
+# on WikiText-2 these masks are those of DRILL itself, so both rows were the same run
 SAME_AS = {("CORPUS=wt2 lm/drill.sh", "standard"): "drill"}
-# scripts that took no seed: it was the preset's, or their own
+# scripts without a seed argument
 NO_SEED_TAKEN = ("lm/train_preset.sh", "demo.sh demo_lm", "demo.sh demo_translation")
-# a benchmark saves nothing and says itself how often it logs
+# benchmarks save nothing and set the interval of the log themselves
 SAID_BY_BENCHMARKS = ("no_epoch_checkpoints", "log_interval")
 
-# presets of MoS and DOC for WikiText-2 compute the rows of an update in groups since, as their papers' programs do
+# Changed since then:
+# presets of MoS and DOC for WikiText-2 compute micro-batches of rows, as the programs of their papers do
 IN_GROUPS = ("lstm_lm_mos_wt2", "lstm_lm_doc_wt2", "mmlstm_lm_mos_wt2")
-# they have decoded the validation set since, which changes nothing else
+# the validation set is decoded, which changes nothing else
 SCORED = ("multi30k", "multi30k_transformer", "agnews", "reuters21578")
-# they have clipped the gradient of a sentence since, as the toolkit did that the paper took
+# the gradient of a sentence is clipped, as in the toolkit of the paper
 CLIPPED_BY_SENTENCE = ("iwslt16", "gigaword")
-# their LSTMs have one bias vector since, as in the papers' toolkits
+# LSTMs have one bias vector, as in the toolkits of the papers
 ONE_BIAS = ("iwslt16", "gigaword", "wmt14_mmlstm")
-# they keep the attention that their architectures had
+# the attention that the architectures had then is kept
 WITH_GENERAL_ATTENTION = ("multi30k", "agnews", "demo_translation")
-# they have taken the precision of the output layer that is faster since both were found to be equally good
+# the output layer uses the faster precision, because both were found to be equally good
 FOR_CPUS = ("reduced", "multi30k", "agnews", "demo_lm", "demo_translation")
 
 

@@ -1,4 +1,4 @@
-"""Recipes of FPNN, rectifier and skipping networks: the sizes of Pachitariu & Sahani 2013."""
+"""Recipes of language models: sizes of their networks, and flags of their training."""
 
 import ast
 from argparse import Namespace
@@ -245,21 +245,21 @@ def test_translation_is_trained_as_by_the_toolkit(system, millions, make_diction
     assert {"batch-size": 128, "max-update": 340_000, "clip-norm": 5, "sentence-avg": True}.items() <= flags.items()
 
 
-REDUCED_RECIPES_VOCABULARY = 10_002
+REDUCED_VOCABULARY = 10_002
 """Penn Treebank's in fairseq."""
 BASE_MODELS = ["zaremba", "variational", "rhn", "rhn-tied", "mogrifier", "awd"]
 MODELS_WITH_TRICKS = ["awd", "mos", "doc", "mogrifier-doc"]
-REDUCED_RECIPES_CASES = [("reduced_base_models", name) for name in BASE_MODELS]
-REDUCED_RECIPES_CASES += [("reduced_tricks", name) for name in MODELS_WITH_TRICKS]
+REDUCED_CASES = [("reduced_base_models", name) for name in BASE_MODELS]
+REDUCED_CASES += [("reduced_tricks", name) for name in MODELS_WITH_TRICKS]
 MAJOR_MINOR = ["9:1", "mmlstm-mos"]
-REDUCED_RECIPES_CASES += [("reduced", f"{name}{end}") for name in MAJOR_MINOR for end in ("", "-without3", "-previous")]
+REDUCED_CASES += [("reduced", f"{name}{end}") for name in MAJOR_MINOR for end in ("", "-without3", "-previous")]
 SHARED = ("optimizer", "tokens-per-sample", "window-lengths", "batch-size", "max-epoch", "clip-norm", "criterion")
 
 
-@pytest.mark.parametrize("recipe, system", REDUCED_RECIPES_CASES)
+@pytest.mark.parametrize("recipe, system", REDUCED_CASES)
 def test_networks_have_four_million_parameters(recipe, system):
     with torch.device("meta"):
-        model = build_system(find_recipe(recipe), system, vocab_size=REDUCED_RECIPES_VOCABULARY)
+        model = build_system(find_recipe(recipe), system, vocab_size=REDUCED_VOCABULARY)
     assert sum(parameter.numel() for parameter in model.parameters()) == pytest.approx(4.0e6, rel=0.01)
 
 
@@ -283,7 +283,7 @@ def test_variants_of_major_minor_networks_are_as_large(name):
     for end in ("", "-without3", "-previous"):
         flags[end] = find_recipe("reduced").flags(f"{name}{end}")
         with torch.device("meta"):
-            model = build_system(find_recipe("reduced"), f"{name}{end}", vocab_size=REDUCED_RECIPES_VOCABULARY)
+            model = build_system(find_recipe("reduced"), f"{name}{end}", vocab_size=REDUCED_VOCABULARY)
         sizes[end] = sum(parameter.numel() for parameter in model.parameters())
     assert max(sizes.values()) / min(sizes.values()) < 1.002
     assert flags["-without3"] == {
@@ -303,7 +303,7 @@ def test_models_of_all_systems_take_the_flags_of_their_trainings(name):
             build_system(recipe, system, vocab_size=50)
 
 
-@pytest.mark.parametrize("recipe, system", REDUCED_RECIPES_CASES)
+@pytest.mark.parametrize("recipe, system", REDUCED_CASES)
 def test_systems_differ_in_the_network_and_not_in_the_updates(recipe, system):
     flags, reduced = find_recipe(recipe).flags(system), find_recipe("reduced").flags("tied")
     assert {name: flags[name] for name in SHARED} == {name: reduced[name] for name in SHARED}
@@ -362,39 +362,31 @@ def test_an_averaged_epoch_follows_those_of_every_system_but_gates(name):
         assert recipe.system(f"{system}-averaged").base == Base(system=system, flag="finetune-from-model")
 
 
-WSJ_RECIPES_SYSTEMS = ["awd", "mos", "doc"]
+WSJ_SYSTEMS = ["awd", "mos", "doc"]
 PUBLISHED_VOCABULARY, SAMPLE_VOCABULARY = 6_922, 1_109
 
 
-def wsj_recipes_num_parameters(recipe, system, *, vocab_size):
-    with torch.device("meta"):
-        return sum(one.numel() for one in build_system(find_recipe(recipe), system, vocab_size=vocab_size).parameters())
-
-
 def test_doc_with_the_published_vocabulary_has_the_published_size():
-    assert wsj_recipes_num_parameters("wsj", "doc", vocab_size=PUBLISHED_VOCABULARY) == 21_984_202
+    assert num_parameters("wsj", "doc", vocab_size=PUBLISHED_VOCABULARY) == 21_984_202
 
 
-@pytest.mark.parametrize("system", WSJ_RECIPES_SYSTEMS)
+@pytest.mark.parametrize("system", WSJ_SYSTEMS)
 def test_the_settings_are_those_for_penn_treebank(system):
     preset = ARCHITECTURES[f"lstm_lm_{system}_ptb"]
     expected = {**COMMON, **preset.training, **FULL_SIZE, "arch": f"lstm_lm_{system}_ptb"}
     assert find_recipe("wsj").flags(system) == expected
 
 
-@pytest.mark.parametrize("system", WSJ_RECIPES_SYSTEMS)
+@pytest.mark.parametrize("system", WSJ_SYSTEMS)
 def test_networks_of_the_sample_have_four_million_parameters(system):
-    assert wsj_recipes_num_parameters("wsj_sample", system, vocab_size=SAMPLE_VOCABULARY) == pytest.approx(
-        4.0e6, rel=0.01
-    )
+    assert num_parameters("wsj_sample", system, vocab_size=SAMPLE_VOCABULARY) == pytest.approx(4.0e6, rel=0.01)
 
 
 def test_systems_of_the_sample_differ_in_the_network_and_not_in_the_training():
     recipe = find_recipe("wsj_sample")
     network = {"arch", "embed-dim", "hidden-sizes", "experts-per-layer", "latent-dropout", "balance"}
     awd, mos, doc = (
-        {name: value for name, value in recipe.flags(system).items() if name not in network}
-        for system in WSJ_RECIPES_SYSTEMS
+        {name: value for name, value in recipe.flags(system).items() if name not in network} for system in WSJ_SYSTEMS
     )
     assert (
         awd == mos == doc and awd["patience"] > awd["nonmonotone-interval"] and recipe.flags("doc")["balance"] == 0.001

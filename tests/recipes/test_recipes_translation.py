@@ -1,4 +1,4 @@
-"""Small encoder-decoders on pairs with one dictionary."""
+"""Recipes of small encoder-decoders and Transformers on pairs with one dictionary."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from fairseq_plugins.recipes.recipe import COMMON
 RECIPES = (translation.MULTI30K_JOINED, translation.IWSLT14_PARTIAL, translation.TATOEBA)
 SYSTEMS = sorted(translation.MULTI30K_JOINED.systems)
 VOCABULARY = 7_960
-"""That of Multi30k's 8,000 merges."""
+"""Vocabulary of Multi30k after 8,000 merges."""
 
 
 @pytest.fixture(scope="module")

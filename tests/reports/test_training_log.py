@@ -14,7 +14,6 @@ from fairseq.logging.progress_bar import format_stat
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.reports import training_log
-from fairseq_plugins.reports import training_log as module
 from fairseq_plugins.reports.metrics import PerplexityMetric
 from fairseq_plugins.reports.training_log import (
     describe_code,
@@ -319,7 +318,7 @@ def checkout(tmp_path, monkeypatch):
     who = ["-c", "user.name=a", "-c", "user.email=a@b"]
     for arguments in (["init"], ["add", "."], [*who, "commit", "-m", "first"]):
         subprocess.run(["git", *arguments], cwd=package.parent, check=True, capture_output=True)
-    monkeypatch.setattr(module, "HERE", package / "provenance.py")
+    monkeypatch.setattr(training_log, "HERE", package / "provenance.py")
     return package.parent
 
 
@@ -339,8 +338,8 @@ def test_an_installed_package_is_named_by_its_version_even_within_a_checkout(che
     installed = checkout / ".venv/site-packages/provenance.py"
     installed.parent.mkdir(parents=True)
     installed.touch()
-    monkeypatch.setattr(module, "HERE", installed)
-    monkeypatch.setattr(module, "version", {"fairseq-plugins": "1.2.3"}.__getitem__)
+    monkeypatch.setattr(training_log, "HERE", installed)
+    monkeypatch.setattr(training_log, "version", {"fairseq-plugins": "1.2.3"}.__getitem__)
     assert describe_code() == "fairseq-plugins 1.2.3"
 
 
