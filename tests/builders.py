@@ -40,7 +40,7 @@ def make_dictionary(size: int) -> Dictionary:
 
 
 def make_task(vocab_size: int, source_size: Optional[int] = None) -> SimpleNamespace:
-    """What models and criteria read of a task, with one dictionary for both sides where no source size is given."""
+    """A task as models and criteria see it, with one dictionary for both sides where no source size is given."""
     target = make_dictionary(vocab_size)
     source = target if source_size is None else make_dictionary(source_size)
     return SimpleNamespace(source_dictionary=source, target_dictionary=target)

@@ -1,4 +1,4 @@
-"""What every recurrent cell keeps to, alone and in a stack; see modules/test_cell.py for who is tested."""
+"""The contract of every recurrent cell, alone and in a stack. modules/test_cell.py names the tested cells."""
 
 import copy
 

@@ -1,16 +1,19 @@
-"""What holds for all tests; fixtures that hand out what builders.py has."""
+"""Settings of all tests, and fixtures that hand out the functions of builders.py."""
 
 import os
+import shutil
 import signal
 import sys
+from pathlib import Path
+from typing import Callable
 
 import builders
 import pytest
 import torch
-from made_once import MadeOnce
+from filelock import FileLock
 from warm_process import warm_programs
 
-pytest.register_assert_rewrite("cell_contract", "decoder_contract", "every_part", "recurrent_model_contract")
+pytest.register_assert_rewrite("cell_contract", "decoder_contract", "recurrent_model_contract")
 
 
 def pytest_addoption(parser):
@@ -21,14 +24,37 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes longer than a few seconds")
     config.addinivalue_line("markers", "data: needs a real corpus on disk")
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a job in a shell's background lacks
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell lacks it
     torch.set_num_threads(1)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # what tests start shares the cores with other tests
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # programs that tests start share the cores
 
 
 def pytest_collection_modifyitems(items):
     # long tests first, so that no process is left alone with them at the end
     items.sort(key=lambda item: (not item.path.name.startswith("test_readme"), "integration" not in item.path.parts))
+
+
+class MadeOnce:
+    """``made_once(name, make)``: this process's copy of a folder that ``make`` filled in the process that asked first.
+
+    So the processes of a run share what takes long. Paths that ``make`` wrote into files lead to the original.
+    """
+
+    def __init__(self, factory: pytest.TempPathFactory):
+        self._factory = factory
+        own = factory.getbasetemp()
+        self._originals = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "originals"
+        self._originals.mkdir(exist_ok=True)
+
+    def __call__(self, name: str, make: Callable[[Path], object]) -> Path:
+        original, finished = self._originals / name, self._originals / f"{name}.finished"
+        with FileLock(self._originals / f"{name}.lock"):
+            if not finished.exists():
+                shutil.rmtree(original, ignore_errors=True)
+                original.mkdir()
+                make(original)
+                finished.touch()
+        return shutil.copytree(original, self._factory.mktemp(name) / name, symlinks=True)
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +76,7 @@ def programs(tmp_path_factory):
 
 @pytest.fixture
 def warm(programs, monkeypatch):
-    """What a test starts is of ``programs``."""
+    """Tests start the commands of ``programs``."""
     monkeypatch.setenv("PATH", programs, prepend=os.pathsep)
     monkeypatch.setattr(sys, "executable", os.path.join(programs, "python"))
 

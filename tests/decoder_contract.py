@@ -1,4 +1,4 @@
-"""What every decoder keeps to, below any output layer; see models/test_decoder_contract.py for who is tested."""
+"""The contract of every decoder, below any output layer. models/test_decoder_contract.py names the tested decoders."""
 
 from dataclasses import dataclass
 from typing import Callable, Optional, Sequence
@@ -59,7 +59,7 @@ class Decoding:
 
 
 class Hypotheses:
-    """What a beam search keeps of a model."""
+    """The state that a beam search keeps for a model."""
 
     def __init__(self, model: nn.Module, encoder_out):
         self.model = model

@@ -20,7 +20,7 @@ MEMORY = 3 * 2**30
 
 @dataclass(frozen=True)
 class Ended:
-    """What became of a process.
+    """How a process ended.
 
     Attributes:
         status: as :func:`os.waitstatus_to_exitcode` has it; a signal is a negative number.

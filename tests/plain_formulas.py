@@ -125,7 +125,7 @@ CELLS = {
 
 
 def recurrent(layer, x: Tensor, state, e: Tensor):
-    """What :data:`CELLS` says of a layer."""
+    """The entry of :data:`CELLS` for a layer."""
     return CELLS[layer.name](layer, x, state, e)
 
 
@@ -215,7 +215,7 @@ def encoded(network, e, activation="sigmoid", *, input_masks=None, output_masks=
 
 
 def label_matrix(output_layer, activation="sigmoid", **masks) -> Tensor:
-    """What is compared with h^N or k_j, (V, D): E, of the bilinear layer (m E) W, of dual and DRILL E^(k)."""
+    """The matrix compared with h^N or k_j, (V, D): E, of the bilinear layer (m E) W, of dual and DRILL E^(k)."""
     e = output_layer.projection.weight
     if output_layer.name == "bilinear":
         (m,) = masks.get("input_masks") or [1.0]

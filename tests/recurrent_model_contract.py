@@ -1,4 +1,4 @@
-"""What every recurrent model keeps to: its initial values, flags and checkpoints.
+"""The contract of every recurrent model: its initial values, flags and checkpoints.
 
 For who is tested see models/test_recurrent_lm.py, for the decoders decoder_contract.py.
 """

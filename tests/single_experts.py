@@ -12,7 +12,7 @@ from fairseq_plugins.output_layers.scores import Scores
 
 
 def output_layer(model: nn.Module) -> OutputLayer:
-    """That of a model, of a gated one that of its base."""
+    """The output layer of a model, or of its base if it is gated."""
     decoder = model.decoder
     return decoder.members[0].output if isinstance(decoder, GatedDecoder) else decoder.output
 

@@ -68,12 +68,12 @@ class Command:
         return self._process.pid
 
     def has_ended(self) -> bool:
-        """Whether it runs no longer."""
+        """Tell whether the process has ended."""
         return self._process.exitcode is not None
 
     @property
     def printed(self) -> str:
-        """What it has printed so far."""
+        """The output so far."""
         paths = [self._folder / name for name in ("stdout", "stderr")]
         return "".join(path.read_text(encoding="utf-8") for path in paths if path.exists())
 

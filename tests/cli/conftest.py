@@ -8,7 +8,7 @@ from fairseq_plugins.recipes import training
 
 @pytest.fixture
 def commands(monkeypatch):
-    """What would be run; the stub ends with the status that ``commands.status`` says, and saves if ``.saves`` is."""
+    """The commands that would run. The stub ends with ``commands.status`` and saves if ``commands.saves``."""
 
     class Commands(list):
         status = 0

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Callable, List, NamedTuple, Optional
 
 from forks import Ended, in_fork
-from left_files import contents
-from programs import program
+from readings import contents
+from trials import program
 from writings import Writing
 
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink")
@@ -60,7 +60,7 @@ class Watch:
 
 
 class Undisturbed(NamedTuple):
-    """What a command does where nothing happens to it.
+    """The effect of a command where nothing happens to it.
 
     Attributes:
         changes: that it makes to its folder.

@@ -9,7 +9,7 @@ INSERTED = [b"\0", b"\xff", b"\n", b"\r\n", b"\xe2\x80\xa8", b"nan", b"-1", b" "
 
 
 class Damage(NamedTuple):
-    """What happens to a file.
+    """One damage to a file.
 
     Attributes:
         kind: ``cut``, ``flipped``, ``inserted``, ``exchanged`` or ``removed``.

@@ -9,9 +9,8 @@ import signal
 
 import pytest
 from crashes import killed_after
-from forks import in_fork
-from outcomes import check_end
-from programs import program
+from forks import Fork, in_fork
+from trials import check_end, program
 from workplace import COMMANDS
 from writings import WITHOUT, WRITINGS
 
@@ -72,3 +71,20 @@ def test_a_disturbed_command_is_run_again_as_if_it_never_had_been(name, workplac
                 check_again(folder, (way, place, ended))
         among = f"{len(changes)} changes" if by_change else f"{longest} bytes"
         print(f"{name}: {way}, at {len(places)} of {among}")
+
+
+# two equal commands at once: each ends well or is refused in a line, and together they leave what one does
+
+
+@pytest.mark.parametrize("name", sorted(WRITINGS))
+def test_what_two_leave_is_that_of_one(name, workplace, undisturbed):
+    writing = WRITINGS[name]
+    work = program(writing.words)
+    with workplace() as folder:
+        both = [Fork(work, folder=folder, stdin=writing.stdin) for _ in range(2)]
+        ended = [fork.finish() for fork in both]
+        assert any(one.status == 0 for one in ended), ended
+        for one in ended:
+            assert not one.hung and "Traceback" not in one.err, one
+            assert one.status == 0 or one.err.rstrip().split("\n")[-1].startswith(writing.told), one
+        assert writing.result(folder) == undisturbed(name).result

@@ -1,14 +1,11 @@
 """A damaged file ends a command with one line, or changes no figure of what has a checksum or a fixed length."""
 
 import pytest
-from budget import faults
 from damages import damages
 from forks import in_fork
 from hypothesis import strategies as st
-from left_files import contents
-from outcomes import check_end, check_figures, check_files, figures
-from programs import program
-from readings import READINGS
+from readings import READINGS, contents
+from trials import check_end, check_figures, check_files, faults, figures, program
 from workplace import COMMANDS, ROOT
 
 pytestmark = pytest.mark.slow

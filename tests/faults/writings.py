@@ -1,9 +1,9 @@
-"""Command lines that write files, and what they leave."""
+"""Command lines that write files, and what each must leave."""
 
 from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple
 
-from left_files import below, decoded, files, weights
+from readings import below, decoded, files, weights
 from workplace import ROOT
 
 PLUGINS = str(ROOT / "fairseq_plugins")
@@ -32,7 +32,7 @@ class Writing(NamedTuple):
 
     @property
     def told(self) -> str:
-        """What the line begins with by which it is refused."""
+        """The beginning of the line that refuses it."""
         module = self.words[0]
         if module.startswith("fairseq_cli."):
             return "ValueError: "

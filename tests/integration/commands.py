@@ -1,13 +1,14 @@
-"""Drives the real commands on a small corpus."""
+"""Runs the real commands on a small corpus."""
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import torch
 from warm_process import Command, started
@@ -25,6 +26,12 @@ TRAINING_FLAGS = [
     *("--lr", "10", "--clip-norm", "0.25", "--log-format", "simple", "--log-interval", "10"),
 ]
 NT_ASGD = ["--optimizer", "nt_asgd", "--nonmonotone-interval", "0"]
+AVERAGED = ["--averaging", "immediate", "--nonmonotone-interval", "100"]
+COMPARABLE = [
+    *(flag for name in ("embedding", "input", "hidden", "output", "weight") for flag in (f"--dropout-{name}", "0")),
+    *("--latent-dropout", "0", *AVERAGED, "--balance", "0", "--lr", "1", "--no-epoch-checkpoints"),
+]
+"""Flags with which two processes train as one does: the balance term depends on the rows of one process."""
 
 
 def command(module: str, *args) -> List[str]:
@@ -60,6 +67,35 @@ def run_training(data, save_dir, *flags, cwd=None) -> subprocess.CompletedProces
     return run("fairseq_cli.train", *training_arguments(data, save_dir, *flags), cwd=cwd)
 
 
+@contextmanager
+def started_pair(arguments: Sequence, save_dir: Path) -> Iterator[Tuple[Command, Command]]:
+    """fairseq-train in two gloo processes, which are killed where they still run at the end of the context."""
+    save_dir.mkdir(exist_ok=True)
+    rendezvous = save_dir / "rendezvous"
+    rendezvous.unlink(missing_ok=True)
+    shared = ["--distributed-world-size", 2, "--distributed-no-spawn", "--distributed-init-method"]
+    shared += [f"file://{rendezvous}", "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
+    with (
+        started_training(*arguments, *shared, "--distributed-rank", 0) as first,
+        started_training(*arguments, *shared, "--distributed-rank", 1) as second,
+    ):
+        yield first, second
+
+
+def train_pair(arguments: Sequence, save_dir: Path) -> None:
+    """Train in two gloo processes to the end."""
+    with started_pair(arguments, save_dir) as processes:
+        for process in processes:
+            result = process.finish()
+            assert result.returncode == 0, result.stderr[-3000:]
+
+
+def train_two(data, save_dir, *flags) -> None:
+    """Train a language model with two rows in each of two processes."""
+    halves = ["--batch-size", 2, "--batch-size-valid", 1]
+    train_pair(training_arguments(data, save_dir, *COMPARABLE, *flags, *halves), save_dir)
+
+
 def wait_for(path: Path, process: Command) -> None:
     """Wait until a training has written a file."""
     deadline = time.monotonic() + 200
@@ -80,6 +116,16 @@ def preprocess(text: Path, out: Path, *flags) -> Path:
     prefixes = [flag for split in ("train", "valid", "test") for flag in (f"--{split}pref", text / f"{split}.txt")]
     result = run("fairseq_cli.preprocess", "--only-source", "--padding-factor", 1, "--destdir", out, *prefixes, *flags)
     assert result.returncode == 0, result.stderr[-3000:]
+    return out
+
+
+def exchange_words(data: Path, out: Path, dictionary: str = "dict.txt") -> Path:
+    """A copy of data with two words of the dictionary exchanged."""
+    shutil.copytree(data, out, ignore=shutil.ignore_patterns("digests.json"))
+    (out / "digests.json").unlink(missing_ok=True)  # which would tell of it
+    lines = (data / dictionary).read_text().splitlines()
+    lines[3], lines[4] = lines[4], lines[3]
+    (out / dictionary).write_text("\n".join(lines) + "\n")
     return out
 
 

@@ -20,13 +20,13 @@ from fairseq_plugins.command_line import Command
 
 @pytest.fixture(scope="session", autouse=True)
 def commands_are_warm(programs):
-    """Those that run with ``commands.ENVIRONMENT``."""
+    """Commands with ``commands.ENVIRONMENT`` run in warm processes."""
     ENVIRONMENT["PATH"] = os.pathsep.join((programs, os.environ["PATH"]))
 
 
 @pytest.fixture(autouse=True)
 def tests_are_warm(warm):
-    """Those that tests start otherwise."""
+    """So do commands that tests start otherwise."""
 
 
 @pytest.fixture(scope="session")

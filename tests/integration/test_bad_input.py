@@ -6,7 +6,7 @@ import shutil
 
 import fairseq_cli.train
 import pytest
-from commands import PLUGINS, preprocess, run, run_training, training_arguments
+from commands import PLUGINS, exchange_words, preprocess, run, run_training, training_arguments
 from translation_commands import EPOCHS, FAIRSEQ_FLAGS, TRANSFORMER_SIZES, train_translation, training_flags
 
 
@@ -126,15 +126,6 @@ def other_data(text, tmp_path_factory):
     with open(changed / "train.txt", "a") as file:
         file.write("unseenword\n")
     return preprocess(changed, root / "larger")
-
-
-def exchange_words(data, out, dictionary="dict.txt"):
-    shutil.copytree(data, out, ignore=shutil.ignore_patterns("digests.json"))
-    (out / "digests.json").unlink(missing_ok=True)  # which would tell of it
-    lines = (data / dictionary).read_text().splitlines()
-    lines[3], lines[4] = lines[4], lines[3]
-    (out / dictionary).write_text("\n".join(lines) + "\n")
-    return out
 
 
 @pytest.mark.slow
@@ -282,3 +273,43 @@ def test_language_model_with_other_words_under_the_task_of_fairseq(data, tmp_pat
     line = then.stderr.strip().splitlines()[-1]
     assert then.returncode != 0
     assert line.startswith("ValueError: the vocabulary, dict.txt, is not the one that the checkpoint was trained with")
+
+
+# runs that diverge
+
+RATE = ["--lr", "1e37", "--max-epoch", 1, "--disable-validation"]
+
+
+def diverge(run_here, arguments) -> str:
+    with pytest.raises(ValueError) as raised:
+        run_here(fairseq_cli.train, *arguments)
+    (line,) = str(raised.value).splitlines()
+    return line
+
+
+def test_a_language_model_that_diverges(data, tmp_path, run_here):
+    line = diverge(run_here, training_arguments(data, tmp_path, *RATE, "--clip-norm", 0))
+    lower = r"lower --lr \(now 1e\+37\), --activation-regularization \(now 2\), .*, --balance \(now 0.001\)"
+    where = r"decoder\.[\w.]+(| and \d+ others)"
+    told = rf"the training diverged at update [2-9]: .* in {where}; {lower}, or give --clip-norm$"
+    assert re.match(told, line), line
+    assert not list(tmp_path.glob("checkpoint*.pt"))
+
+
+def test_a_recurrence_that_explodes_in_validation_alone(data, tmp_path, run_here):
+    """The loss of noise-contrastive estimation is bounded, the one of validation is not."""
+    model = ("--arch", "rectifier_rnn_lm", "--recurrent-scale", 3, "--criterion", "noise_contrastive")
+    stream = ("--task", "stateful_lm", "--tokens-per-sample", 10, "--batch-size", 2)
+    flags = ("--user-dir", PLUGINS, *stream, *model, "--optimizer", "sgd", "--lr", 0.1, "--max-update", 1, "--cpu")
+    line = diverge(run_here, [data, "--save-dir", tmp_path, *flags])
+    told = r"the training diverged at update 1: the loss of validation is inf or NaN, the largest weight is "
+    assert re.match(told, line), line
+    assert not list(tmp_path.glob("checkpoint*.pt"))
+
+
+@pytest.mark.slow
+def test_a_transformer_that_diverges(pair_data, tmp_path, run_here):
+    arguments = training_flags(pair_data, tmp_path, *RATE, model=("--arch", "transformer_doc"), sizes=TRANSFORMER_SIZES)
+    assert re.match(
+        r"the training diverged at update \d+: .* in \w+coder\..*; lower --lr", diverge(run_here, arguments)
+    )

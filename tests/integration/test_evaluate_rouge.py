@@ -1,9 +1,12 @@
-"""From a trained model to ROUGE: fairseq-generate --scoring rouge and evaluate_rouge."""
+"""ROUGE of a trained model and of texts: fairseq-generate --scoring rouge and evaluate_rouge."""
 
 import html
+import io
 import json
+import random
 import re
 import shutil
+import tracemalloc
 from functools import partial
 from statistics import fmean
 
@@ -13,7 +16,10 @@ from commands import ENVIRONMENT, load, run
 from rouge_score.rouge_scorer import RougeScorer
 from translation_commands import FAIRSEQ_FLAGS, SIZES, parse
 
-pytestmark = pytest.mark.slow
+from fairseq_plugins.cli.evaluate_rouge import EvaluateRouge
+from fairseq_plugins.evaluation.translation_scores import score_headlines
+from fairseq_plugins.metrics import rouge
+from fairseq_plugins.metrics.rouge import RougeSettings
 
 COMMAND = "fairseq_plugins.cli.evaluate_rouge"
 evaluate_rouge = partial(run, COMMAND)
@@ -116,7 +122,7 @@ def request_of(headlines):
 
 @pytest.fixture(scope="module")
 def evaluated(request_of, tmp_path_factory):
-    """What an undisturbed run wrote, with what it printed."""
+    """The output folder of an undisturbed run, with what it printed."""
     out = tmp_path_factory.mktemp("evaluated") / "my results"
     result = evaluate_rouge(*request_of(out), "--", "--cpu", "--scoring", "rouge")
     assert result.returncode == 0, result.stderr[-3000:]
@@ -127,13 +133,14 @@ def evaluated(request_of, tmp_path_factory):
 
 @pytest.fixture
 def copy(evaluated, tmp_path):
-    """What that run wrote, for one test's use."""
+    """A copy of that folder for one test."""
     return shutil.copytree(evaluated, tmp_path / "copy of results")
 
 
 # the scorer of fairseq
 
 
+@pytest.mark.slow
 def test_fairseq_and_the_command_print_what_rouge_score_says(evaluated, headlines):
     hypotheses, references = texts(evaluated / "generate.txt")
     last_line = (evaluated / "generate.txt").read_text().splitlines()[-1]
@@ -151,6 +158,7 @@ def test_fairseq_and_the_command_print_what_rouge_score_says(evaluated, headline
     assert (evaluated / "hypotheses.txt").read_text() == "".join(f"{line}\n" for line in hypotheses)
 
 
+@pytest.mark.slow
 def test_flags_of_the_score_change_fairseqs_score_and_its_signature(evaluated, headlines):
     asked = [headlines / "data bin", *FAIRSEQ_FLAGS, "--path", headlines / "best model.pt", "--beam", 5, "--remove-bpe"]
     flags = ["--scoring", "rouge", "--rouge-max-bytes", 25, "--rouge-stemming", "off"]
@@ -164,6 +172,7 @@ def test_flags_of_the_score_change_fairseqs_score_and_its_signature(evaluated, h
     assert "|stem:off|limit:25b|" in last_line
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags, told",
     [
@@ -181,6 +190,7 @@ def test_a_bad_flag_of_the_score_ends_with_a_line_that_names_it_before_anything_
 # the command, from a model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags, told",
     [
@@ -195,6 +205,7 @@ def test_a_flag_that_the_score_does_not_take_is_refused_before_the_decoding(flag
     assert DECODES not in result.stderr and not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_what_is_decoded_stays(evaluated, request_of, copy):
     before = (copy / "generate.txt").stat().st_mtime_ns
     (copy / "rouge.txt").unlink()
@@ -206,6 +217,7 @@ def test_what_is_decoded_stays(evaluated, request_of, copy):
     assert (copy / "generate.txt").stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_another_beam_is_decoded_again(request_of, copy):
     before = (copy / "generate.txt").stat().st_mtime_ns
     other = evaluate_rouge(
@@ -218,6 +230,7 @@ def test_another_beam_is_decoded_again(request_of, copy):
     assert scores_of_the_command(other.stdout) == as_printed(expected(hypotheses, references))
 
 
+@pytest.mark.slow
 def test_hypotheses_keep_the_length_asked_for_and_lenpen_decides_within_it(evaluated, request_of, copy):
     unbounded = subword_counts(evaluated / "generate.txt")
     assert min(unbounded) < 3 and max(unbounded) > 6
@@ -233,6 +246,7 @@ def test_hypotheses_keep_the_length_asked_for_and_lenpen_decides_within_it(evalu
     assert for_short < for_long
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("started", ["in a new folder", "where an earlier run ended"])
 def test_an_aborted_decode_leaves_no_score(started, evaluated, request_of, copy, tmp_path):
     out = copy if started == "where an earlier run ended" else tmp_path / "out"
@@ -252,6 +266,7 @@ def test_an_aborted_decode_leaves_no_score(started, evaluated, request_of, copy,
         assert not (out / "generate.txt").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes, told",
     [
@@ -277,6 +292,7 @@ def with_subword_marks(text):
     return re.sub(r"\bkill", "kill@@ ", text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "file, damage, told, is_kept",
     [
@@ -298,3 +314,184 @@ def test_a_refused_score_is_one_line_and_an_earlier_one_is_kept_where_the_refere
     assert result.returncode == 2 and result.stdout == ""
     assert re.fullmatch(f".*error: .*{told}\n", result.stderr), result.stderr
     assert [(copy / name).exists() for name in ("rouge.txt", "hypotheses.txt")] == [is_kept] * 2
+
+
+# texts that are there, in files or on the standard input
+
+TEXTS = {
+    "my hypotheses": ["oil prices rise", "police killed the gunman", "rain in spain"],
+    "first reference": ["prices of oil rising", "the gunman was killed", "sun"],
+    "second reference": ["oil price rises again", "police kill a man", "it rains in spain"],
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, lines in TEXTS.items():
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    return tmp_path
+
+
+def expected_scores(hypotheses, *references):
+    return {title: pytest.approx(scores) for title, scores in expected(hypotheses, *references).items()}
+
+
+def scored(capsys, *arguments):
+    EvaluateRouge().main([*arguments, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    scores = {score["metric"]: (score["f1"], score["recall"], score["precision"]) for score in found["scores"]}
+    return scores, found["signature"]
+
+
+@pytest.mark.usefixtures("folder")
+def test_texts_with_several_references_score_as_rouge_score_says(capsys):
+    references = ["--reference", "first reference", "--reference", "second reference"]
+    scores, signature = scored(capsys, "--input", "my hypotheses", "--input-format", "text", *references)
+    assert scores == expected_scores(*TEXTS.values()) and signature.startswith("#:2|")
+
+
+@pytest.mark.parametrize(
+    "flags, settings",
+    [
+        ([], RougeSettings()),
+        (["--tokenizer", "unicode", "--stemming", "off"], RougeSettings(tokenizer="unicode", stemming="off")),
+        (["--max-words", "2"], RougeSettings(max_words=2)),
+        (["--max-bytes", "9"], RougeSettings(max_bytes=9)),
+    ],
+)
+def test_flags_are_the_settings_of_the_score(flags, settings, folder, capsys):
+    hypotheses, references = ["Öl prices rise", "killed the gunman"], ["Äl price rising", "the gunman killed"]
+    (folder / "a").write_text("".join(f"{line}\n" for line in hypotheses))
+    (folder / "b").write_text("".join(f"{line}\n" for line in references))
+    scores, signature = scored(capsys, *flags, "--input", "a", "--input-format", "text", "--reference", "b")
+    found = score_headlines(hypotheses, "a", [folder / "b"], settings)
+    assert scores == {one.metric: (one.f1, one.recall, one.precision) for one in found}
+    assert signature == settings.signature(num_references=1)
+
+
+def test_long_lines_take_memory_in_the_sum_of_their_lengths(folder, capsys):
+    generator = random.Random(1)
+    for name in ("long", "longer"):
+        (folder / name).write_text(" ".join(str(generator.randrange(500)) for _ in range(4000)))
+    tracemalloc.start()
+    scored(capsys, "--input", "long", "--input-format", "text", "--reference", "longer")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 20e6  # a table has 16 million entries
+
+
+@pytest.mark.usefixtures("folder")
+def test_there_are_no_more_processes_than_texts_are_for(capsys, monkeypatch):
+    monkeypatch.setattr(rouge, "ProcessPoolExecutor", None)
+    arguments = ["--input", "my hypotheses", "--input-format", "text", "--reference", "first reference"]
+    scores, _ = scored(capsys, *arguments, "--processes", "100000")
+    assert scores == expected_scores(TEXTS["my hypotheses"], TEXTS["first reference"])
+
+
+@pytest.mark.parametrize(
+    "line, told",
+    [
+        ("H-²\t-1\tx", "generated, line 3: '²' is no number of a sentence"),
+        (
+            "H-999999999999\t-1\tx",
+            "generated: sentence 1 has no hypothesis or no reference: was generation cut short, or is "
+            "the file of a shard missing?",
+        ),
+        ("x\ry", "text: its lines end in carriage returns, not in newlines: convert it by tr '\\r' '\\n'"),
+    ],
+)
+def test_lines_that_no_decoder_writes_are_named(line, told, folder, capsys):
+    (folder / "generated").write_text(f"T-0\ta\nH-0\t-1\ta\n{line}\n")
+    (folder / "text").write_text(line)
+    name, form = ("text", "text") if told.startswith("text") else ("generated", "generate")
+    with pytest.raises(SystemExit) as error:
+        EvaluateRouge().main(["--input", name, "--input-format", form, "--reference", "first reference"])
+    assert error.value.code == 2
+    assert capsys.readouterr().err == f"python -m fairseq_plugins.cli.evaluate_rouge: error: {told}\n"
+
+
+def test_several_files_are_one_text(folder, capsys):
+    lines = TEXTS["my hypotheses"]
+    (folder / "a").write_text(f"{lines[0]}\n")
+    (folder / "b").write_text("".join(f"{line}\n" for line in lines[1:]))
+    scores, _ = scored(capsys, "--input", "a", "b", "--input-format", "text", "--reference", "first reference")
+    assert scores == expected_scores(lines, TEXTS["first reference"])
+
+
+def test_output_of_fairseq_in_shards_is_one_text(folder, capsys):
+    """Each shard has the sentences of its part, in the order of their lengths."""
+    shards = {"a": [2, 0], "b": [1]}
+    for name, numbers in shards.items():
+        pairs = [(n, TEXTS["first reference"][n], TEXTS["my hypotheses"][n]) for n in numbers]
+        lines = [f"T-{n}\t{target}\nH-{n}\t-1\t{hypothesis}\n" for n, target, hypothesis in pairs]
+        (folder / name).write_text("".join(lines))
+    scores, _ = scored(capsys, "--input", "a", "b", "--reference", "first reference")
+    assert scores == expected_scores(TEXTS["my hypotheses"], TEXTS["first reference"])
+
+
+@pytest.mark.parametrize(
+    "references, told",
+    [
+        (["second reference"], "second reference is not the reference of the text that a was decoded from: its line 1"),
+        (["second reference", "first reference"], None),
+        (["blank"], "blank is not the reference of .*: its line 1 is '', and decoding printed the target 'prices of"),
+    ],
+)
+def test_one_reference_is_that_of_the_decoded_text(references, told, folder, capsys):
+    rows = zip(TEXTS["first reference"], TEXTS["my hypotheses"])
+    (folder / "a").write_text("".join(f"T-{n}\t{target}\nH-{n}\t-1\t{text}\n" for n, (target, text) in enumerate(rows)))
+    (folder / "blank").write_text("\n\n\n")
+    arguments = ["--input", "a", *(word for name in references for word in ("--reference", name))]
+    if told is None:
+        assert scored(capsys, *arguments)[1].startswith("#:2|")
+        return
+    with pytest.raises(SystemExit) as error:
+        EvaluateRouge().main(arguments)
+    assert error.value.code == 2 and re.search(told, capsys.readouterr().err)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("flags", [[], ["--input", "-"]])
+def test_the_standard_input_is_a_text(flags, monkeypatch, capsys):
+    text = "".join(f"{line}\n" for line in TEXTS["my hypotheses"])
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+    scores, _ = scored(capsys, *flags, "--input-format", "text", "--reference", "first reference")
+    assert scores == expected_scores(TEXTS["my hypotheses"], TEXTS["first reference"])
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["--input", "empty", "--input-format", "text", "--reference", "first reference"], "empty is empty"),
+        (
+            ["--input", "my hypotheses", "--input-format", "text", "--reference", "blank"],
+            "blank, line 1: blank, nothing could be compared with it: give a reference",
+        ),
+        (["--input", "my hypotheses", "--reference", "first reference"], "my hypotheses holds no hypothesis: .*"),
+        (
+            ["--input", "my hypotheses", "--input-format", "text", "--reference", "first reference"]
+            + ["--reference", "nowhere"],
+            "nowhere does not exist: give a text file",
+        ),
+        (["--input", "my hypotheses"], "give --reference FILE, the raw text to compare with"),
+        (["--input", "a", "--path", "a.pt", "--reference", "first reference"], "--path, --out .* go with DATA, .*"),
+        ([".", "--path", "a.pt", "--input", "a", "--out", "o"], "give DATA with --path, to decode, or --input, .*"),
+        (["--input", "a", "--split", "valid", "--reference", "first reference"], "--split goes with DATA, which .*"),
+        (["--input", "a", "--max-tokens", "9", "--reference", "first reference"], "--max-tokens goes with DATA, .*"),
+        ([".", "--path", "a", "--out", "o", "--input-format", "text"], "give DATA .*, with its --input-format, .*"),
+        ([".", "--out", "o"], "DATA needs --path CKPT... and --out DIR; .*"),
+        (["--input", "a", "--cpu", "--reference", "first reference"], "--cpu goes with DATA, which comes first"),
+        (["--processes", "0"], "--processes 0: give at least 1"),
+        (["--max-bytes", "-1"], "a limit of -1 bytes: give 0 for no limit, or more"),
+        (["--stemming", "maybe"], "argument --stemming: invalid choice: 'maybe' .*"),
+    ],
+)
+def test_what_cannot_be_scored_is_refused_with_one_line(arguments, told, folder, capsys):
+    (folder / "empty").touch()
+    (folder / "blank").write_text("\n\n\n")
+    with pytest.raises(SystemExit) as error:
+        EvaluateRouge().main(arguments)
+    shown = capsys.readouterr()
+    assert error.value.code == 2 and shown.out == ""
+    assert re.fullmatch(f"python -m fairseq_plugins.cli.evaluate_rouge: error: {told}\n", shown.err), shown.err

@@ -11,8 +11,7 @@ import fairseq_cli.train
 import fairseq_cli.validate
 import pytest
 import torch
-from commands import assert_same, load, run
-from test_bad_input import exchange_words
+from commands import assert_same, exchange_words, load, run
 from translation_commands import FAIRSEQ_FLAGS
 
 from fairseq_plugins.data.text import load_dictionary
@@ -63,7 +62,7 @@ def losses(log):
 
 
 def gate_weights(folder):
-    """What the best checkpoint holds of the gate, by name."""
+    """The gate's weights in the best checkpoint, by name."""
     saved = load(folder / "checkpoint_best.pt")["model"]
     prefix = "decoder.gate."
     return {name[len(prefix) :]: value for name, value in saved.items() if name.startswith(prefix)}

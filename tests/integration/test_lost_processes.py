@@ -3,11 +3,9 @@
 import os
 import signal
 import time
-from contextlib import contextmanager
 
 import pytest
-from commands import assert_same, load, started_training, training_arguments
-from test_two_processes import FLAGS, train_two
+from commands import COMPARABLE, assert_same, load, started_pair, train_two, training_arguments
 
 pytestmark = pytest.mark.slow
 SECONDS = 60
@@ -18,19 +16,10 @@ OFTEN_SAVED = ("--max-epoch", 1000, "--save-interval-updates", 2, "--keep-interv
 MOMENTS = {"training": "| train_inner |", "validation": "begin validation", "saving": "Preparing to save checkpoint"}
 
 
-@contextmanager
 def two_processes(data, save_dir, *flags):
     """Both, with two rows each."""
-    save_dir.mkdir(exist_ok=True)
-    (save_dir / "rendezvous").unlink(missing_ok=True)
-    shared = ["--distributed-world-size", 2, "--distributed-no-spawn", "--distributed-backend", "gloo"]
-    shared += ["--ddp-backend", "legacy_ddp", "--distributed-init-method", f"file://{save_dir / 'rendezvous'}"]
-    shared += [*FLAGS, *flags, "--batch-size", 2, "--batch-size-valid", 1, "--log-interval", 1]
-    with (
-        started_training(*training_arguments(data, save_dir, *shared, "--distributed-rank", 0)) as first,
-        started_training(*training_arguments(data, save_dir, *shared, "--distributed-rank", 1)) as second,
-    ):
-        yield first, second
+    halves = ["--batch-size", 2, "--batch-size-valid", 1, "--log-interval", 1]
+    return started_pair(training_arguments(data, save_dir, *COMPARABLE, *flags, *halves), save_dir)
 
 
 def wait_until(condition):
@@ -41,8 +30,8 @@ def wait_until(condition):
         time.sleep(0.005)
 
 
-def check_goes_on(data, save_dir):
-    """What was saved is whole, and two processes go on from it."""
+def check_resumes(data, save_dir):
+    """The saved checkpoint is whole, and two processes resume from it."""
     num_updates = _num_updates(save_dir) + 3
     train_two(data, save_dir, "--max-update", num_updates)
     assert _num_updates(save_dir) == num_updates
@@ -69,7 +58,7 @@ def test_killed(rank, moment, data, tmp_path):
         processes[rank].kill()
         wait_until(processes[1 - rank].has_ended)
         assert processes[1 - rank].finish().returncode != 0
-    check_goes_on(data, tmp_path)
+    check_resumes(data, tmp_path)
 
 
 SHORT_OF_MEMORY = """
@@ -108,7 +97,7 @@ def test_short_of_memory(rank, windows, update_freq, data, tmp_path):
     assert [result.returncode for result in ended] == [0, 0], ended[rank].stderr[-3000:]
     told = [(result.stdout + result.stderr).count("attempting to recover from OOM") for result in ended]
     assert told[rank] >= len(windows) and told[1 - rank] == 0
-    check_goes_on(data, tmp_path / "save")
+    check_resumes(data, tmp_path / "save")
 
 
 def test_short_of_memory_from_the_start(data, tmp_path):
@@ -129,7 +118,7 @@ def test_hung(rank, data, tmp_path):
         assert ended.returncode == -signal.SIGTERM
         assert f"Killing job for not making progress in {TIMEOUT} sec" in ended.stdout
         processes[rank].kill()
-    check_goes_on(data, tmp_path)
+    check_resumes(data, tmp_path)
 
 
 @pytest.mark.parametrize("rank", [0, 1])

@@ -1,15 +1,23 @@
-"""What the README says of language models; and every command of the READMEs is run by some test."""
+"""The READMEs: links, commands, every section run by some test; here those on language models and on own parts."""
 
 import importlib
 import re
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from commands import ROOT
+from commands import ENVIRONMENT, ROOT
 from readme_commands import documented_sections, put_penn_treebank, run_sections
 
-SECTIONS = [("README.md", "Language models")]
+LANGUAGE_MODELS = [("README.md", "Language models")]
+MODELS = [
+    ("fairseq_plugins/models/README.md", section)
+    for section in ("Architectures", "A gate on a trained model", "Learning from noise")
+]
+OWN_PART = [("README.md", "Add a part of your own")]
+SECTIONS = [*LANGUAGE_MODELS, *MODELS, *OWN_PART]
 RUN_BY_PEOPLE = [
     ("README.md", "Install"),
     ("README.md", "Two commands"),
@@ -21,9 +29,9 @@ DOCUMENTS += [str(path.relative_to(ROOT)) for path in (ROOT / "fairseq_plugins")
 
 def test_every_command_is_run():
     found = {(document, section) for document in DOCUMENTS for section in documented_sections(document)}
-    names = (path.stem for path in Path(__file__).parent.glob("test_readme_*.py"))
+    names = (path.stem for path in Path(__file__).parent.glob("test_readme*.py"))
     sections = [pair for name in names for pair in importlib.import_module(name).SECTIONS]
-    assert found == {*SECTIONS, *RUN_BY_PEOPLE, *sections}
+    assert found == {*RUN_BY_PEOPLE, *sections}
 
 
 READMES = sorted(
@@ -66,4 +74,57 @@ def test_links_with_an_anchor_lead_to_a_heading(document):
 @pytest.mark.slow
 def test_language_models(tmp_path):
     put_penn_treebank(tmp_path)
-    assert any("perplexity " in output for output in run_sections(SECTIONS, tmp_path))
+    assert any("perplexity " in output for output in run_sections(LANGUAGE_MODELS, tmp_path))
+
+
+@pytest.mark.slow
+def test_models(data, tmp_path):
+    for name in ("ptb", "text8"):
+        shutil.copytree(data, tmp_path / "data-bin" / name, ignore=shutil.ignore_patterns("digests.json"))
+    run_sections(MODELS, tmp_path)
+
+
+CHECK = """
+import sys
+
+sys.path[:0] = [".", sys.argv[1]]
+import torch
+from block import ScaledSoftmax
+from builders import build_encdec, build_tiny_encdec, build_tiny_lm, build_tiny_transformer
+
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+
+assert OUTPUT_LAYERS["scaled"] is ScaledSoftmax
+model = build_tiny_lm("scaled", logit_scale=0.5).double().eval()
+tokens = torch.randint(4, 20, (2, 9))
+target = tokens.flip(1)
+loss, _ = model(tokens, target=target)
+log_probs, extra = model(tokens)
+output = model.decoder.output
+hidden, weight = extra["states"].layers[-1], output.projection.weight
+logits = (0.5 + output.shift) * hidden @ weight.T + output.projection.bias
+torch.testing.assert_close(log_probs, torch.log_softmax(logits, dim=-1))
+torch.testing.assert_close(loss, -log_probs.gather(-1, target.unsqueeze(-1)).sum())
+loss.backward()
+assert output.shift.grad.abs() > 0
+translators = build_tiny_encdec("scaled"), build_tiny_transformer("transformer_full", output_layer="scaled")
+for translator in translators:
+    assert any(isinstance(part, ScaledSoftmax) for part in translator.modules())
+for flags in {}, {"init": "by-layer"}:
+    started = build_encdec("lstm_encdec", 19, 23, output_layer="scaled", logit_scale=5.0, **flags)
+    (output,) = (part for part in started.modules() if isinstance(part, ScaledSoftmax))
+    assert abs(output.logit_scale + output.shift - 5) < 0.2, flags
+print("checked")
+"""
+
+
+def test_the_example_is_an_output_layer_of_every_model(tmp_path):
+    run_sections(OWN_PART, tmp_path)
+    checked = subprocess.run(
+        [sys.executable, "-c", CHECK, str(ROOT / "tests")],
+        cwd=tmp_path,
+        env={**ENVIRONMENT, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert checked.stdout == "checked\n", checked.stderr

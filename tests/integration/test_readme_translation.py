@@ -1,20 +1,43 @@
-"""What the READMEs say of translation, of what translators are used for, and of training in several processes."""
+"""Commands of the READMEs for translation, training in several processes, headlines and parses."""
+
+import re
 
 import pytest
-from readme_commands import put_multi30k, run_sections
+from readme_commands import put_agnews, put_multi30k, put_parses, run_sections
 
-SECTIONS = [
+TRANSLATION = [
     ("README.md", "Translation"),
     ("fairseq_plugins/cli/README.md", "Attention, candidates and checkpoints of translators"),
     ("README.md", "Several processes and machines"),
 ]
+HEADLINES = [("README.md", "Headlines"), ("fairseq_plugins/cli/README.md", "Translations and headlines")]
+PARSES = [("fairseq_plugins/cli/README.md", "Rerank parses")]
+SECTIONS = [*TRANSLATION, *HEADLINES, *PARSES]
 
 
 @pytest.mark.slow
 def test_translation_and_two_processes(tmp_path):
     put_multi30k(tmp_path)
-    translated, rescored, _, _ = run_sections(SECTIONS, tmp_path)
+    translated, rescored, _, _ = run_sections(TRANSLATION, tmp_path)
     assert "tok:13a" in translated
     assert rescored.count("BLEU") == 2 and (tmp_path / "results/my_attention/sentence_1.png").stat().st_size
     assert (tmp_path / "checkpoints/by_bleu/checkpoint_best.pt").exists()
     assert (tmp_path / "checkpoints/two/checkpoint_best.pt").exists()
+
+
+@pytest.mark.slow
+def test_headlines(tmp_path):
+    put_agnews(tmp_path)
+    outputs = run_sections(HEADLINES, tmp_path)
+    assert "rouge-score" in outputs[0]
+    assert "a random headline" in (tmp_path / "results/my_headlines/table.md").read_text()
+
+
+@pytest.mark.slow
+def test_parses(tmp_path):
+    put_parses(tmp_path)
+    (printed,) = run_sections(PARSES, tmp_path)
+    rows = re.findall(r"^\| (\S+) +\|.* ([\d.]+) \| +([\d.]+) \| +(\d+) \|$", printed, re.M)
+    assert [system for system, *_ in rows] == ["parser", "checkpoints/wsj/checkpoint_best.pt", "oracle"] * 2
+    assert [row[1:] for row in rows if row[0] == "oracle"] == [("100.00", "100.00", "6"), ("100.00", "100.00", "5")]
+    assert len((tmp_path / "results/my_trees/gold.test.reranked.trees").read_text().splitlines()) == 5

@@ -154,10 +154,10 @@ def test_lists_without_sources_take_those_of_a_file(rescore, tmp_path):
     model, data = OLDER / "lstm_encdec_doc.pt", OLDER / "data/translation"
     sources, texts = ["i c", "k a h"], [["xi xc", "xc"], ["xk xa xh", "xa xh xk"]]
     numbered = [(number, text) for number, found in enumerate(texts) for text in found]
-    host = [f"S-{number}\t{source}" for number, source in enumerate(sources)]
-    host += [f"H-{number}\t-1.0\t{text}" for number, text in numbered]
+    printed = [f"S-{number}\t{source}" for number, source in enumerate(sources)]
+    printed += [f"H-{number}\t-1.0\t{text}" for number, text in numbered]
     for name, lines in {
-        "host": host,
+        "generated": printed,
         "tab": [f"{number}\t-1.0\t{text}" for number, text in numbered],
         "sources": sources,
         "others": sources[::-1],
@@ -173,10 +173,11 @@ def test_lists_without_sources_take_those_of_a_file(rescore, tmp_path):
         assert status == 0, told
         return re.findall(r"^(?:H-)?(\d\t.*)", printed, re.M)
 
-    expected = scores("host", "generate")
+    expected = scores("generated", "generate")
     assert len(expected) == 4 and scores("tab", "tab", "--source", tmp_path / "sources") == expected
     others = [
-        scores(name, form, "--source", tmp_path / "others") for name, form in (("tab", "tab"), ("host", "generate"))
+        scores(name, form, "--source", tmp_path / "others")
+        for name, form in (("tab", "tab"), ("generated", "generate"))
     ]
     assert others[0] == others[1] != expected
 

@@ -1,6 +1,7 @@
-"""A training that was stopped goes on as if it had not been, bit for bit."""
+"""A run that was stopped resumes bit for bit, with what validation decided; a finished run stays as it is."""
 
 import shutil
+from types import SimpleNamespace
 
 import example_gates
 import fairseq_cli.train
@@ -16,7 +17,10 @@ from commands import (
     training_arguments,
     wait_for,
 )
+from fairseq import checkpoint_utils
+from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 
+from fairseq_plugins.fairseq_patches.resume import PATIENCE
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers import base
 
@@ -197,3 +201,92 @@ def test_another_text_inside_an_epoch_is_refused(data, tmp_path, uninterrupted):
     assert result.returncode != 0
     assert "stopped inside an epoch of another text: use the text that" in result.stderr.strip().splitlines()[-1]
     assert not list((tmp_path / "model").glob("*.pt"))
+
+
+# what validation has decided, the rate and when to stop
+
+# steps so small that five digits of the loss stay as they are, and no epoch is better than the first: the rate is
+# halved after the third, and the fifth is the last
+PLATEAU_FLAGS = ["--clip-norm", 1e-9, "--patience", 4, "--nonmonotone-interval", 99, "--lr", 1]
+PLATEAU_FLAGS += ["--lr-scheduler", "reduce_lr_on_plateau", "--lr-shrink", 0.5, "--lr-patience", 1]
+
+
+def rate(checkpoint):
+    return checkpoint["last_optimizer_state"]["param_groups"][0]["lr"]
+
+
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    train(data, folder, *PLATEAU_FLAGS, "--max-epoch", 9)
+    return folder
+
+
+@pytest.mark.slow
+def test_the_rate_falls_and_the_training_stops(whole):
+    assert [rate(load(whole / f"checkpoint{epoch}.pt")) for epoch in (1, 3, 4, 5)] == [1, 1, 0.5, 0.5]
+    assert not (whole / "checkpoint6.pt").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_epochs", [1, 2, 3, 4])
+def test_a_resumed_run_decides_the_same(num_epochs, whole, data, tmp_path):
+    if num_epochs == 2:
+        train(data, tmp_path, *PLATEAU_FLAGS, "--max-epoch", num_epochs)
+    else:
+        shutil.copy(whole / f"checkpoint{num_epochs}.pt", tmp_path / "checkpoint_last.pt")
+    train(data, tmp_path, *PLATEAU_FLAGS, "--max-epoch", 9)
+    expected, found = load(whole / "checkpoint_last.pt"), load(tmp_path / "checkpoint_last.pt")
+    for key in ("model", "last_optimizer_state"):
+        assert_same(found[key], expected[key], key)
+    for key in ("train_iterator", "val_loss", "best", PATIENCE, TASK):
+        assert_same(found["extra_state"][key], expected["extra_state"][key], key)
+    ours, theirs = (state["optimizer_history"][-1] for state in (found, expected))
+    assert ours["lr_scheduler_state"] == theirs["lr_scheduler_state"]
+    assert not (tmp_path / "checkpoint6.pt").exists()
+
+
+@pytest.mark.slow
+def test_fine_tuning_begins_with_its_own_rate_and_patience(whole, data, tmp_path):
+    train(data, tmp_path, *PLATEAU_FLAGS, "--finetune-from-model", whole / "checkpoint_last.pt", "--max-epoch", 1)
+    found = load(tmp_path / "checkpoint_last.pt")
+    assert rate(found) == 1 and found["extra_state"][PATIENCE]["num_runs"] == 0
+
+
+@pytest.mark.slow
+def test_fairseq_alone_forgets_what_validation_decided():
+    scheduler = SimpleNamespace(lr_scheduler=SimpleNamespace(best=1.0, last_epoch=2, num_bad_epochs=3))
+    assert 3 not in ReduceLROnPlateauLRSchedule.state_dict.__wrapped__(scheduler).values()
+
+
+# a run that ended by itself is started again with the same flags
+
+# steps so small that five digits of the loss stay as they are: the second epoch is no better, and the last
+NO_PATIENCE = ["--clip-norm", 1e-9, "--patience", 1]
+
+
+@pytest.fixture
+def train_again(data, tmp_path, run_here):
+    """``train_again(*flags)``: numbers of updates after the first and the second start."""
+
+    def train(*flags):
+        found = []
+        for _ in range(2):
+            run_here(fairseq_cli.train, *training_arguments(data, tmp_path, "--max-epoch", 4, *flags))
+            found.append(load(tmp_path / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"])
+        return found
+
+    return train
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [["--max-update", 3], NO_PATIENCE], ids=["updates", "patience"])
+def test_a_finished_run_stays_as_it_is(flags, train_again):
+    first, second = train_again(*flags)
+    assert first == second
+
+
+@pytest.mark.slow
+def test_fairseq_alone_trains_a_finished_run_on(train_again, monkeypatch):
+    monkeypatch.setattr(checkpoint_utils, "load_checkpoint", checkpoint_utils.load_checkpoint.__wrapped__)
+    assert train_again("--max-update", 3) == [3, 4]

@@ -1,22 +1,22 @@
-"""Raw text is translated as fairseq translates the same text binarised."""
+"""Raw text is translated as fairseq translates the same text binarised, in the direction of the checkpoint."""
 
 import io
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 import torch
-from commands import ENVIRONMENT, ROOT, command
-from translation_commands import TRANSFORMER, generate, train_to_the_end
+from commands import ENVIRONMENT, ROOT, command, run
+from translation_commands import FAIRSEQ_FLAGS, TRANSFORMER, generate, train_to_the_end, train_translation
 
 import fairseq_plugins
 from fairseq_plugins.cli import translate as translate_module
+from fairseq_plugins.cli.rescore_nbest import RescoreNbest
 from fairseq_plugins.cli.translate import Translate
 from fairseq_plugins.evaluation.translation import load_translator
 from fairseq_plugins.output_layers import base
-
-pytestmark = pytest.mark.slow
 
 CASES = ROOT / "tests/cases"
 LINES = ["a b c d", "", "e f", "g h i a b"]
@@ -68,6 +68,7 @@ def translations_of_fairseq(prepared, path, *flags):
     return [" ".join(found[number].hypotheses[0].words) for number in sorted(found)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", ["recurrent", "transformer", "ensemble"])
 def test_translations_are_those_of_fairseq(model, prepared, sources, translator, plain_translator, transformer):
     paths = {
@@ -80,6 +81,7 @@ def test_translations_are_those_of_fairseq(model, prepared, sources, translator,
     assert [sentence.text for sentence in translated] == expected and len(set(expected)) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [1, 3, 32])
 def test_lines_keep_their_order_and_blank_ones_their_place(batch_size, prepared, best, translate, tmp_path):
     (tmp_path / "one.txt").write_text(f"{LINES[0]}\n{LINES[1]}\n")
@@ -91,6 +93,7 @@ def test_lines_keep_their_order_and_blank_ones_their_place(batch_size, prepared,
     assert printed.split("\n")[:-1] == expected
 
 
+@pytest.mark.slow
 def test_the_output_layer_is_in_float32_unless_told_otherwise(prepared, best, translate, monkeypatch):
     monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
     searched = []
@@ -111,6 +114,7 @@ def test_the_output_layer_is_in_float32_unless_told_otherwise(prepared, best, tr
     assert searched == [None, torch.bfloat16]
 
 
+@pytest.mark.slow
 def test_every_line_that_is_typed_is_answered_at_once(prepared, best):
     arguments = command("fairseq_plugins.cli.translate", prepared, "--path", best, "--cpu")
     streams = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
@@ -123,6 +127,7 @@ def test_every_line_that_is_typed_is_answered_at_once(prepared, best):
         assert process.stdout.read() == "" and process.wait(timeout=60) == 0
 
 
+@pytest.mark.slow
 def test_attention_is_that_of_fairseq_whatever_else_is_in_the_batch(prepared, sources, best):
     found = generate(prepared, best, "--print-alignment")
     model = load_translator([best], prepared)
@@ -136,6 +141,7 @@ def test_attention_is_that_of_fairseq_whatever_else_is_in_the_batch(prepared, so
         assert {str(place): str(int(end)) for place, end in enumerate(ends)} == aligned
 
 
+@pytest.mark.slow
 def test_a_picture_shows_the_first_sentence(prepared, best, transformer, translate, tmp_path):
     for path in (best, transformer):
         picture = tmp_path / f"{path.parent.name}.png"
@@ -145,6 +151,7 @@ def test_a_picture_shows_the_first_sentence(prepared, best, transformer, transla
     assert not list(tmp_path.glob(".*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags, typed, told",
     [
@@ -167,6 +174,7 @@ def test_wrong_input_is_told_in_one_line(flags, typed, told, prepared, best, tra
     assert re.search(told, line), line
 
 
+@pytest.mark.slow
 def test_models_and_data_that_cannot_translate_are_told_in_one_line(
     prepared, pair_data, best, trained, without_attention, translate, tmp_path
 ):
@@ -187,6 +195,7 @@ def test_models_and_data_that_cannot_translate_are_told_in_one_line(
     assert translate(prepared, "--path", without_attention, typed=b"a b\n")[0] == 0
 
 
+@pytest.mark.slow
 def test_text_in_either_form_of_unicode_has_one_translation(prepared, best, translate):
     found = [translate(prepared, "--path", best, typed=(CASES / f"{form}.de").read_bytes()) for form in ("nfd", "nfc")]
     assert found[0] == found[1] and found[0][0] == 0
@@ -194,6 +203,7 @@ def test_text_in_either_form_of_unicode_has_one_translation(prepared, best, tran
     assert pieces[0] == pieces[1] and "".join(pieces[0]).replace("@@", "") == "sch\u00f6n."
 
 
+@pytest.mark.slow
 def test_tokens_instead_of_raw_text_are_warned_of_once(prepared, best, translate, caplog):
     status, _, _ = translate(prepared, "--path", best, typed=(CASES / "tokenised.en").read_bytes())
     (warning,) = [record.getMessage() for record in caplog.records]
@@ -201,3 +211,167 @@ def test_tokens_instead_of_raw_text_are_warned_of_once(prepared, best, translate
     caplog.clear()
     fairseq_plugins.load(best, prepared).translate((CASES / "tokenised.en").read_text().splitlines())
     assert len(caplog.records) == 1
+
+
+# a model that was trained from the target side of a folder to the source side: its checkpoint decides
+
+TURNED = ("--source-lang", "tgt", "--target-lang", "src")
+BRIEF = ("--max-update", "2")
+
+
+@pytest.fixture(scope="module")
+def data_with_texts(pair_data, pairs, tmp_path_factory):
+    """``src-tgt`` files with the raw texts beside them."""
+    copy = shutil.copytree(
+        pair_data, tmp_path_factory.mktemp("turned") / "data", ignore=shutil.ignore_patterns("digests.json")
+    )
+    (copy / "raw").mkdir()
+    for side in ("src", "tgt"):
+        shutil.copy(pairs / f"test.{side}", copy / "raw")
+    return copy
+
+
+@pytest.fixture(scope="module")
+def turned(data_with_texts, made_once):
+    """A ``--save-dir`` with ``train.log``."""
+
+    def make(save_dir):
+        (save_dir / "train.log").write_text(train_to_the_end(data_with_texts, save_dir, *TURNED, *BRIEF))
+
+    return made_once("turned translator", make)
+
+
+@pytest.fixture(scope="module")
+def forward(data_with_texts, made_once):
+    """A ``--save-dir`` of a run without languages, which takes those of the folder."""
+    return made_once("forward translator", lambda save_dir: train_to_the_end(data_with_texts, save_dir, *BRIEF))
+
+
+def texts(output, kind):
+    found = dict(re.findall(rf"^{kind}-(\d+)\t(.*)$", output, re.M))
+    return [found[str(number)] for number in range(len(found))]
+
+
+def refused(result):
+    assert result.returncode == 2 or "Traceback" not in result.stderr, result.stderr[-2000:]
+    assert result.returncode != 0
+    return result.stderr.splitlines()[-1]
+
+
+def test_everything_that_scores_a_split_reads_its_target_side(data_with_texts, turned, pairs, tmp_path):
+    sources, targets = ((pairs / f"test.{side}").read_text().splitlines() for side in ("tgt", "src"))
+    model = turned / "checkpoint_best.pt"
+    scored = run(
+        "fairseq_plugins.cli.evaluate_translation", data_with_texts, "--path", model, "--out", turned / "test", "--cpu"
+    )
+    assert scored.returncode == 0, scored.stderr[-3000:]
+    generated = (turned / "test/generate.txt").read_text()
+    assert texts(generated, "S") == sources and texts(generated, "T") == targets
+    told = run(
+        "fairseq_plugins.cli.generate_split", data_with_texts, "--path", model, "--out", tmp_path / "again", "--cpu"
+    )
+    assert told.returncode == 0 and (tmp_path / "again/generate.txt").read_text().count("\nS-") >= len(sources) - 1
+    assert texts((tmp_path / "again/generate.txt").read_text(), "S") == sources
+    rouge = run(
+        "fairseq_plugins.cli.evaluate_rouge", data_with_texts, "--path", model, "--out", turned / "test", "--cpu"
+    )
+    assert rouge.returncode == 0 and "== decode" not in rouge.stderr, rouge.stderr[-3000:]
+    gone = shutil.copytree(turned, tmp_path / "gone", ignore=shutil.ignore_patterns("*.pt"))
+    for metric in ("bleu", "rouge"):
+        runs = [f"here={turned}", f"gone={gone}"]
+        table = run(
+            *("fairseq_plugins.cli.compare_runs", data_with_texts, "--path", *runs, "--metric", metric, "--cpu"),
+            *("--out", tmp_path / metric),
+        )
+        assert table.returncode == 0, table.stderr[-3000:]
+
+
+def test_fairseq_generates_in_the_direction_of_the_checkpoint(data_with_texts, turned, pairs):
+    flags = [data_with_texts, *FAIRSEQ_FLAGS, "--path", turned / "checkpoint_best.pt", "--beam", 1, "--max-len-b", 3]
+    result = run("fairseq_cli.generate", *flags)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert texts(result.stdout, "S") == (pairs / "test.tgt").read_text().splitlines()
+    typed = run("fairseq_cli.interactive", *flags, stdin=b"xa xb\n")
+    assert texts(typed.stdout, "S") == ["xa xb"], typed.stderr[-3000:]
+
+
+@pytest.mark.parametrize("flags", [["-s", "src", "-t", "tgt"], ["--source-lang=src"], ["-t", "tgt"]])
+def test_another_direction_is_refused_in_a_line(flags, data_with_texts, turned, tmp_path):
+    model = turned / "checkpoint_best.pt"
+    told = r"checkpoint_best.pt translates tgt into src, not \S+ into \S+: give --source-lang tgt --target-lang src"
+    assert re.search(
+        told, refused(run("fairseq_cli.generate", data_with_texts, *FAIRSEQ_FLAGS, "--path", model, *flags))
+    )
+    ours = run(
+        "fairseq_plugins.cli.generate_split",
+        data_with_texts,
+        "--path",
+        model,
+        "--out",
+        tmp_path / "out",
+        "--cpu",
+        "--",
+        *flags,
+    )
+    assert ours.returncode == 2 and re.search(told, refused(ours)) and not (tmp_path / "out").exists()
+    if len(flags) == 4:
+        validated = run(
+            "fairseq_cli.validate", data_with_texts, *FAIRSEQ_FLAGS, "--path", model, "--batch-size", 9, *flags
+        )
+        assert re.search(told, refused(validated))
+
+
+def test_models_of_two_directions_are_no_ensemble(data_with_texts, turned, forward, tmp_path, capsys):
+    models = [turned / "checkpoint_best.pt", forward / "checkpoint_best.pt"]
+    told = "the models translate src-tgt and tgt-src: give models of one pair of languages"
+    asked = run("fairseq_plugins.cli.generate_split", data_with_texts, "--path", *models, "--out", tmp_path / "out")
+    assert asked.returncode == 2 and told in refused(asked)
+    joined = ":".join(map(str, models))
+    assert "translates src into tgt" in refused(
+        run("fairseq_cli.generate", data_with_texts, *FAIRSEQ_FLAGS, "--path", joined)
+    )
+    (tmp_path / "lists").write_text("S-0\txa xb\nT-0\tb a\nH-0\t-1\tb a\n")
+    arguments = [
+        data_with_texts,
+        "--path",
+        *models,
+        "--input",
+        tmp_path / "lists",
+        "--tune",
+        tmp_path / "weights",
+        "--cpu",
+    ]
+    with pytest.raises(SystemExit) as end:
+        RescoreNbest().main(arguments)
+    assert end.value.code == 2 and told in capsys.readouterr().err
+    runs = [f"{place}={model}" for place, model in enumerate(models)]
+    compared = run(
+        "fairseq_plugins.cli.compare_runs", data_with_texts, "--path", *runs, "--metric", "bleu", "--out", tmp_path
+    )
+    assert compared.returncode == 2 and told in refused(compared)
+
+
+def test_a_run_resumes_in_its_direction(data_with_texts, turned, tmp_path):
+    save_dir = shutil.copytree(turned, tmp_path / "run")
+    told = refused(train_translation(data_with_texts, save_dir, "--max-update", 3))
+    assert "checkpoint_last.pt translates tgt into src, not src into tgt: give --source-lang tgt" in told
+
+
+@pytest.mark.parametrize(
+    "reference, flags, told",
+    [
+        ("raw/test.tgt", [], "test.tgt ends in tgt, and .* translates tgt into src: give a reference in src"),
+        ("raw/test.src", ["--split", "dev"], "has no dev set: take one of test, train, valid"),
+    ],
+)
+def test_references_and_splits_are_those_of_the_models_languages(
+    reference, flags, told, data_with_texts, turned, tmp_path
+):
+    model = turned / "checkpoint_best.pt"
+    out = ["--out", tmp_path / "out", "--reference", data_with_texts / reference]
+    result = run("fairseq_plugins.cli.evaluate_translation", data_with_texts, "--path", model, *out, *flags)
+    assert result.returncode == 2 and re.search(told, refused(result))
+    if flags:
+        table = ["--path", f"a={turned}", "--metric", "bleu", *flags, "--out", tmp_path]
+        compared = run("fairseq_plugins.cli.compare_runs", data_with_texts, *table)
+        assert compared.returncode == 2 and re.search(told, refused(compared))

@@ -1,42 +1,28 @@
 """Two processes that share the rows, or the batches of an update, train like one that holds them all."""
 
 import shutil
-from contextlib import ExitStack
 
 import fairseq_cli.train
 import pytest
-from commands import NT_ASGD, TASK, TRAINING_FLAGS, assert_same, load, run, started_training, train, training_arguments
+from commands import (
+    AVERAGED,
+    COMPARABLE,
+    NT_ASGD,
+    TASK,
+    TRAINING_FLAGS,
+    assert_same,
+    load,
+    run,
+    train,
+    train_pair,
+    train_two,
+    training_arguments,
+)
 from translation_commands import TRANSFORMER, training_flags
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 
 pytestmark = pytest.mark.slow
-
-NO_DROPOUT = [
-    flag for name in ("embedding", "input", "hidden", "output", "weight") for flag in (f"--dropout-{name}", "0")
-] + ["--latent-dropout", "0"]
-# the balance term is a property of the rows of one process, so it is left out
-AVERAGED = ["--averaging", "immediate", "--nonmonotone-interval", "100"]
-FLAGS = [*NO_DROPOUT, *AVERAGED, "--balance", "0", "--lr", "1", "--no-epoch-checkpoints"]
-
-
-def run_two(arguments, save_dir):
-    """Train in two gloo processes."""
-    save_dir.mkdir(exist_ok=True)
-    rendezvous = save_dir / "rendezvous"
-    rendezvous.unlink(missing_ok=True)
-    shared = ["--distributed-world-size", 2, "--distributed-no-spawn", "--distributed-init-method"]
-    shared += [f"file://{rendezvous}", "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
-    with ExitStack() as stack:
-        ranks = [[*arguments, *shared, "--distributed-rank", rank] for rank in range(2)]
-        for process in [stack.enter_context(started_training(*flags)) for flags in ranks]:
-            result = process.finish()
-            assert result.returncode == 0, result.stderr[-3000:]
-
-
-def train_two(data, save_dir, *flags):
-    """Train with two rows in each process."""
-    run_two(training_arguments(data, save_dir, *FLAGS, *flags, "--batch-size", 2, "--batch-size-valid", 1), save_dir)
 
 
 def assert_same_but_for_rounding(one, two):
@@ -54,7 +40,7 @@ def two(data, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def num_updates(two):
-    """Where trainings are stopped, inside the second epoch."""
+    """The update, inside the second epoch, at which runs are stopped."""
     return two["optimizer_history"][-1]["num_updates"] * 3 // 4
 
 
@@ -75,7 +61,7 @@ def begun(data, tmp_path_factory):
 
 
 def test_two_processes_equal_one(data, tmp_path, two):
-    train(data, tmp_path, *FLAGS, "--max-epoch", 2)
+    train(data, tmp_path, *COMPARABLE, "--max-epoch", 2)
     one = load(tmp_path / "checkpoint_last.pt")
     assert_same_but_for_rounding(one, two)
 
@@ -83,13 +69,13 @@ def test_two_processes_equal_one(data, tmp_path, two):
 # the other tests have an lstm; rectifier is smooth-rectifier with another function
 @pytest.mark.parametrize("cell", sorted(set(RECURRENT_CELLS) - {"lstm", "rectifier"}))
 def test_every_cell_trains_in_two_processes_as_in_one(cell, data, tmp_path):
-    weight = FLAGS.index("--dropout-weight")  # other cells have no such rate
-    flags = [*FLAGS[:weight], *FLAGS[weight + 2 :], "--rnn-cell", cell, "--max-update", 5]
+    weight = COMPARABLE.index("--dropout-weight")  # other cells have no such rate
+    flags = [*COMPARABLE[:weight], *COMPARABLE[weight + 2 :], "--rnn-cell", cell, "--max-update", 5]
     if cell == "smooth-rectifier":
         flags += ["--rectifier-smoothing", 0.01, "--word-skip", "the"]  # its states are no zeros then
     train(data, tmp_path / "one", *flags)
     shared = training_arguments(data, tmp_path / "two", *flags, "--batch-size", 2, "--batch-size-valid", 1)
-    run_two(shared, tmp_path / "two")
+    train_pair(shared, tmp_path / "two")
     one, two = (load(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
     for name, parameter in one["model"].items():
         assert (parameter - two["model"][name]).abs().max() <= 1e-5, name
@@ -98,7 +84,7 @@ def test_every_cell_trains_in_two_processes_as_in_one(cell, data, tmp_path):
 
 
 def test_two_processes_save_the_hidden_state_of_one(data, begun, tmp_path):
-    train(data, tmp_path, *FLAGS, "--max-update", 5)
+    train(data, tmp_path, *COMPARABLE, "--max-update", 5)
     one, two = (load(folder / "checkpoint_last.pt")["extra_state"][TASK] for folder in (tmp_path, begun))
     assert one["next_window"] == two["next_window"] and one["hidden_state"].keys() == two["hidden_state"].keys()
     for name, part in one["hidden_state"].items():
@@ -116,8 +102,8 @@ def test_two_processes_resume_bit_for_bit(data, stopped, tmp_path, two):
 
 def test_one_process_goes_on_where_two_stopped_and_two_where_one_did(data, stopped, num_updates, tmp_path, two):
     shutil.copytree(stopped, tmp_path / "to one")
-    train(data, tmp_path / "to one", *FLAGS, "--max-epoch", 2)
-    train(data, tmp_path / "to two", *FLAGS, "--max-update", num_updates)
+    train(data, tmp_path / "to one", *COMPARABLE, "--max-epoch", 2)
+    train(data, tmp_path / "to two", *COMPARABLE, "--max-update", num_updates)
     train_two(data, tmp_path / "to two", "--max-epoch", 2)
     for name in ("to one", "to two"):
         assert_same_but_for_rounding(load(tmp_path / name / "checkpoint_last.pt"), two)
@@ -125,7 +111,7 @@ def test_one_process_goes_on_where_two_stopped_and_two_where_one_did(data, stopp
 
 def test_a_number_of_processes_that_changes_the_rows_is_refused_in_one_line(data, begun, tmp_path):
     folder = shutil.copytree(begun, tmp_path / "one")
-    one_process = training_arguments(data, folder, *FLAGS, "--max-epoch", 2, "--batch-size", 2)
+    one_process = training_arguments(data, folder, *COMPARABLE, "--max-epoch", 2, "--batch-size", 2)
     result = run("fairseq_cli.train", *one_process)
     assert result.returncode != 0
     assert "4 rows" in result.stderr.strip().splitlines()[-1], result.stderr[-2000:]
@@ -133,7 +119,7 @@ def test_a_number_of_processes_that_changes_the_rows_is_refused_in_one_line(data
 
 def test_two_processes_with_rotated_rows_equal_one_and_resume_bit_for_bit(data, num_updates, tmp_path):
     flags = ["--row-offsets", "random", "--adversarial-epsilon", 0.01]
-    train(data, tmp_path / "one", *FLAGS, *flags, "--max-epoch", 2)
+    train(data, tmp_path / "one", *COMPARABLE, *flags, "--max-epoch", 2)
     train_two(data, tmp_path / "two", *flags, "--max-epoch", 2)
     one, two = (load(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
     assert_same_but_for_rounding(one, two)
@@ -165,13 +151,13 @@ def test_two_processes_train_a_gate_on_two_models_like_one_and_resume_bit_for_bi
     half = ["--batch-size", 2, "--batch-size-valid", 1]
     result = run("fairseq_cli.train", data, "--save-dir", tmp_path / "one", *flags, "--max-epoch", 1)
     assert result.returncode == 0, result.stderr[-3000:]
-    run_two([data, "--save-dir", tmp_path / "two", *flags, *half, "--max-epoch", 1], tmp_path / "two")
+    train_pair([data, "--save-dir", tmp_path / "two", *flags, *half, "--max-epoch", 1], tmp_path / "two")
     one, two = (load(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
     assert_same_but_for_rounding(one, two)
     assert one["model"].keys() > {"decoder.members.1.embedding.weight", "decoder.gate.embedding.weight"}
     num_updates = two["optimizer_history"][-1]["num_updates"] * 3 // 4
     for end in (["--max-update", num_updates], ["--max-epoch", 1]):
-        run_two([data, "--save-dir", tmp_path / "parts", *flags, *half, *end], tmp_path / "parts")
+        train_pair([data, "--save-dir", tmp_path / "parts", *flags, *half, *end], tmp_path / "parts")
     resumed = load(tmp_path / "parts/checkpoint_last.pt")
     for part in ("model", "last_optimizer_state"):
         assert_same(resumed[part], two[part], part)
@@ -185,7 +171,7 @@ def test_two_processes_translate_like_one(pair_data, tmp_path, run_here):
     flags += ["--copying", "attention"]
     run_here(fairseq_cli.train, *training_flags(pair_data, one, *flags, "--update-freq", 2, **TRANSFORMER))
     two.mkdir()
-    run_two(training_flags(pair_data, two, *flags, **TRANSFORMER), two)
+    train_pair(training_flags(pair_data, two, *flags, **TRANSFORMER), two)
     one, two = (load(directory / "checkpoint_last.pt") for directory in (one, two))
     assert one["optimizer_history"][-1]["num_updates"] == two["optimizer_history"][-1]["num_updates"] == 25
     assert_same_but_for_rounding(one, two)

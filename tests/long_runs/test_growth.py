@@ -53,7 +53,7 @@ def resident() -> int:
 
 @dataclass(frozen=True)
 class Growth:
-    """What the last fifth of a run takes, over what the second fifth does.
+    """Memory and time of the last fifth of a run, relative to the second fifth.
 
     Attributes:
         memory: in medians of steps.

@@ -1,5 +1,6 @@
-"""Validation by a metric of real decoding, by fairseq's training."""
+"""Training of translators that are validated by decoding, that copy, and whose unknown words are replaced."""
 
+import random
 import re
 from statistics import fmean
 
@@ -7,11 +8,10 @@ import fairseq_cli.generate
 import fairseq_cli.train
 import fairseq_cli.validate
 import pytest
-from commands import assert_same, load
+from commands import assert_same, load, train_pair
 from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics import BLEU, CHRF
-from test_two_processes import run_two
-from translation_commands import parse, training_flags
+from translation_commands import SIZES, TRANSFORMER, parse, preprocess_pairs, training_flags
 
 from fairseq_plugins.evaluation.translation import load_translator
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS
@@ -92,7 +92,7 @@ def test_two_processes_score_like_one(pair_data, tmp_path, run_here):
     flags += ["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric", "--batch-size-valid", 7]
     flags += ["--batch-size", 8]
     run_here(fairseq_cli.train, *flags_of(pair_data, tmp_path / "one", *flags, "--update-freq", 2))
-    run_two(flags_of(pair_data, tmp_path / "two", *flags), tmp_path / "two")
+    train_pair(flags_of(pair_data, tmp_path / "two", *flags), tmp_path / "two")
     one, two = (load(tmp_path / name / "checkpoint_last.pt")["extra_state"]["val_loss"] for name in ("one", "two"))
     assert one > 0 and two == pytest.approx(one, rel=1e-3)
 
@@ -129,3 +129,100 @@ def test_wrong_flags_are_told_before_training(flags, message, pair_data, tmp_pat
     with pytest.raises(ValueError, match=message):
         run_here(fairseq_cli.train, *flags_of(pair_data, tmp_path, *flags))
     assert not list(tmp_path.glob("*.pt"))
+
+
+# copying: a name that no training text has is found in the source and written by ``--replace-unk``
+
+
+RAW = ["--dataset-impl", "raw"]
+NAMES = [f"{first}{second}" for first in "ABCDEFGHIJ" for second in "abcdefghij"]
+KNOWN = 50
+"""The first names occur in the training text, the others in the test set alone."""
+
+COPYING_MODELS = {
+    "recurrent": dict(model=("--arch", "lstm_encdec_doc", "--expert-warmup", 50)),
+    "transformer": TRANSFORMER,
+}
+
+
+def write_headlines(out):
+    """Articles of letters with a name in their middle; the headline is the letter t and the name."""
+    generator = random.Random(1)
+    for split, size in SIZES.items():
+        names = generator.choices(NAMES[KNOWN:] if split == "test" else NAMES[:KNOWN], k=size)
+        articles = [" ".join([*generator.choices("xyz", k=3), name, *generator.choices("xyz", k=3)]) for name in names]
+        (out / f"{split}.src").write_text("".join(f"{line}\n" for line in articles))
+        (out / f"{split}.tgt").write_text("".join(f"t {name}\n" for name in names))
+    return out
+
+
+@pytest.fixture(scope="module")
+def headlines(tmp_path_factory):
+    return write_headlines(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(scope="module")
+def headline_data(headlines, tmp_path_factory):
+    """With all known names in the dictionary of the articles and ten in that of the headlines."""
+    return preprocess_pairs(headlines, tmp_path_factory.mktemp("raw") / "data", *RAW, "--nwordstgt", 15)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", COPYING_MODELS)
+def test_unknown_names_are_copied(model, headline_data, headlines, tmp_path, run_here):
+    flags = training_flags(
+        headline_data, tmp_path, *RAW, "--copying", "attention", "--max-epoch", 12, **COPYING_MODELS[model]
+    )
+    flags += ["--disable-validation", "--save-interval", 12]
+    run_here(fairseq_cli.train, *flags)
+    decoding = [headline_data, *RAW, "--path", tmp_path / "checkpoint_last.pt", "--max-len-b", 10, "--print-alignment"]
+    log = run_here(fairseq_cli.generate, *decoding, "--replace-unk")
+    found = {number: sentence.hypotheses[0].words for number, sentence in parse(log).items()}
+    expected = dict(enumerate(line.split() for line in (headlines / "test.tgt").read_text().splitlines()))
+    assert sum(found[number] == words for number, words in expected.items()) > 0.9 * len(expected)
+
+
+# ``fairseq-generate --replace-unk`` without copying: unknown words are taken from where the attention is
+
+
+UNKNOWN_WORD_MODELS = {
+    "recurrent": dict(model=("--arch", "lstm_encdec_doc")),
+    "transformer": TRANSFORMER,
+}
+
+
+@pytest.fixture(scope="module")
+def rare_words(pairs, tmp_path_factory):
+    """The corpus as text, with three words of the translations in the dictionary."""
+    return preprocess_pairs(pairs, tmp_path_factory.mktemp("raw") / "data", *RAW, "--nwordstgt", 7)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", UNKNOWN_WORD_MODELS)
+def test_unknown_words_are_replaced_by_the_word_with_the_highest_attention(
+    model, rare_words, pairs, tmp_path, run_here
+):
+    run_here(
+        fairseq_cli.train, *training_flags(rare_words, tmp_path, *RAW, "--max-epoch", 1, **UNKNOWN_WORD_MODELS[model])
+    )
+    decoding = [rare_words, *RAW, "--path", tmp_path / "checkpoint_last.pt", "--max-len-b", 10, "--print-alignment"]
+    (tmp_path / "table.txt").write_text("a AAA\nb BBB\n")
+    plain, copied, translated = (
+        parse(run_here(fairseq_cli.generate, *decoding, *flags))
+        for flags in ([], ["--replace-unk"], ["--replace-unk", tmp_path / "table.txt"])
+    )
+    table, sources = {"a": "AAA", "b": "BBB"}, (pairs / "test.src").read_text().splitlines()
+    num_replaced = 0
+    for number, sentence in plain.items():
+        (hypothesis,), words = sentence.hypotheses, sources[number].split()
+        places = dict(tuple(map(int, reversed(pair.split("-")))) for pair in hypothesis.alignment)
+        expected = [words[places[i]] if word == "<unk>" else word for i, word in enumerate(hypothesis.words)]
+        assert copied[number].hypotheses[0].words == expected
+        looked_up = [table.get(word, word) if word in words else word for word in expected]
+        assert translated[number].hypotheses[0].words == looked_up
+        num_replaced += hypothesis.words.count("<unk>")
+    assert num_replaced > 20 and not re.search("<unk>", str(copied))
+    (tmp_path / "bpe.codes").write_text("#version: 0.2\nx y</w>\n")
+    joining = ["--bpe", "subword_nmt", "--bpe-codes", tmp_path / "bpe.codes", "--bpe-separator", "a"]
+    with pytest.raises(ValueError, match="--replace-unk copies words that the model reads: it read [1-8] and the sou"):
+        run_here(fairseq_cli.generate, *decoding, "--replace-unk", *joining)

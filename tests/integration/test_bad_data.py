@@ -1,4 +1,4 @@
-"""Damaged dictionaries, binarised text and codes of subwords end a command with a line that names file and cause."""
+"""Damaged dictionaries, binarised text and subword codes: a command ends with a line that names file and cause."""
 
 import json
 import re

@@ -1,7 +1,4 @@
-"""Every output layer, cell, gate and way to copy trains, saves, loads, and decodes or scores, by host commands.
-
-Each kind of model has a test file of its own, so that two processes share them.
-"""
+"""Every output layer, cell, gate and way to copy trains, saves, loads, and decodes or scores, by fairseq's commands."""
 
 import math
 import re
@@ -10,6 +7,7 @@ import example_gates
 import pytest
 from builders import never_shares
 from commands import load
+from fairseq.models import MODEL_REGISTRY
 from fairseq_cli import eval_lm, generate, train
 from translation_commands import TRANSFORMER_SIZES
 
@@ -30,11 +28,14 @@ MODELS = {
 SHARING = {"--share-embeddings", "output", "--share-decoder-input-output-embed"}
 
 
+CORPORA = {"recurrent_lm": "data", "recurrent_encdec": "pair_data", "transformer_with_output_layer": "pair_data"}
+"""The fixture of each model's data."""
+
 USUAL = {"--output-layer": "doc", "--rnn-cell": "lstm", "--output-gate": "none", "--copying": "none"}
 
 
 def cases(model):
-    """Parameter "parts" of a model: each part beside the usual ones; slow are all but the first."""
+    """Parameters of a model: each part beside the usual ones; slow are all but the first."""
     values = {"--output-layer": OUTPUT_LAYERS, "--output-gate": {*OUTPUT_GATES, *example_gates.EXAMPLES}}
     if model.startswith("recurrent_"):
         values["--rnn-cell"] = RECURRENT_CELLS
@@ -42,19 +43,26 @@ def cases(model):
         values["--copying"] = COPYING
     parts = [USUAL]
     parts += [{**USUAL, flag: name} for flag, names in values.items() for name in sorted(set(names) - {USUAL[flag]})]
-    return [
-        pytest.param(part, marks=[] if part is USUAL else pytest.mark.slow, id=" ".join(part.values()))
-        for part in parts
-    ]
+    for part in parts:
+        marks = [] if part is USUAL else pytest.mark.slow
+        yield pytest.param(model, part, marks=marks, id=" ".join((model, *part.values())))
 
 
-def check_parts(model, parts, *, corpus, save_dir, run_here):
-    """Two updates, a checkpoint and its use."""
+@pytest.fixture
+def gates_of_the_examples():
     with example_gates.registered():
-        _check_parts(model, parts, corpus, save_dir, run_here)
+        yield
 
 
-def _check_parts(model, parts, corpus, save_dir, run_here):
+def test_all_models_are_tested():
+    ours = {name for name, model in MODEL_REGISTRY.items() if model.__module__.startswith("fairseq_plugins.")}
+    assert ours == {*MODELS, "gated_lm"}  # the last, which needs trained models, in test_gated_language_models.py
+
+
+@pytest.mark.usefixtures("gates_of_the_examples")
+@pytest.mark.parametrize("model, parts", [case for model in MODELS for case in cases(model)])
+def test_two_updates_a_checkpoint_and_its_use(model, parts, request, tmp_path, run_here):
+    corpus = request.getfixturevalue(CORPORA[model])
     layer, gate = parts["--output-layer"], parts["--output-gate"]
     is_lm = model == "recurrent_lm"
     task = "stateful_lm" if is_lm else "translation"
@@ -63,9 +71,9 @@ def _check_parts(model, parts, corpus, save_dir, run_here):
     training += ["--optimizer", "adam", "--lr", "0.01", "--batch-size", "4", "--num-workers", "0"]
     for flag in ("--rnn-cell", "--output-gate", "--copying"):
         training += [flag, parts[flag]] if parts[flag] != USUAL[flag] else []
-    training += ["--max-update", "2", "--log-format", "simple", "--save-dir", save_dir]
+    training += ["--max-update", "2", "--log-format", "simple", "--save-dir", tmp_path]
     run_here(train, corpus, *training)
-    checkpoint = save_dir / "checkpoint_last.pt"
+    checkpoint = tmp_path / "checkpoint_last.pt"
     state = load(checkpoint)
     assert bytes(map(int, state["model"]["decoder.output.gate.gate_name"])).decode() == gate
     assert state["cfg"]["model"].output_layer == layer and state["optimizer_history"][-1]["num_updates"] == 2

@@ -1,0 +1,302 @@
+"""Runs that start from a checkpoint of another run: of an earlier commit, with other flags, missing, fine-tuned.
+
+Checkpoints of commit 8a2f5a0 decode and score as they did at that commit. ``tests/fixtures/older_checkpoints/make.py``
+made them with that commit, and wrote down what it computed with them.
+"""
+
+import json
+import re
+import shutil
+from argparse import Namespace
+
+import fairseq_cli.generate
+import fairseq_cli.train
+import pytest
+import torch
+from commands import ROOT, load, run, training_arguments
+from fairseq.models import ARCH_MODEL_REGISTRY
+from fixtures.older_checkpoints import measurements, trainings
+from translation_commands import DOC, FAIRSEQ_FLAGS, train_to_the_end
+
+import fairseq_plugins  # noqa: F401
+from fairseq_plugins.evaluation.checkpoints import load_translation_models
+from fairseq_plugins.fairseq_patches import saving
+from fairseq_plugins.fairseq_patches.checkpoints import OF_TRAINING, _actions, other_flags
+
+FIXTURES = ROOT / "tests/fixtures/older_checkpoints"
+DATA = FIXTURES / "data"
+EXPECTED = json.loads((FIXTURES / "expected.json").read_text())
+
+
+@pytest.fixture
+def perplexity(evaluate_here):
+    """``perplexity(checkpoint, training)``: of the test set; of a language model as its command prints it."""
+
+    def measure(checkpoint, training) -> float:
+        data = DATA / training.data
+        if not training.is_lm:
+            return measurements.translation_perplexity(checkpoint, data)
+        return evaluate_here(data, "--path", checkpoint)["perplexity"]
+
+    return measure
+
+
+def test_everything_expected_is_there():
+    assert EXPECTED["models"].keys() == trainings.MODELS.keys()
+    assert EXPECTED["interrupted"].keys() == trainings.INTERRUPTED.keys()
+    kept = {*trainings.MODELS, *(f"{arch}_inside_an_epoch" for arch in trainings.INTERRUPTED)}
+    assert {path.stem for path in FIXTURES.glob("*.pt")} == kept
+
+
+@pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.pt")), ids=lambda path: path.stem)
+def test_the_files_hold_weights_and_flags_only(path):
+    assert "model" in torch.load(path, map_location="cpu", weights_only=True)
+
+
+@pytest.mark.parametrize("arch", trainings.MODELS)
+def test_same_perplexity(arch, perplexity):
+    expected = EXPECTED["models"][arch]["perplexity"]
+    assert perplexity(FIXTURES / f"{arch}.pt", trainings.MODELS[arch]) == pytest.approx(expected, rel=1e-6, abs=0)
+
+
+@pytest.mark.parametrize("arch", trainings.MODELS)
+def test_same_hypotheses(arch, run_here):
+    checkpoint, training = FIXTURES / f"{arch}.pt", trainings.MODELS[arch]
+    data = DATA / training.data
+    if training.is_lm:
+        found = measurements.continuations(checkpoint, data)
+    else:
+        output = run_here(fairseq_cli.generate, data, "--path", checkpoint, *measurements.GENERATION_FLAGS)
+        found = measurements.read_translations(output)
+    expected = EXPECTED["models"][arch]["hypotheses"]
+    assert [[best["words"] for best in beam] for beam in found] == [[best["words"] for best in b] for b in expected]
+    scores = [[best["score"] for beam in beams for best in beam] for beams in (found, expected)]
+    assert scores[0] == pytest.approx(scores[1], rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("arch", trainings.INTERRUPTED)
+def test_a_training_stopped_inside_an_epoch_goes_on(arch, tmp_path, run_here, perplexity):
+    training, last = trainings.INTERRUPTED[arch], tmp_path / "checkpoint_last.pt"
+    shutil.copy(FIXTURES / f"{arch}_inside_an_epoch.pt", last)
+    flags = trainings.training_flags(arch, training, DATA / training.data, tmp_path)
+    run_here(fairseq_cli.train, *flags, *training.end)
+    expected, reached = EXPECTED["interrupted"][arch]["resumed"], measurements.progress(last)
+    for count in ("num_updates", "epoch", "updates_in_epoch"):
+        assert reached[count] == expected[count]
+    assert reached["valid_loss"] == pytest.approx(expected["valid_loss"], abs=2e-5)  # fairseq keeps five digits
+    assert perplexity(last, training) == pytest.approx(expected["perplexity"], rel=1e-5, abs=0)
+
+
+# flags of a run beside those of the checkpoint that it starts from
+
+LM_DATA, PAIR_DATA = DATA / "lm", DATA / "translation"
+SIZES = [
+    f"--{side}-{size}"
+    for side in ("encoder", "decoder")
+    for size in ("embed-dim=8", "ffn-embed-dim=16", "attention-heads=2", "layers=1")
+]
+TRANSFORMER = ["--arch", "transformer_full", *SIZES]
+TRAINING = ["--batch-size", 10, "--optimizer", "adam", "--lr", 0.002, "--no-epoch-checkpoints", "--disable-validation"]
+PAIRS = [PAIR_DATA, *FAIRSEQ_FLAGS, "--criterion", "label_smoothed_cross_entropy", *TRAINING]
+
+
+@pytest.fixture(scope="module")
+def transformer(made_once):
+    """The checkpoint of a Transformer after one update."""
+
+    def make(folder):
+        result = run("fairseq_cli.train", *PAIRS, *TRANSFORMER, "--max-update", 1, "--save-dir", folder)
+        assert result.returncode == 0, result.stderr[-2000:]
+
+    return made_once("transformer after one update", make) / "checkpoint_last.pt"
+
+
+DIFFERENT = {
+    "--encoder-attention-heads 4": "with --encoder-attention-heads 2, this model has 4",
+    "--decoder-attention-heads 1": "with --decoder-attention-heads 2, this model has 1",
+    "--activation-fn gelu": "with --activation-fn relu, this model has gelu",
+    "--no-scale-embedding": "without --no-scale-embedding, this model has it",
+    "--no-token-positional-embeddings": "without --no-token-positional-embeddings, this model has it",
+}
+"""Flags that change the function and no weight's shape, and what is said of them."""
+
+
+@pytest.mark.parametrize(
+    "start, flags",
+    [*(("--restore-file", flags) for flags in DIFFERENT), ("--finetune-from-model", "--activation-fn gelu")],
+)
+def test_a_transformer_with_other_settings_is_refused(start, flags, transformer, run_here, tmp_path):
+    save = ["--save-dir", tmp_path, start, transformer, "--max-update", 2]
+    with pytest.raises(
+        ValueError, match=f"^{re.escape(f'{transformer} was trained {DIFFERENT[flags]}: give the --arch')}"
+    ):
+        run_here(fairseq_cli.train, *PAIRS, *TRANSFORMER, *save, *flags.split())
+    assert not list(tmp_path.glob("*.pt"))
+
+
+def test_flags_of_training_may_be_others(transformer, run_here, tmp_path):
+    others = ["--dropout", 0.3, "--attention-dropout", 0.1, "--max-source-positions", 500, "--checkpoint-activations"]
+    save = ["--save-dir", tmp_path, "--finetune-from-model", transformer, "--max-update", 1]
+    run_here(fairseq_cli.train, *PAIRS, *TRANSFORMER, *save, *others, "--encoder-layerdrop", 0.1)
+    assert (tmp_path / "checkpoint_last.pt").exists()
+
+
+def test_so_are_fairseqs_models(run_here, tmp_path):
+    flags = [LM_DATA, "--task", "language_modeling", "--arch", "transformer_lm", "--tokens-per-sample", 10, *TRAINING]
+    flags += ["--save-dir", tmp_path, *(flag for flag in SIZES if flag.startswith("--decoder"))]
+    run_here(fairseq_cli.train, *flags, "--max-update", 1)
+    before = (tmp_path / "checkpoint_last.pt").read_bytes()
+    for other, said in (
+        ("--activation-fn=gelu", "--activation-fn relu, this"),
+        ("--decoder-attention-heads=4", "2, this"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            run_here(fairseq_cli.train, *flags, other, "--max-update", 2)
+        assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
+    run_here(fairseq_cli.train, *flags, "--dropout", 0.3, "--max-update", 2)
+    assert (tmp_path / "checkpoint_last.pt").read_bytes() != before
+
+
+def test_one_value_may_be_written_in_several_ways():
+    saved = dict(
+        encoder_layers="[(8, 3)] * 2", decoder_layers="[(8,3)]", encoder_embed_dim="8", decoder_attention="True"
+    )
+    given = dict(encoder_layers="[(8,3),(8,3)]", decoder_layers="[(8, 3)]", encoder_embed_dim=8, decoder_attention=True)
+    assert not other_flags(Namespace(arch="fconv", **given), Namespace(arch="fconv", **saved))
+    given["decoder_layers"] = "[(8, 5)]"
+    (found,) = other_flags(Namespace(arch="fconv", **given), {"_name": "fconv", **saved})
+    assert found == "with --decoder-layers [(8,3)], this model has [(8, 5)]"
+    sizes = [Namespace(arch="lstm_lm_awd", hidden_sizes=text) for text in ("16  8", "16 8", "168")]
+    assert not other_flags(sizes[0], sizes[1]) and other_flags(sizes[1], sizes[2])
+
+
+def test_every_flag_that_is_not_compared_is_one_of_training():
+    """A new flag that changes the function is compared; one that does not must be named here."""
+    families = ("lstm_lm_awd", "lstm_encdec", "gated_lm", "transformer_full", "transformer_lm", "lstm", "lstm_lm")
+    names = {action.dest for arch in families for action in _actions(Namespace(arch=arch))}
+    assert all(arch in ARCH_MODEL_REGISTRY for arch in families)
+    dropped = {name for name in names if "drop" in name or "noise" in name or name.endswith(("mask", "masks"))}
+    started = {"init", "init_range", "init_biases", "label_init", "gate_init_range", "embedding_std", "recurrent_scale"}
+    started |= {"transform_bias", "longest_timescale", "base_model", "encoder_embed_path", "decoder_embed_path"}
+    started |= {"encoder_freeze_embed", "decoder_freeze_embed", "expert_warmup", "column_norm", "adversarial_epsilon"}
+    computed = {"output_chunk", "output_loss", "output_precision", "checkpoint_activations", "offload_activations"}
+    computed |= {"max_source_positions", "max_target_positions", "min_params_to_wrap", "decoder_layers_to_keep"}
+    computed |= {"quant_noise_pq", "quant_noise_pq_block_size", "quant_noise_scalar", "base_shuffle"}
+    shapes = {"base_layers", "base_sublayers", "tie_adaptive_proj", "tie_adaptive_weights", "share_embeddings"}
+    shapes |= {"share_all_embeddings", "share_decoder_input_output_embed"}
+    assert {name for name in names if OF_TRAINING.search(name)} == dropped | started | computed | shapes
+
+
+# files that a run was started from
+
+
+def write_embeddings(path):
+    words = [line.split()[0] for line in (PAIR_DATA / "dict.src.txt").read_text().splitlines()]
+    rows = [" ".join([word, *(f"0.{n}{d}" for d in range(8))]) for n, word in enumerate(words)]
+    path.write_text("\n".join([f"{len(words)} 8", *rows]) + "\n")
+
+
+@pytest.mark.parametrize("model", [TRANSFORMER, ["--arch", "lstm", "--encoder-embed-dim=8"]], ids=["ours", "fairseq's"])
+def test_a_finished_model_needs_no_file_of_embeddings(model, run_here, tmp_path):
+    file, folder = tmp_path / "embeddings.txt", tmp_path / "trained"
+    write_embeddings(file)
+    training = [*PAIRS, *model, "--encoder-embed-path", file, "--save-dir", folder]
+    run_here(fairseq_cli.train, *training, "--max-update", 1)
+    file.unlink()
+    decode = [PAIR_DATA, *FAIRSEQ_FLAGS, "--gen-subset", "test", "--path", folder / "checkpoint_last.pt"]
+    assert "H-0" in run_here(fairseq_cli.generate, *decode)
+    assert len(load_translation_models([folder / "checkpoint_last.pt"], PAIR_DATA)) == 1
+    log = run_here(fairseq_cli.train, *training, "--max-update", 2)
+    assert f"--encoder-embed-path {file} is not read: weights are those of {folder}/checkpoint_last.pt" in log
+    assert torch.load(folder / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 2
+
+
+def test_a_run_that_starts_anew_still_needs_its_file(run_here, tmp_path):
+    with pytest.raises((ValueError, OSError), match="embeddings.txt"):
+        flags = ["--encoder-embed-path", tmp_path / "embeddings.txt", "--save-dir", tmp_path / "trained"]
+        run_here(fairseq_cli.train, *PAIRS, *TRANSFORMER, *flags, "--max-update", 1)
+
+
+# a checkpoint that is missing
+
+
+@pytest.fixture
+def train_from_nothing(data, tmp_path, run_here):
+    def train() -> str:
+        flags = ["--max-update", 1, "--restore-file", tmp_path / "none.pt"]
+        return run_here(fairseq_cli.train, *training_arguments(data, tmp_path / "runs", *flags))
+
+    return train
+
+
+@pytest.mark.slow
+def test_a_missing_checkpoint_is_refused(train_from_nothing, tmp_path):
+    with pytest.raises(ValueError, match=f"--restore-file {tmp_path}/none.pt does not exist"):
+        train_from_nothing()
+    assert not list(tmp_path.glob("runs/*.pt"))
+
+
+@pytest.mark.slow
+def test_fairseq_alone_begins_anew_where_the_checkpoint_is_missing(train_from_nothing, tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "_named_checkpoint", lambda *args: ("", None))
+    assert "No existing checkpoint found" in train_from_nothing()
+    assert (tmp_path / "runs/checkpoint_last.pt").is_file()
+
+
+# fine-tuning of a translator
+
+
+WARMUP = DOC
+NO_WARMUP = (*DOC, "--expert-warmup", 0)
+SHORT = ["--max-update", 3, "--disable-validation"]
+RESETS = ["--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"]
+FINE_TUNE = {
+    "finetune": lambda checkpoint: ["--finetune-from-model", checkpoint],
+    "reset": lambda checkpoint: ["--restore-file", checkpoint, *RESETS],
+}
+
+
+def fine_tune(data, save_dir, checkpoint, model, how="finetune"):
+    """Parameters before and after three updates."""
+    log = train_to_the_end(data, save_dir, *SHORT, *FINE_TUNE[how](checkpoint), model=model)
+    assert f"oaded checkpoint {checkpoint}" in log
+    tuned = load(save_dir / "checkpoint_last.pt")
+    assert tuned["optimizer_history"][-1]["num_updates"] == SHORT[1]
+    return load(checkpoint)["model"], tuned["model"]
+
+
+def lower_experts_changed(before, after):
+    name = "decoder.output.latents.0.weight"
+    return not torch.equal(before[name], after[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how, model", [("finetune", WARMUP), ("finetune", NO_WARMUP), ("reset", WARMUP)])
+def test_fine_tuning_has_no_second_warmup(how, model, pair_data, translator, tmp_path):
+    before, after = fine_tune(pair_data, tmp_path, translator / "checkpoint_last.pt", model, how)
+    assert before["decoder.output.warmed_up"] == after["decoder.output.warmed_up"] == 1
+    assert lower_experts_changed(before, after)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first, then, num_warmed_up", [(NO_WARMUP, WARMUP, (1, 1)), (WARMUP, NO_WARMUP, (0, 1))])
+def test_a_checkpoint_of_the_other_setting_is_trained_on(first, then, num_warmed_up, pair_data, tmp_path):
+    train_to_the_end(pair_data, tmp_path / "first", *SHORT, model=first)
+    before, after = fine_tune(pair_data, tmp_path / "then", tmp_path / "first/checkpoint_last.pt", then)
+    assert (before["decoder.output.warmed_up"], after["decoder.output.warmed_up"]) == num_warmed_up
+    assert lower_experts_changed(before, after)
+
+
+@pytest.mark.slow
+def test_averages_of_fairseq_hold_every_parameter_and_follow_the_warmup(pair_data, tmp_path):
+    flags = ["--store-ema", "--ema-decay", 0.5, "--max-update", 6, "--disable-validation"]
+    train_to_the_end(pair_data, tmp_path, *flags, model=["--arch", "lstm_encdec_doc", "--expert-warmup", 2])
+    checkpoint = load(tmp_path / "checkpoint_last.pt")
+    average = checkpoint["extra_state"]["ema"]
+    assert average.keys() == checkpoint["model"].keys()
+    for name, value in average.items():
+        assert value.isfinite().all() and (
+            name.endswith(("warmed_up", "_name", "_text", "digest", "chosen"))
+            or not torch.equal(value, checkpoint["model"][name])
+        )
+    assert 0.5 < average["decoder.output.warmed_up"] < 1

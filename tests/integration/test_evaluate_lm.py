@@ -1,0 +1,388 @@
+"""Perplexity by evaluate_lm and evaluate_ngram: test-time methods, several models, every way to ask for it."""
+
+import io
+import json
+import logging
+import math
+import shutil
+import sys
+
+import fairseq_cli.eval_lm
+import fairseq_cli.validate
+import pytest
+import torch
+from binarised_lines import write_split
+from commands import PLUGINS, ROOT, run
+from commands import run as run_command
+from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.data import Dictionary, data_utils
+from short_trainings import FAMILIES
+
+import fairseq_plugins
+from fairseq_plugins.cli.evaluate_lm import EvaluateLanguageModels, write_choice
+from fairseq_plugins.cli.evaluate_ngram import EvaluateNGram
+from fairseq_plugins.cli.score_text import ScoreText
+from fairseq_plugins.cli.train_ngram import TrainNGram
+from fairseq_plugins.data.text import load_token_stream
+from fairseq_plugins.evaluation.checkpoints import load_language_models
+from fairseq_plugins.evaluation.evaluator import Evaluator, TunedPoint
+from fairseq_plugins.evaluation.scoring import score_windows
+from fairseq_plugins.ngrams.model import NGramModel
+
+ALL = [
+    *("--cache", "50,0.1,0.5", "--cache-start", "first", "--unigram-cache", "20,0.05", "--temperature", "0.95"),
+    *("--dropout-samples", 2, "--dropout-scale", 0.5, "--dynamic", "rms", "--dynamic-rows", 4, "--dynamic-segment", 10),
+]
+
+
+@pytest.fixture
+def checkpoint(trained, tmp_path):
+    """A copy, beside which files may be written."""
+    return shutil.copy(trained / "checkpoint_best.pt", tmp_path / "checkpoint_best.pt")
+
+
+@pytest.mark.slow
+def test_methods_together_and_what_they_leave_on_disk(checkpoint, data, tmp_path, evaluate_here):
+    static = evaluate_here(data, "--path", checkpoint)
+    found = evaluate_here(data, "--path", checkpoint, *ALL)
+    assert static["methods"] == {} and found["methods"]["cache"] == "50,0.1,0.5" and len(found["methods"]) == 9
+    assert found["num_tokens"] == static["num_tokens"] and found["num_unknown"] == static["num_unknown"]
+    assert found["words_per_second"] > 0 and math.isfinite(found["nll"])
+    assert found["nll"] != pytest.approx(static["nll"], rel=1e-4)
+    kept = tmp_path / "checkpoint_best.gradients-4x10.pt"
+    written = kept.stat().st_mtime_ns
+    again = evaluate_here(data, "--path", checkpoint, *ALL)
+    assert again["nll"] == found["nll"] and kept.stat().st_mtime_ns == written
+    ensemble = evaluate_here(data, "--path", checkpoint, checkpoint, *ALL[:8])
+    assert ensemble["nll"] == pytest.approx(evaluate_here(data, "--path", checkpoint, *ALL[:8])["nll"], rel=1e-12)
+
+
+@pytest.mark.slow
+def test_what_is_tuned_on_valid_scores_the_split(checkpoint, data, tmp_path, evaluate_here):
+    grid = ["--tune", "cache=20:60,0.05:0.2,0.5", "temperature=0.9:1", "--cache-start", "first"]
+    found = evaluate_here(data, "--path", checkpoint, *grid)
+    choice = json.loads((tmp_path / "checkpoint_best.methods.json").read_text())
+    assert choice["split"] == "valid" and "--tune cache=20:60" in choice["command"] and len(choice["grid"]) == 8
+    assert choice["perplexity"] == min(point["perplexity"] for point in choice["grid"])
+    assert found["methods"] == choice["flags"] and choice["flags"]["cache-start"] == "first"
+    flags = [f"--{name}={value}" for name, value in choice["flags"].items()]
+    assert evaluate_here(data, "--path", checkpoint, *flags)["nll"] == found["nll"]
+    on_valid = evaluate_here(data, "--path", checkpoint, *flags, "--split", "valid")
+    assert on_valid["perplexity"] == pytest.approx(choice["perplexity"], rel=1e-12)
+
+
+@pytest.mark.slow
+def test_the_split_is_read_once_after_the_choice_on_valid(checkpoint, data, evaluate_here, monkeypatch):
+    loaded, read = [], []
+    text, score = Evaluator.text, Evaluator.score
+
+    def named_text(self, split):
+        loaded.append((text(self, split), split))
+        return loaded[-1][0]
+
+    def noted_score(self, one, *options):
+        read.append(next(split for known, split in loaded if known is one))
+        return score(self, one, *options)
+
+    monkeypatch.setattr(Evaluator, "text", named_text)
+    monkeypatch.setattr(Evaluator, "score", noted_score)
+    evaluate_here(data, "--path", checkpoint, "--tune", "cache=20:60,0.05:0.2,0.5", "temperature=0.9:1")
+    assert read == ["valid", "valid", "test"]  # a pass of each temperature
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--cache", "50,1,0.5"], "--cache WEIGHT 1: a weight is at least 0 and below 1"),
+        (["--tune", "cache=50,0.5:1,0.5"], "--cache WEIGHT 1: a weight is at least 0 and below 1"),
+        (["--tune", "cashe=50"], "--tune cashe=50: give it as FLAG=VALUES"),
+        (["--dynamic", "rms", "--window", 0], "both must be at least 1"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_models_are_loaded(flags, message, data, tmp_path):
+    result = run("fairseq_plugins.cli.evaluate_lm", data, "--path", tmp_path / "missing.pt", *flags)
+    assert result.returncode == 2 and message in result.stderr and len(result.stderr.splitlines()) == 1
+
+
+def test_the_text_names_methods_and_their_cost(checkpoint, data):
+    result = run("fairseq_plugins.cli.evaluate_lm", data, "--path", checkpoint, "--temperature", 0.9)
+    assert result.returncode == 0, result.stderr[-3000:]
+    *_, speed, methods = result.stdout.splitlines()
+    assert speed.startswith("words per second") and methods.split(maxsplit=2) == [
+        "test-time",
+        "methods",
+        "--temperature=0.9",
+    ]
+
+
+def test_a_point_that_diverged_is_written_as_null(tmp_path):
+    tuned = [TunedPoint({"dynamic-rate": "0.1"}, 2.0), TunedPoint({"dynamic-rate": "1e300"}, math.inf)]
+    write_choice(tmp_path / "choice.json", tuned, command="evaluate_lm")
+    choice = json.loads((tmp_path / "choice.json").read_text(), parse_constant=pytest.fail)
+    assert [point["perplexity"] for point in choice["grid"]] == [math.exp(2.0), None]
+
+
+@pytest.mark.slow
+def test_all_methods_and_lines_are_timed(checkpoint, data, tmp_path):
+    line = ["fairseq_plugins.cli.benchmark_evaluation", data, "--path", checkpoint, "--cpu", "--out", tmp_path / "out"]
+    limits = ["--words", 30, "--lines", 20, "--rounds", 1]
+    result = run(*line, *limits, "--name", "tiny")
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert result.stdout == (tmp_path / "out/evaluation_cpu_tiny.md").read_text()
+    figures = json.loads((tmp_path / "out/evaluation_cpu_tiny.json").read_text())
+    assert figures["num_words"] == 30 and figures["num_lines"] == 20 and len(figures["words_per_second"]) == 10
+    assert all(speed > 0 for speed in figures["words_per_second"].values())
+    result = run(*line, "--lines", 1)
+    assert (
+        result.returncode == 2 and "words, and 64 rows need 128: give more lines, or another --split" in result.stderr
+    )
+
+
+# several checkpoints that predict together
+
+OLDER = ROOT / "tests/fixtures/older_checkpoints"
+DATA = OLDER / "data/lm"
+PATHS = [OLDER / f"{name}.pt" for name in ("lstm_lm_doc", "mmlstm_lm_mos")]
+
+
+@pytest.fixture
+def log_probs():
+    """Of every token of the test text but the first, by each model alone, (2, n - 1)."""
+    dictionary = Dictionary.load(str(DATA / "dict.txt"))
+    lines = data_utils.load_indexed_dataset(str(DATA / "test"), dictionary)
+    stream = torch.cat([lines[number] for number in range(len(lines))]).long()
+    found = []
+    for path in PATHS:
+        models, _ = load_language_models([str(path)], str(DATA))
+        found.append(-torch.cat([part.nll for part in score_windows([models[0].eval()], stream)], dim=1)[0])
+    return torch.stack(found)
+
+
+def evaluate(*paths, capsys):
+    EvaluateLanguageModels().main([str(DATA), "--path", *map(str, paths), "--json", "--cpu"])
+    return json.loads(capsys.readouterr().out)
+
+
+def test_probabilities_are_averaged_token_by_token(log_probs, capsys):
+    together = log_probs.exp().mean(dim=0).log()
+    found = evaluate(*PATHS, capsys=capsys)
+    assert found["num_tokens"] == together.numel()
+    assert found["nll"] == pytest.approx(-together.mean().item(), rel=1e-9)
+    for path, alone in zip(PATHS, log_probs):
+        assert evaluate(path, capsys=capsys)["nll"] == pytest.approx(-alone.mean().item(), rel=1e-9)
+        assert found["nll"] != pytest.approx(-alone.mean().item(), rel=1e-3)
+
+
+@pytest.mark.parametrize("path, told", [(".", "is a directory: give a checkpoint"), ("", "the path is empty")])
+def test_a_choice_is_written_beside_no_folder(path, told, capsys):
+    with pytest.raises(SystemExit) as end:
+        EvaluateLanguageModels().main([str(DATA), "--path", path, "--tune", "temperature=1", "--cpu"])
+    assert end.value.code == 2 and told in capsys.readouterr().err
+
+
+# a text has one perplexity, however it is asked for
+
+OLDER_MODELS = ["lstm_lm_doc", "mmlstm_lm_mos"]
+TRAINED = ["AWD-LSTM", "DRILL", "recurrent highway network", "FPNN", "Input-to-Output Gate"]
+LINE = "the small dog finds a bone near the river"
+STREAM_FLAGS = ["--task", "stateful_lm", "--tokens-per-sample", 5]
+
+
+@pytest.fixture
+def one_line(tmp_path):
+    """Data whose valid split is a line after an end mark, and so begins as a text on its own does."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    shutil.copy(OLDER / "data/lm/dict.txt", folder)
+    (folder / "text.json").write_text('{"tokenizer": "blanks", "case": "lower tokens"}\n')
+    dictionary = Dictionary.load(str(folder / "dict.txt"))
+    line = [dictionary.index(word) for word in LINE.split()]
+    assert dictionary.unk() not in line
+    write_split(folder, "valid", [[dictionary.eos()], [*line, dictionary.eos()]], vocab_size=len(dictionary))
+    return folder
+
+
+@pytest.fixture
+def model(request, tmp_path):
+    """A checkpoint that is kept, or one of a family of models two updates old."""
+    if request.param in OLDER_MODELS:
+        return OLDER / f"{request.param}.pt"
+    flags = ["--max-update", 2, "--save-dir", tmp_path / "trained", "--user-dir", PLUGINS, "--num-workers", 0, "--cpu"]
+    result = run_command("fairseq_cli.train", *FAMILIES[request.param], *flags)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return tmp_path / "trained/checkpoint_last.pt"
+
+
+def by_score_text(data, model, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{LINE}\n".encode())))
+    ScoreText().main([str(data), "--path", str(model), "--json", "--cpu"])
+    scored = json.loads(capsys.readouterr().out)
+    return -scored["log_prob"] / len(scored["tokens"])
+
+
+def by_eval_lm(data, model, monkeypatch, run_here):
+    """The function's value, of which the command shows two digits."""
+    found = []
+    evaluate = fairseq_cli.eval_lm.eval_lm
+    monkeypatch.setattr(fairseq_cli.eval_lm, "eval_lm", lambda **given: found.append(evaluate(**given)) or found[-1])
+    run_here(fairseq_cli.eval_lm, data, "--path", model, "--gen-subset", "valid", *STREAM_FLAGS)
+    return found[0]["loss"] * math.log(2)
+
+
+def by_validate(data, model, monkeypatch, run_here):
+    """From what the criterion hands to the log, which shows two digits."""
+    logged = []
+    criterion = CRITERION_REGISTRY["regularized_cross_entropy"]
+    forward = criterion.forward
+
+    def recorded(self, *args, **given):
+        result = forward(self, *args, **given)
+        logged.append(result[2])
+        return result
+
+    monkeypatch.setattr(criterion, "forward", recorded)
+    run_here(fairseq_cli.validate, data, "--path", model, "--valid-subset", "valid", "--batch-size", 1, *STREAM_FLAGS)
+    total = sum(float(one.get("nll_loss", one["loss"])) for one in logged)
+    return total / sum(one["ntokens"] for one in logged)
+
+
+@pytest.mark.parametrize("model", [*OLDER_MODELS, *TRAINED], indirect=True)
+def test_every_way_gives_one_perplexity(model, one_line, evaluate_here, run_here, monkeypatch, capsys):
+    figures = evaluate_here(one_line, "--path", model, "--split", "valid")
+    assert figures["num_tokens"] == len(LINE.split()) + 1
+    loaded = fairseq_plugins.load(model, data=one_line)
+    found = {
+        "Python": math.log(loaded.perplexity(f"{LINE}\n")),
+        "score_text": by_score_text(one_line, model, monkeypatch, capsys),
+        "fairseq-eval-lm": by_eval_lm(one_line, model, monkeypatch, run_here),
+        "fairseq-validate": by_validate(one_line, model, monkeypatch, run_here),
+    }
+    assert found == pytest.approx(dict.fromkeys(found, figures["nll"]), rel=1e-6)
+
+
+# train_ngram and evaluate_ngram on a small binarised text
+
+V = 10
+TEST = [[5, 3, 2], [2], [9, 5, 6, 2]]
+
+
+@pytest.fixture
+def dictionary(make_dictionary):
+    return make_dictionary(V)
+
+
+@pytest.fixture
+def ngram_data(dictionary, tmp_path, caplog):
+    caplog.set_level(logging.WARNING)  # commands do so, too; here the level before is restored
+    folder = tmp_path / "data bin"
+    write_split(folder, "train", [[4, 5, 3, 2], [5, 6, 2], [3, 5, 6, 2], [2]], vocab_size=V)
+    write_split(folder, "test", TEST, vocab_size=V)
+    dictionary.save(str(folder / "dict.txt"))
+    return folder
+
+
+def test_from_a_text_to_a_perplexity(ngram_data, dictionary, tmp_path, capsys):
+    path = tmp_path / "my model.arpa.gz"
+    TrainNGram().main([ngram_data, "--order", 3, "--out", path])
+    told = capsys.readouterr()
+    assert told.out.splitlines()[0] == "words predicted 8"
+    assert [line.split()[:2] for line in told.out.splitlines()[2:]] == [["1", "9"], ["2", "10"], ["3", "7"]]
+    (warning,) = told.err.splitlines()
+    assert "the counts of order 1, 2, 3 define no discounts (small texts, few different words): " in warning
+    assert warning.endswith(": 0.5, 1, 1.5 are taken there")
+    TrainNGram().main([ngram_data, "--order", 3, "--out", path, "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["words"] == 8 and [(one["order"], one["ngrams"]) for one in found["orders"]] == [
+        (1, 9),
+        (2, 10),
+        (3, 7),
+    ]
+    assert all((one["values"], one["source"]) == ([0.5, 1, 1.5], "fallback") for one in found["orders"])
+
+    tokens = load_token_stream(ngram_data, "test", dictionary)
+    nll = -NGramModel.read_arpa(path, dictionary).log_probs(tokens)
+    EvaluateNGram().main([ngram_data, "--path", path, "--json"])
+    figures = json.loads(capsys.readouterr().out)
+    assert "evaluate_ngram" in figures["command"]
+    assert figures["num_tokens"] == 8 and figures["num_unknown"] == 1
+    assert figures["perplexity"] == pytest.approx(math.exp(nll.mean()), rel=1e-12)
+    assert figures["perplexity_without_first_token"] == pytest.approx(math.exp(nll[1:].mean()), rel=1e-12)
+    EvaluateNGram().main([ngram_data, "--path", path, "--split", "train"])
+    printed = dict(line.rsplit(None, 1) for line in capsys.readouterr().out.splitlines() if "NLL" not in line)
+    assert printed["tokens predicted"] == "12" and float(printed["perplexity"]) < figures["perplexity"]
+
+
+def test_all_parts_of_the_training_text_are_counted(ngram_data, tmp_path):
+    lines = [[4, 5, 3, 2], [5, 6, 2], [3, 5, 6, 2], [2]], [[7, 8, 7, 2]]
+    write_split(ngram_data, "train1", lines[1], vocab_size=V)
+    TrainNGram().main([ngram_data, "--order", 2, "--out", tmp_path / "parts.arpa"])
+    for part in ("train.bin", "train.idx", "train1.bin", "train1.idx"):
+        (ngram_data / part).unlink()
+    write_split(ngram_data, "train", [*lines[0], *lines[1]], vocab_size=V)
+    TrainNGram().main([ngram_data, "--order", 2, "--out", tmp_path / "whole.arpa"])
+    assert (tmp_path / "parts.arpa").read_bytes() == (tmp_path / "whole.arpa").read_bytes()
+
+
+def test_a_cache_of_the_last_words(ngram_data, tmp_path, capsys):
+    path = tmp_path / "model.arpa"
+    TrainNGram().main([ngram_data, "--order", 2, "--out", path])
+    nll = []
+    for flags in ([], ["--unigram-cache", "3,0"], ["--unigram-cache", "3,0.2"]):
+        capsys.readouterr()
+        EvaluateNGram().main([ngram_data, "--path", path, "--json", *flags])
+        nll.append(json.loads(capsys.readouterr().out)["nll"])
+    assert nll[0] == nll[1] != nll[2]
+
+
+def fail(command, arguments, capsys):
+    """The one line that a command ends with."""
+    with pytest.raises(SystemExit) as raised:
+        command.main(arguments)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert raised.value.code == 2
+    return line
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--order", 0], "--order 0: give at least 1"),
+        (["--order", 9], "order 9: the longest line has 5 words, both its marks included"),
+        (["--split", "valid"], "there is no split 'valid'"),
+        (["--split", "empty"], "split 'empty' in"),
+        (["--split", "blank"], "2 blank lines and no word"),
+        (["--split", "marked"], "the text holds <s>"),
+    ],
+)
+def test_wrong_texts_and_orders_write_nothing(flags, message, ngram_data, tmp_path, capsys):
+    write_split(ngram_data, "empty", [], vocab_size=V)
+    write_split(ngram_data, "blank", [[2], [2]], vocab_size=V)
+    write_split(ngram_data, "marked", [[4, 0, 2]], vocab_size=V)
+    assert message in fail(TrainNGram(), [ngram_data, "--out", tmp_path / "out.arpa", *flags], capsys)
+    assert not (tmp_path / "out.arpa").exists()
+
+
+def test_an_output_that_cannot_be_written_is_refused(ngram_data, tmp_path, capsys):
+    assert "make it first" in fail(TrainNGram(), [ngram_data, "--out", tmp_path / "no/out.arpa"], capsys)
+
+
+def test_a_missing_ngram_model_is_named(ngram_data, tmp_path, capsys):
+    assert "no.arpa does not exist" in fail(EvaluateNGram(), [ngram_data, "--path", tmp_path / "no.arpa"], capsys)
+
+
+def test_a_wrong_cache_is_refused(ngram_data, tmp_path, capsys):
+    flags = ["--path", tmp_path / "no.arpa", "--unigram-cache", "100"]
+    assert "--unigram-cache 100: give it as WINDOW,WEIGHT" in fail(EvaluateNGram(), [ngram_data, *flags], capsys)
+
+
+def test_a_backoff_weight_that_makes_no_probabilities_is_refused(ngram_data, tmp_path, capsys):
+    path = tmp_path / "model.arpa"
+    TrainNGram().main([ngram_data, "--order", 2, "--out", path])
+    lines = path.read_text().splitlines()
+    changed = next(n for n, line in enumerate(lines) if line.split("\t")[1:2] == ["w1"])
+    lines[changed] = "\t".join([*lines[changed].split("\t")[:2], "2.5"])
+    path.write_text("\n".join(lines) + "\n")
+    capsys.readouterr()
+    told = fail(EvaluateNGram(), [ngram_data, "--path", path], capsys)
+    assert "model.arpa is damaged: after 'w1' the probabilities of all words sum to" in told
+    assert told.endswith("with its back-off weight of 2.5: normalise the file or estimate the model again")

@@ -1,0 +1,206 @@
+"""FPNN by fairseq's commands: columns that keep their length, pictures of its memory, noise-contrastive training."""
+
+import json
+import re
+
+import fairseq_cli.train
+import pytest
+import torch
+from commands import PLUGINS, TASK, assert_same, load, run, train_pair
+
+pytestmark = pytest.mark.slow
+
+LENGTH = 2.0
+FLAGS = [
+    *("--user-dir", PLUGINS, "--arch", "fpnn_lm", "--embed-dim", 12, "--hidden-sizes", 12, "--column-norm", LENGTH),
+    *("--task", "stateful_lm", "--criterion", "regularized_cross_entropy", "--l1-regularization", 1e-5),
+    *("--batch-size", 4, "--batch-size-valid", 2, "--tokens-per-sample", 20, "--dropout-output", 0),
+    *("--max-epoch", 2, "--no-epoch-checkpoints", "--num-workers", 0, "--log-format", "simple"),
+]
+AVERAGED = ["--optimizer", "nt_asgd", "--averaging", "immediate", "--nonmonotone-interval", 100, "--lr", 1]
+ADAGRAD = ["--optimizer", "adagrad", "--lr", 0.05]
+HELD = ("decoder.embedding.weight", "decoder.output.projection.weight")
+
+
+def assert_held(state, *, precision=1e-6):
+    """The columns of the model, and of the raw weights beside an average."""
+    weights = [state["model"][name] for name in HELD]
+    names = [name for name in state["model"] if name.endswith(("weight", "connection_bias"))]
+    kept = [one["exchanged"] for one in state["last_optimizer_state"]["state"].values() if "exchanged" in one]
+    raw = [weight for weight in kept if weight.shape == weights[0].shape]
+    assert len(raw) == (len(HELD) if kept else 0) and len(names) == 3
+    for weight in (*weights, *raw):
+        lengths = torch.full((12,), LENGTH).double()
+        torch.testing.assert_close(weight.double().norm(dim=0), lengths, rtol=precision, atol=0)
+
+
+@pytest.fixture
+def train_here(data, run_here):
+    def train(save_dir, *flags):
+        run_here(fairseq_cli.train, data, "--save-dir", save_dir, *flags)
+        return load(save_dir / "checkpoint_last.pt")
+
+    return train
+
+
+@pytest.mark.parametrize(
+    "optimizer, precision",
+    [(AVERAGED, 1e-6), (ADAGRAD, 1e-6), ([*ADAGRAD, "--bf16", "--cpu"], 2**-8)],
+    ids=["averaged", "adagrad", "bf16"],
+)
+def test_columns_are_held_and_a_stopped_training_goes_on_bit_for_bit(optimizer, precision, train_here, tmp_path):
+    whole = train_here(tmp_path / "whole", *FLAGS, *optimizer)
+    assert_held(whole, precision=precision)
+    num_updates = whole["optimizer_history"][-1]["num_updates"] * 3 // 4
+    stopped = train_here(tmp_path / "parts", *FLAGS, *optimizer, "--max-update", num_updates)
+    assert_held(stopped, precision=precision)
+    parts = train_here(tmp_path / "parts", *FLAGS, *optimizer)
+    assert_same(parts["model"], whole["model"], "model")
+    assert_same(parts["last_optimizer_state"], whole["last_optimizer_state"], "optimizer")
+
+
+@pytest.mark.parametrize(
+    "flags, precision",
+    [
+        (["--optimizer", "sgd", "--lr", 1, "--bf16", "--cpu"], 2**-8),
+        (["--optimizer", "damped_adagrad", "--lr", 0.05, "--bf16", "--cpu"], 2**-8),
+        ([*ADAGRAD, "--amp", "--cpu"], 1e-6),
+    ],
+)
+def test_columns_are_held_by_other_optimisers_and_in_16_bits(flags, precision, train_here, tmp_path):
+    assert_held(train_here(tmp_path, *FLAGS, *flags, "--max-update", 5), precision=precision)
+
+
+@pytest.mark.parametrize("optimizer", [AVERAGED, ADAGRAD], ids=["averaged", "adagrad"])
+def test_two_processes_hold_the_columns_of_one(optimizer, data, train_here, tmp_path):
+    one = train_here(tmp_path / "one", *FLAGS, *optimizer)
+    half = ["--batch-size", 2, "--batch-size-valid", 1]
+    train_pair([data, "--save-dir", tmp_path / "two", "--cpu", *FLAGS, *optimizer, *half], tmp_path / "two")
+    two = load(tmp_path / "two/checkpoint_last.pt")
+    assert_held(two)
+    for name, weight in one["model"].items():
+        assert (weight - two["model"][name]).abs().max() <= 1e-5, name
+
+
+def test_memory_is_drawn(data, train_here, tmp_path):
+    train_here(tmp_path / "diagonal", *FLAGS, *AVERAGED, "--max-update", 2)
+    train_here(tmp_path / "rectifier", *FLAGS, *AVERAGED, "--max-update", 2, "--rnn-cell", "rectifier")
+    for command, name, other, told in (
+        ("plot_timescales", "diagonal", "rectifier", "longest, tokens"),
+        ("plot_spectrum", "rectifier", "diagonal", "most negative real"),
+    ):
+        module, picture = f"fairseq_plugins.cli.{command}", tmp_path / f"{command}.png"
+        paths = {kind: f"{kind}={tmp_path / kind}/checkpoint_last.pt" for kind in (name, other)}
+        result = run(module, data, "--path", paths[name], "--plot", picture)
+        assert result.returncode == 0, result.stderr[-2000:]
+        assert told in result.stdout and picture.stat().st_size > 5000
+        found = json.loads(run(module, data, "--path", paths[name], "--json").stdout)
+        (layer,) = found["models"][0]["layers"]
+        assert found["models"][0]["name"] == name and command in found["command"] and layer["layer"] == 1
+        units = layer["values"] if name == "diagonal" else layer["eigenvalues"]
+        assert 0 < len(units) <= 12
+        refused = run(module, data, "--path", paths[other])
+        assert refused.returncode == 2 and len(refused.stderr.strip().splitlines()) == 1
+
+
+# noise-contrastive estimation
+
+
+NOISE_FLAGS = [
+    *("--task", "stateful_lm", "--arch", "fpnn_lm", "--embed-dim", 16, "--hidden-sizes", 16, "--column-norm", 0),
+    *("--batch-size", 4, "--batch-size-valid", 1, "--tokens-per-sample", 20, "--no-epoch-checkpoints"),
+    *("--criterion", "noise_contrastive", "--optimizer", "sgd", "--lr", 2, "--clip-norm", 0.25),
+    *("--log-format", "simple", "--log-interval", 10, "--max-epoch", 2),
+]
+
+
+@pytest.fixture
+def train_by_noise(data, run_here):
+    """``train_by_noise(save_dir, *flags)``: train in this process, and return the checkpoint."""
+
+    def train(save_dir, *flags):
+        run_here(fairseq_cli.train, data, "--save-dir", save_dir, *NOISE_FLAGS, *flags)
+        return load(save_dir / "checkpoint_last.pt")
+
+    return train
+
+
+def assert_same_training(actual, expected):
+    for part in ("model", "criterion", "last_optimizer_state"):
+        assert_same(actual[part], expected[part], part)
+    for part in ("train_iterator", "val_loss", TASK):
+        assert_same(actual["extra_state"][part], expected["extra_state"][part], part)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--normaliser", "learned"],
+        ["--noise-sharing", "batch", "--noise-samples", 100, "--update-freq", 2],
+        ["--optimizer", "adagrad", "--lr", 0.1],
+        ["--optimizer", "damped_adagrad", "--lr", 0.1],
+        ["--optimizer", "nt_asgd", "--sparse-gradients", "off"],
+        ["--amp"],
+        ["--bf16", "--sparse-gradients", "off"],
+    ],
+)
+def test_noise_contrastive_training_learns_and_resumes_bit_for_bit(flags, train_by_noise, tmp_path):
+    whole = train_by_noise(tmp_path / "whole", *flags)
+    num_updates = whole["optimizer_history"][-1]["num_updates"]
+    stopped = train_by_noise(tmp_path / "parts", *flags, "--max-update", num_updates * 3 // 4)
+    assert stopped["extra_state"]["train_iterator"]["iterations_in_epoch"] > 0
+    assert_same_training(train_by_noise(tmp_path / "parts", *flags), whole)
+    assert (whole["criterion"] is not None) == ("learned" in flags)
+    first = train_by_noise(tmp_path / "first", *flags, "--max-update", 1)
+    assert whole["extra_state"]["val_loss"] < first["extra_state"]["val_loss"] - 0.2
+
+
+def test_updates_with_sparse_gradients_are_those_with_dense_ones(train_by_noise, tmp_path):
+    flags = ["--output-layer", "tied", "--max-update", 20, "--optimizer", "sgd"]
+    sparse, dense = (
+        train_by_noise(tmp_path / kind, *flags, "--sparse-gradients", kind)["model"] for kind in ("on", "off")
+    )
+    for name, weight in sparse.items():
+        torch.testing.assert_close(weight, dense[name], rtol=1e-4, atol=1e-6, msg=name)
+
+
+def test_two_processes_equal_one_where_the_noise_is_shared_and_resume_bit_for_bit(data, tmp_path):
+    flags = ["--sparse-gradients", "off", "--noise-sharing", "batch", "--normaliser", "learned", "--dropout-output", 0]
+    flags += ["--max-epoch", 1]
+    half = ["--batch-size", 2]
+    result = run(
+        "fairseq_cli.train", data, "--save-dir", tmp_path / "one", "--cpu", "--user-dir", PLUGINS, *NOISE_FLAGS, *flags
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    arguments = [data, "--cpu", "--user-dir", PLUGINS, *NOISE_FLAGS, *flags, *half, "--save-dir"]
+    train_pair([*arguments, tmp_path / "two"], tmp_path / "two")
+    one, two = (load(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
+    for part in ("model", "criterion"):
+        for name, weight in one[part].items():
+            torch.testing.assert_close(two[part][name], weight, rtol=0, atol=1e-5, msg=name)
+    num_updates = two["optimizer_history"][-1]["num_updates"] * 3 // 4
+    train_pair([*arguments, tmp_path / "parts", "--max-update", num_updates], tmp_path / "parts")
+    train_pair([*arguments, tmp_path / "parts"], tmp_path / "parts")
+    assert_same_training(load(tmp_path / "parts/checkpoint_last.pt"), two)
+
+
+@pytest.mark.parametrize(
+    "flags, told",
+    [
+        (["--noise-samples", 0], "--noise-samples 0: give at least 1"),
+        (
+            ["--fp16", "--fp16-no-flatten-grads"],
+            "--fp16 and --bf16 copy gradients into dense ones: give --sparse-gradients off",
+        ),
+        (["--optimizer", "nt_asgd"], "AveragedSGD with these flags changes all rows; give off, or --optimizer sgd"),
+        (["--optimizer", "adam"], "Adam with these flags changes all rows; give off, or --optimizer sgd"),
+        (["--momentum", 0.9], "SGD with these flags changes all rows; give off"),
+        (["--weight-decay", 1e-6], "SGD with these flags changes all rows; give off"),
+        (["--optimizer", "damped_adagrad", "--weight-decay", 1e-6], "Adagrad with these flags changes all rows"),
+    ],
+)
+def test_flags_that_do_not_go_with_noise(flags, told, data, run_here, tmp_path):
+    with pytest.raises(ValueError, match=re.escape(told)) as raised:
+        run_here(fairseq_cli.train, data, "--save-dir", tmp_path, *NOISE_FLAGS, *flags)
+    assert len(str(raised.value).splitlines()) == 1
+    assert not list(tmp_path.glob("*.pt"))

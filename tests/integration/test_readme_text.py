@@ -1,0 +1,48 @@
+"""Commands of the READMEs that score and write text, from Python, and that look into language models."""
+
+import shutil
+
+import pytest
+from commands import ROOT
+from readme_commands import run_sections
+
+COMMANDS = "fairseq_plugins/cli/README.md"
+TEXT = [("README.md", "From Python"), (COMMANDS, "Score and write text")]
+ANALYSES = [
+    (COMMANDS, "Evaluate language models"),
+    (COMMANDS, "Look into language models"),
+    (COMMANDS, "n-gram models"),
+    (COMMANDS, "Compare runs"),
+    (COMMANDS, "Speed and memory"),
+]
+SECTIONS = [*TEXT, *ANALYSES]
+FIXTURES = ROOT / "tests/fixtures/older_checkpoints"
+
+
+@pytest.mark.slow
+def test_text(tmp_path):
+    for model, data, folder, corpus in (
+        ("lstm_lm_doc.pt", "lm", "doc", "ptb"),
+        ("lstm_encdec_doc.pt", "translation", "multi30k_doc", "m30k-joined.en-de"),
+    ):
+        (tmp_path / "checkpoints" / folder).mkdir(parents=True)
+        shutil.copy(FIXTURES / model, tmp_path / "checkpoints" / folder / "checkpoint_best.pt")
+        shutil.copytree(
+            FIXTURES / "data" / data, tmp_path / "data-bin" / corpus, ignore=shutil.ignore_patterns("digests.json")
+        )
+    (tmp_path / "data-bin/ptb/text.json").write_text('{"tokenizer": "blanks", "case": "kept"}')
+    (tmp_path / "data-bin/m30k-joined.en-de/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
+    printed, by_commands = run_sections(TEXT, tmp_path)
+    assert "log-probability -" in printed and "perplexity " in printed and "torch.Size([" in printed
+    assert by_commands.count("the market") >= 5 and (tmp_path / "surprisal.png").stat().st_size
+
+
+@pytest.mark.slow
+def test_commands(data, trained, tmp_path):
+    shutil.copytree(data, tmp_path / "data-bin/ptb", ignore=shutil.ignore_patterns("digests.json"))
+    shutil.copytree(trained, tmp_path / "checkpoints/doc")
+    run_sections(ANALYSES, tmp_path)
+    assert "perplexity" in (tmp_path / "results/my_comparison/table.md").read_text()
+    assert (tmp_path / "bands.png").stat().st_size and (tmp_path / "masking.png").stat().st_size
+    assert (tmp_path / "results/my_experts/sentence_2.png").stat().st_size
+    assert list((tmp_path / "results/my_benchmarks").glob("output_layer_*.md"))
