@@ -8,7 +8,7 @@ D_g features of the gate, V words. A row is one expert of one token.
 """
 
 from functools import partial
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -133,13 +133,15 @@ def mixture_nll(
         chunk_size=chunk_size,
         chunk_dtype=chunk_dtype,
     )
-    per_token = {"token_weights": token_weights, **({} if interpolation is None else interpolation._asdict())}
-    _check_shapes(latents, log_prior, weight, target, bias=bias, per_token=per_token)
-    _check_types(latents, log_prior, weight, target, bias=bias, interpolation=interpolation)
+    _check_tensors(
+        latents, log_prior, weight, target, bias=bias, token_weights=token_weights, interpolation=interpolation
+    )
     check_gate(gate, latents, vocab_size=weight.size(0), caller="mixture_nll", name="latents")
     weights = torch.ones_like(target, dtype=log_prior.dtype) if token_weights is None else token_weights
-    if weights.requires_grad and torch.is_grad_enabled():
-        raise _error("token_weights requires a gradient, but none is formed: give token_weights.detach()")
+    _require(
+        not (weights.requires_grad and torch.is_grad_enabled()),
+        "token_weights requires a gradient, but none is formed: give token_weights.detach()",
+    )
     if ignore_index is not None:
         weights = weights.masked_fill(target.eq(ignore_index), 0)
     _check_target_range(target, weights=weights, vocab_size=weight.size(0))
@@ -157,8 +159,10 @@ def mixture_nll(
     )
     leaves = inputs.differentiable()
     learned = [name for name, x in leaves.items() if x is not None and x.requires_grad and torch.is_grad_enabled()]
-    if reduction == "none" and learned:
-        raise _error(f'reduction="none" gives no gradient for {", ".join(learned)}: score under no_grad()')
+    _require(
+        reduction == "sum" or not learned,
+        f'reduction="none" gives no gradient for {", ".join(learned)}: score under no_grad()',
+    )
     gradients = _Gradients(
         *(
             torch.zeros_like(x, dtype=log_prior.dtype, memory_format=torch.contiguous_format)
@@ -622,24 +626,22 @@ def logit_bound(latents: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tens
 # Checks of the arguments
 
 
-def _error(message: str) -> ValueError:
-    return ValueError(f"mixture_nll: {message}")
-
-
 def _require(condition: bool, message: str) -> None:
     if not condition:
-        raise _error(message)
+        raise ValueError(f"mixture_nll: {message}")
 
 
-def _check_shapes(
+def _check_tensors(
     latents: Tensor,
     log_prior: Tensor,
     weight: Tensor,
     target: Tensor,
     *,
     bias: Optional[Tensor],
-    per_token: Mapping[str, Optional[Tensor]],
+    token_weights: Optional[Tensor],
+    interpolation: Optional[Interpolation],
 ) -> None:
+    """Check shapes, devices and types."""
     _require(
         latents.dim() >= 2 and latents.size(-1) > 0 and latents.size(-2) > 0,
         f"latents is {tuple(latents.shape)}: it must be (*, experts, width)",
@@ -649,41 +651,28 @@ def _check_shapes(
         weight.dim() == 2 and weight.size(0) > 0 and weight.size(1) == width,
         f"weight is {tuple(weight.shape)}: it must be (vocabulary, {width}), as wide as latents",
     )
+    interpolated: Dict[str, Tensor] = {} if interpolation is None else interpolation._asdict()
     expected_shapes: Dict[str, Tuple[Optional[Tensor], Tuple[int, ...]]] = {
+        "weight": (weight, tuple(weight.shape)),
         "log_prior": (log_prior, (*leading, num_experts)),
         "target": (target, leading),
         "bias": (bias, (weight.size(0),)),
-        **{name: (tensor, leading) for name, tensor in per_token.items()},
+        "token_weights": (token_weights, leading),
+        **{name: (tensor, leading) for name, tensor in interpolated.items()},
     }
     for name, (tensor, shape) in expected_shapes.items():
         if tensor is not None:
             _require(tuple(tensor.shape) == shape, f"{name} is {tuple(tensor.shape)}: it must be {shape}")
-    for name, tensor in (("weight", weight), *((name, tensor) for name, (tensor, _) in expected_shapes.items())):
-        if tensor is not None:
             _require(tensor.device == latents.device, f"{name} is on {tensor.device}, latents on {latents.device}")
-
-
-def _check_types(
-    latents: Tensor,
-    log_prior: Tensor,
-    weight: Tensor,
-    target: Tensor,
-    *,
-    bias: Optional[Tensor],
-    interpolation: Optional[Interpolation],
-) -> None:
     _require(latents.is_floating_point(), f"latents is {latents.dtype}: it must be a floating-point type")
     _require(target.dtype == torch.int64, f"target is {target.dtype}: it must be torch.int64")
     if autocast_dtype(latents) is None:
         for name, tensor in (("weight", weight), ("bias", bias)):
             if tensor is not None:
                 _require(tensor.dtype == latents.dtype, f"{name} is {tensor.dtype}, latents {latents.dtype}: cast one")
-    sums = {"log_prior": log_prior, **({} if interpolation is None else interpolation._asdict())}
-    for name, tensor in sums.items():
-        _require(
-            tensor.dtype == accumulation_dtype(latents),
-            f"{name} is {tensor.dtype}: it must be {accumulation_dtype(latents)} for latents of {latents.dtype}",
-        )
+    wide = accumulation_dtype(latents)
+    for name, tensor in (("log_prior", log_prior), *interpolated.items()):
+        _require(tensor.dtype == wide, f"{name} is {tensor.dtype}: it must be {wide} for latents of {latents.dtype}")
 
 
 def _check_options(
