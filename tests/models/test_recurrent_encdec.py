@@ -14,7 +14,7 @@ from decoder_contract import LENGTHS, PAD, SOURCES, B, T, V, pad
 from nearness import assert_near
 from torch.nn.utils import parameters_to_vector
 
-from fairseq_plugins.modules.attention import Attention
+from fairseq_plugins.modules import attention
 from fairseq_plugins.modules.cell import select_rows, state_tensors
 
 
@@ -295,13 +295,13 @@ def test_a_transformer_alone_reads_no_padding():
 @pytest.fixture
 def read(monkeypatch):
     """Every query that the steps of attention read, with the memory."""
-    pairs, begin = [], Attention.steps
+    pairs, begin = [], attention.AttentionSteps
 
-    def steps(attention, memory, **options):
-        attend = begin(attention, memory, **options)
+    def steps(layer, memory, **options):
+        attend = begin(layer, memory, **options)
         return lambda t, query: pairs.append((query, memory)) or attend(t, query)
 
-    monkeypatch.setattr(Attention, "steps", steps)
+    monkeypatch.setattr(attention, "AttentionSteps", steps)
     return pairs
 
 
