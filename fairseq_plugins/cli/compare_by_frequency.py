@@ -38,7 +38,7 @@ whole band's loss. The end mark is left out."""
         add_data(parser)
         add_named_models(parser, help="two models, the baseline first")
         add_split(parser)
-        add_plot(parser, help="draw_frequency_bands both statistics, such as bands.png")
+        add_plot(parser, help="draw both statistics, such as bands.png")
         add_cpu(parser)
         add_json(parser)
 
