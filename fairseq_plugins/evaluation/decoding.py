@@ -156,7 +156,7 @@ class Decoding:
             aside.unlink(missing_ok=True)
 
     def _describe(self) -> str:
-        """What determines the output: the checksums of all files that are read, and the arguments."""
+        """The checksums of all files that are read, and the arguments: they determine the output."""
         read = [
             *map(Path, self.models),
             *sorted(self.data.glob("dict.*.txt")),
@@ -392,7 +392,7 @@ def read_sentence_number(text: str) -> int:
         ValueError: if it is not a number.
     """
     if not _SENTENCE_NUMBER.fullmatch(text.strip()):
-        raise ValueError(f"'{text[:30]}' is no number of a sentence")
+        raise ValueError(f"'{text[:30]}' is not the number of a sentence")
     return int(text)
 
 

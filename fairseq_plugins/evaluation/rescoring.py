@@ -622,7 +622,7 @@ def read_weights(path: Path) -> TunedWeights:
         weights: Dict[str, float] = {str(name): float(weight) for name, weight in content["weights"].items()}
         digests: Dict[str, str] = {str(name): str(digest) for name, digest in content["digests"].items()}
         if not all(map(math.isfinite, weights.values())):
-            raise ValueError("a weight is no number")
+            raise ValueError("a weight is inf or NaN")
         if weights.keys() != {LIST_SCORE, LENGTH, *digests}:
             raise ValueError("a weight belongs to nothing")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

@@ -23,7 +23,7 @@ def apply_patches() -> None:
     checkpoints.patch_checkpoint_classes()
     checkpoint_flags.patch_checkpoint_flags()
     checkpoints.patch_unreadable_checkpoints()
-    translation_direction.patch_translation_direction()  # before checkpoint_fit, which then calls it for each model
+    translation_direction.patch_translation_direction()
     checkpoints.patch_checkpoint_fit()
     saving.patch_best_checkpoint()
     saving.patch_missing_checkpoint()

@@ -120,12 +120,12 @@ def _value(node: ast.expr) -> Any:
                 return left * right
         elif isinstance(left, list) and isinstance(right, list) and len(left) + len(right) <= MAX_LENGTH:
             return left + right
-    raise ValueError("no literal")
+    raise ValueError("not a literal")
 
 
 def _number(value: Any) -> Any:
     if type(value) not in (int, float):
-        raise ValueError("no number")
+        raise ValueError("not a number")
     return value
 
 

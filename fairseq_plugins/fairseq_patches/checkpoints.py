@@ -31,6 +31,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from fairseq_plugins.fairseq_patches.checkpoint_flags import forget_start, literal
 from fairseq_plugins.fairseq_patches.patching import wrap
+from fairseq_plugins.fairseq_patches.translation_direction import check_task_direction
 from fairseq_plugins.options import flag_of, is_user_error
 
 logger = logging.getLogger(__name__)
@@ -302,6 +303,8 @@ def _load_one_by_one(
         try:
             if whole is None and num_shards == 1 and PathManager.exists(path):
                 whole = checkpoint_utils.load_checkpoint_to_cpu(path, arg_overrides)
+            if whole is not None:
+                check_task_direction(task, whole, name=filename)
             config = None if whole is None else whole.get("cfg")
             forget_start(config)
             if task is None and config is not None:

@@ -3,7 +3,7 @@
 import os
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 from fairseq import checkpoint_utils, tasks, utils
 from fairseq.data import data_utils
@@ -29,13 +29,13 @@ def patch_translation_direction() -> None:
     Problem: fairseq infers languages without flags from the names of a folder's files, and does not save them. It then
         lets a model that was trained the other way decode its own target language as the source, without a warning. It
         ignores a single ``--source-lang`` or ``--target-lang``.
-    Patch: wrap ``setup_task``, the functions that read checkpoints, and ``Trainer.load_checkpoint``.
+    Patch: wrap ``setup_task``, ``load_checkpoint_to_cpu`` and ``Trainer.load_checkpoint``. ``patch_checkpoint_fit``
+        calls :func:`check_task_direction` for each model that it builds.
     Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``test_fairseq_alone_forgets_the_languages`` passes.
     """
     wrap(tasks, "setup_task", _complete_languages_of_task)
     wrap(checkpoint_utils, "load_checkpoint_to_cpu", _keep_languages)
-    wrap(checkpoint_utils, "load_model_ensemble_and_task", _check_models)
     wrap(Trainer, "load_checkpoint", _check_resumed)
 
 
@@ -83,6 +83,21 @@ def check_direction(given: Languages, trained: Languages, *, name: str) -> None:
             f"{name} translates {source} into {target}, not {given[0]} into {given[1]}: give --source-lang {source} "
             f"--target-lang {target}, or another checkpoint"
         )
+
+
+def check_task_direction(task: Any, state: Dict[str, Any], *, name: str) -> None:
+    """Compare the direction of a translation task with that of a checkpoint; other tasks have none.
+
+    Args:
+        task: of the command, or None.
+        state: the checkpoint.
+        name: of the checkpoint.
+
+    Raises:
+        ValueError: if the checkpoint translates the other way.
+    """
+    if isinstance(task, TranslationTask):
+        check_direction(languages_of(task.cfg), _languages_of_state(state), name=name)
 
 
 def _complete_languages_of_task(setup_task: Callable[..., Any], cfg: Any, **options: Any) -> Any:
@@ -139,30 +154,6 @@ def _keep_languages(
     elif given and state.get("cfg") is not None:
         overwrite_args_by_name(state["cfg"], given)
     return state
-
-
-def _check_models(
-    load_models: Callable[..., Tuple[Any, ...]],
-    filenames: Sequence[str],
-    arg_overrides: Optional[Dict[str, Any]] = None,
-    task: Any = None,
-    strict: bool = True,
-    suffix: str = "",
-    num_shards: int = 1,
-    state: Optional[Dict[str, Any]] = None,
-) -> Tuple[Any, ...]:
-    """Build the model of a checkpoint after comparing its direction with the task.
-
-    Raises:
-        ValueError: if it translates the other way.
-    """
-    if isinstance(task, TranslationTask) and len(filenames) == num_shards == 1:
-        path = checkpoint_utils.get_maybe_sharded_checkpoint_filename(filenames[0], suffix, 0, num_shards)
-        if state is None and os.path.isfile(path):
-            state = checkpoint_utils.load_checkpoint_to_cpu(path, arg_overrides)
-        if state is not None:
-            check_direction(languages_of(task.cfg), _languages_of_state(state), name=filenames[0])
-    return load_models(filenames, arg_overrides, task, strict, suffix, num_shards, state)
 
 
 def _check_resumed(

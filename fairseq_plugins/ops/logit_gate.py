@@ -1,4 +1,4 @@
-"""What changes the logits or the distribution of a mixture: a gate, adversarial margins, an interpolation.
+"""Changes of a mixture's logits or distribution: gate, adversarial margins, interpolation.
 
 Shapes: * any leading dimensions, N tokens or the n tokens of a chunk, J experts, d width of their hidden states, D_g
 features of the gate, V words. A row is one expert of one token.

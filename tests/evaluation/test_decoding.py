@@ -139,9 +139,9 @@ def test_output_that_is_cut_short_is_refused(text, message, tmp_path):
 @pytest.mark.parametrize(
     "line, message",
     [
-        ("H-²\t-1\ta", "'²' is no number of a sentence"),
-        ("T-1x\ta", "'1x' is no number"),
-        (f"H-{'9' * 5000}\t-1\ta", "'999.* is no number"),
+        ("H-²\t-1\ta", "'²' is not the number of a sentence"),
+        ("T-1x\ta", "'1x' is not the number"),
+        (f"H-{'9' * 5000}\t-1\ta", "'999.* is not the number"),
         ("H-1\t-0.5", "H-1 is cut short"),
         ("T-1", "T-1 is cut short"),
     ],

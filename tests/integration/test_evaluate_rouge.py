@@ -392,7 +392,7 @@ def test_there_are_no_more_processes_than_texts_are_for(capsys, monkeypatch):
 @pytest.mark.parametrize(
     "line, told",
     [
-        ("H-²\t-1\tx", "generated, line 3: '²' is no number of a sentence"),
+        ("H-²\t-1\tx", "generated, line 3: '²' is not the number of a sentence"),
         (
             "H-999999999999\t-1\tx",
             "generated: sentence 1 has no hypothesis or no reference: was generation cut short, or is "
