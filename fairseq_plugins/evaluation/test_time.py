@@ -76,6 +76,19 @@ def interpolate(log_probs: Tensor, components: Sequence[ComponentScores], weight
 
 
 @contextmanager
+def _set_within_block(parts: Sequence[object], name: str, value: float) -> Iterator[None]:
+    """Set an attribute of all parts, and restore their former values at the end of the block."""
+    former_values = [getattr(part, name) for part in parts]
+    try:
+        for part in parts:
+            setattr(part, name, value)
+        yield
+    finally:
+        for part, former in zip(parts, former_values):
+            setattr(part, name, former)
+
+
+@contextmanager
 def softmax_temperature(models: Sequence[FairseqLanguageModel], *, temperature: float) -> Iterator[None]:
     """Divide the logits of all softmaxes, those of every expert included, by the temperature within the block.
 
@@ -87,14 +100,8 @@ def softmax_temperature(models: Sequence[FairseqLanguageModel], *, temperature: 
     if temperature != 1 and len(projected) < len(layers):
         names = ", ".join(sorted({layer.name for layer in layers if not isinstance(layer, ProjectedOutput)}))
         raise ValueError(f"--temperature {temperature:g}: --output-layer {names} has no logits to divide; leave it out")
-    before = [layer.temperature for layer in projected]
-    try:
-        for layer in projected:
-            layer.temperature = temperature
+    with _set_within_block(projected, "temperature", temperature):
         yield
-    finally:
-        for layer, former in zip(projected, before):
-            layer.temperature = former
 
 
 # The mean of a model's probabilities over dropout masks (Gal & Ghahramani 2016; Melis et al. 2020).
@@ -128,14 +135,8 @@ def sampled_masks(models: Sequence[FairseqLanguageModel], *, scale: float) -> It
     highest = max((part.trained_rate for part in parts), default=0.0)
     if highest * scale >= 1:
         raise ValueError(f"--dropout-scale {scale:g}: the model has a dropout rate of {highest:g}; give a lower scale")
-    before = [part.evaluation_scale for part in parts]
-    try:
-        for part in parts:
-            part.evaluation_scale = scale
+    with _set_within_block(parts, "evaluation_scale", scale):
         yield
-    finally:
-        for part, former in zip(parts, before):
-            part.evaluation_scale = former
 
 
 class DropoutSamples:
