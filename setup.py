@@ -29,5 +29,5 @@ setup(
         "tabulate",
         "tqdm",
     ],
-    extras_require={"dev": ["pytest", "pytest-xdist", "hypothesis", "ruff", "pyrefly"]},
+    extras_require={"dev": ["pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "pyrefly"]},
 )

@@ -2,15 +2,17 @@
 # Set up .venv if needed, check style and types, and run the tests; further arguments go to pytest.
 set -euo pipefail
 
-usage="usage: bash scripts/test.sh [--fast] [pytest arguments]
-  --fast   leaves out the tests that are marked slow; every package keeps the others
+usage="usage: bash scripts/test.sh [--fast] [--coverage] [pytest arguments]
+  --fast      leaves out the tests that are marked slow; every package keeps the others
+  --coverage  ends with a table of the lines and branches of the package that the tests ran in their own process
   FAIRSEQ_PLUGINS_CORPORA=DIR in the environment: the folder of the real corpora, DIR/ptb, DIR/multi30k ..."
 
 selected=() given=()
 for argument in "$@"; do
   case $argument in
     --help | -h) echo "$usage"; exit 0 ;;
-    --fast) selected=(-m "not slow") ;;
+    --fast) selected+=(-m "not slow") ;;
+    --coverage) selected+=(--cov fairseq_plugins --cov-branch --cov-report term:skip-covered) ;;
     *) given+=("$argument") ;;
   esac
 done
