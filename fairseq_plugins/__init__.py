@@ -63,7 +63,7 @@ def load(
         ``translate`` and ``attention``.
 
     Raises:
-        ValueError: if a file is missing, unreadable or refused, if the vocabulary differs from that of the data, or if
+        UserError: if a file is missing, unreadable or refused, if the vocabulary differs from that of the data, or if
             the folder lacks files that raw text needs; the message names it.
     """
     from fairseq_plugins.evaluation.api import load_trained  # not above, which would slow down every import

@@ -16,10 +16,10 @@ from typing import Any, ClassVar, Iterator, List, Literal, NoReturn, Optional, S
 import torch
 
 from fairseq_plugins.options import (
+    UserError,
     checkpoint_of,
     data_folder,
     given_path,
-    is_user_error,
     listed_paths,
     output_file,
     output_folder,
@@ -88,7 +88,7 @@ def ended_in_a_line(parser: argparse.ArgumentParser) -> Iterator[None]:
         _discard_output()
         sys.exit(UNREAD)
     except (ValueError, OSError) as error:
-        if not (isinstance(error, (OSError, UnicodeError)) or is_user_error(error)):
+        if not (isinstance(error, (OSError, UnicodeError)) or isinstance(error, UserError)):
             raise
         parser.exit(2, f"{parser.prog}: error: {_message_of(error)}{_discard_unwritable_output()}\n")
     except ProgramFailed as failure:
@@ -114,7 +114,7 @@ def _check_streams() -> None:
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))
     if is_closed:
-        raise ValueError("the standard output is closed: let it go to a file, or to /dev/null")
+        raise UserError("the standard output is closed: let it go to a file, or to /dev/null")
 
 
 class Command(ABC):
@@ -150,8 +150,7 @@ class Command(ABC):
                 after ``--``.
 
         Raises:
-            ValueError, OSError: after a user error (:func:`fairseq_plugins.options.is_user_error`), with the whole
-                message. Other ValueErrors are faults.
+            UserError, OSError: with the whole message. Other ValueErrors are faults of the program.
             ProgramFailed: if a program that the command ran has failed.
         """
 

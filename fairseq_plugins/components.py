@@ -26,7 +26,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-from fairseq_plugins.options import check_choice, check_choices, flag_of
+from fairseq_plugins.options import UserError, check_choice, check_choices, flag_of
 
 # fairseq silently drops the second of two flags with the same name. So every option has one owner, which declares it,
 # and an option with two owners is an error.
@@ -39,7 +39,7 @@ def option_owners(options: Type[FairseqDataclass]) -> Owners:
     """The options of a dataclass, each with the class among it and its bases that declares it.
 
     Raises:
-        ValueError: if a dataclass declares an option that it inherits. A flag has one help text, one type and one
+        UserError: if a dataclass declares an option that it inherits. A flag has one help text, one type and one
             default. If components need different defaults, it is None and each component replaces it.
     """
     names = {option.name for option in fields(options) if not option.name.startswith("_")}
@@ -52,14 +52,14 @@ def join_owners(*parts: Mapping[str, Union[type, str]]) -> Owners:
     """The options of all parts of one command line.
 
     Raises:
-        ValueError: if two owners declare the same option.
+        UserError: if two owners declare the same option.
     """
     owners: Owners = {}
     for part in parts:
         for name, owner in part.items():
             first = owners.setdefault(name, owner)
             if first != owner:
-                raise ValueError(
+                raise UserError(
                     f"{flag_of(name)} is declared by {_describe(first)} and by {_describe(owner)}: give one "
                     "of them another name, or let both inherit the dataclass that declares it"
                 )
@@ -107,12 +107,12 @@ class Registry(Dict[str, Type[C]], Generic[C]):
     def register(self, name: str) -> Callable[[Type[C]], Type[C]]:
         """Class decorator that registers a component as a value of the flag.
 
-        It raises ValueError if the name is taken, or if another part of a model declares an option of the component.
+        It raises UserError if the name is taken, or if another part of a model declares an option of the component.
         """
 
         def register(cls: Type[C]) -> Type[C]:
             if name in self:
-                raise ValueError(f"{self.flag} {name} is registered twice: give {cls.__qualname__} another name")
+                raise UserError(f"{self.flag} {name} is registered twice: give {cls.__qualname__} another name")
             for command in self._commands:
                 join_owners(command(), option_owners(cls.Options))
             self[name] = cls
@@ -125,7 +125,7 @@ class Registry(Dict[str, Type[C]], Generic[C]):
         """The component with this name.
 
         Raises:
-            ValueError: if there is none.
+            UserError: if there is none.
         """
         return self[check_choice(name, sorted(self), flag=self.flag)]
 
@@ -165,7 +165,7 @@ class Registry(Dict[str, Type[C]], Generic[C]):
         """Options of the component that ``args`` names. Absent options take their defaults.
 
         Raises:
-            ValueError: if the component does not exist, an option belongs to another component or has no effect, or a
+            UserError: if the component does not exist, an option belongs to another component or has no effect, or a
                 value is not among the choices of its option.
         """
         name = getattr(args, self.destination)
@@ -175,10 +175,10 @@ class Registry(Dict[str, Type[C]], Generic[C]):
         )
         if foreign:
             flags = ", ".join(map(flag_of, foreign))
-            raise ValueError(f"{flags}: not a flag of {self.flag} {name}; leave it out or take another {self.flag}")
+            raise UserError(f"{flags}: not a flag of {self.flag} {name}; leave it out or take another {self.flag}")
         for option, remedy in sorted(component.unused_options(args).items()):
             if hasattr(args, option):
-                raise ValueError(
+                raise UserError(
                     f"{flag_of(option)} has no effect on this {self.flag} {name}: leave it out, or {remedy}"
                 )
         return check_choices(component.Options.from_namespace(args))
@@ -212,7 +212,7 @@ class ModelFlags:
         left_out: options of fairseq's dataclass that the model does not offer.
 
     Raises:
-        ValueError: if two parts declare the same option.
+        UserError: if two parts declare the same option.
     """
 
     def __init__(self, own: Type[FairseqDataclass], *registries: Registry[Any], left_out: Collection[str] = ()):
@@ -227,7 +227,7 @@ class ModelFlags:
         """All options of the command, each with its owner.
 
         Raises:
-            ValueError: if two parts declare the same option.
+            UserError: if two parts declare the same option.
         """
         return join_owners(self._fixed, *(registry.owners() for registry in self._registries))
 
@@ -238,7 +238,7 @@ class ModelFlags:
         option. Errors name the first of them.
 
         Raises:
-            ValueError: if two that are not alternatives declare the same option, or a part has declared one.
+            UserError: if two that are not alternatives declare the same option, or a part has declared one.
         """
         groups = [config if isinstance(config, Sequence) else [config] for config in configs]
         self._fixed = join_owners(self._fixed, *map(_added_by_any, groups))

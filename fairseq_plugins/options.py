@@ -1,6 +1,5 @@
 """Values from the command line: read and check numbers, choices and paths. User errors and faults of the program."""
 
-import dis
 import io
 import math
 import os
@@ -27,10 +26,14 @@ from typing import (
     get_args,
 )
 
-import fairseq
 import torch
 from fairseq import utils
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+
+
+class UserError(ValueError):
+    """What a user did wrong, with the remedy. Commands end with this one line and exit status 2; all other errors keep
+    their traceback."""
 
 
 def flag_of(destination: str) -> str:
@@ -47,11 +50,11 @@ def parse_int_list(text: str, *, flag: str, example: str = "400 400 200") -> Lis
         example: a valid value for the message.
 
     Raises:
-        ValueError: if the list is empty or an item is not a whole number.
+        UserError: if the list is empty or an item is not a whole number.
     """
     items = text.replace(",", " ").split()
     if not items or not all(re.fullmatch(r"-?[0-9]+", item) for item in items):
-        raise ValueError(f'{flag} "{text}": give whole numbers, for example {flag} "{example}"')
+        raise UserError(f'{flag} "{text}": give whole numbers, for example {flag} "{example}"')
     return [int(item) for item in items]
 
 
@@ -59,14 +62,14 @@ def parse_float_list(text: str, *, flag: str) -> List[float]:
     """Read a list of numbers such as ``"0.9 0.9 0.6"`` or ``"0.9,0.9,0.6"``.
 
     Raises:
-        ValueError: if the list is empty or an item is not a number.
+        UserError: if the list is empty or an item is not a number.
     """
     try:
         numbers: List[float] = [float(item) for item in text.replace(",", " ").split()]
     except ValueError:
         numbers = []
     if not numbers:
-        raise ValueError(f'{flag} "{text}": give numbers, for example {flag} "0.9 0.9 0.6"')
+        raise UserError(f'{flag} "{text}": give numbers, for example {flag} "0.9 0.9 0.6"')
     return numbers
 
 
@@ -80,14 +83,14 @@ def named_paths(
         repeated_names: whether a NAME may be given twice.
 
     Raises:
-        ValueError: if a text has no NAME or no PATH, or a NAME is repeated and may not be.
+        UserError: if a text has no NAME or no PATH, or a NAME is repeated and may not be.
     """
     named = [text.partition("=") for text in texts]
     for text, (name, _, path) in zip(texts, named):
         if not name or not path or (Path(text).exists() and not Path(path).exists()):  # such as runs/lr=0.1
-            raise ValueError(f"{text}: give it as NAME=PATH")
+            raise UserError(f"{text}: give it as NAME=PATH")
     if repeated_names == "refused" and len({name for name, _, _ in named}) < len(named):
-        raise ValueError("give each NAME once")
+        raise UserError("give each NAME once")
     return [(name, Path(path)) for name, _, path in named]
 
 
@@ -100,7 +103,7 @@ def optionally_named_paths(texts: Sequence[str]) -> List[Tuple[str, str]]:
         texts: from the command line.
 
     Raises:
-        ValueError: if some have a NAME and others none, or a NAME has no PATH.
+        UserError: if some have a NAME and others none, or a NAME has no PATH.
     """
     parts: List[Tuple[str, str]] = []
     unnamed: List[str] = []
@@ -110,10 +113,10 @@ def optionally_named_paths(texts: Sequence[str]) -> List[Tuple[str, str]]:
             unnamed.append(text)
             name = path = text
         elif not path:
-            raise ValueError(f"{text}: give it as NAME=PATH")
+            raise UserError(f"{text}: give it as NAME=PATH")
         parts.append((name, path))
     if unnamed and len(unnamed) < len(texts):
-        raise ValueError(
+        raise UserError(
             f"{unnamed[0]}: give it as NAME=PATH as the others, without : or / in NAME, or give none a NAME"
         )
     return parts
@@ -123,10 +126,10 @@ def check_choice(value: str, choices: Collection[str], *, flag: str) -> str:
     """Return ``value`` if it is one of the choices.
 
     Raises:
-        ValueError: if it is not.
+        UserError: if it is not.
     """
     if value not in choices:
-        raise ValueError(f"{flag} {value}: choose one of {', '.join(choices)}")
+        raise UserError(f"{flag} {value}: choose one of {', '.join(choices)}")
     return value
 
 
@@ -134,10 +137,10 @@ def check_dropout(rate: float, *, flag: str) -> float:
     """Return ``rate`` if it is a dropout probability in [0, 1).
 
     Raises:
-        ValueError: if it is not.
+        UserError: if it is not.
     """
     if not 0.0 <= rate < 1.0:
-        raise ValueError(f"{flag} {rate}: a dropout rate is the probability to drop, 0 <= rate < 1")
+        raise UserError(f"{flag} {rate}: a dropout rate is the probability to drop, 0 <= rate < 1")
     return rate
 
 
@@ -145,10 +148,10 @@ def check_positive(value: float, *, flag: str) -> float:
     """Return ``value`` if it is greater than zero and finite.
 
     Raises:
-        ValueError: if it is not.
+        UserError: if it is not.
     """
     if not value > 0:
-        raise ValueError(f"{flag} {value}: give a value above 0")
+        raise UserError(f"{flag} {value}: give a value above 0")
     return _check_finite(value, flag=flag)
 
 
@@ -156,10 +159,10 @@ def check_whole(value: int, *, flag: str) -> int:
     """Return ``value`` if it is a whole number. Values from Python may have any type.
 
     Raises:
-        ValueError: if it is not.
+        UserError: if it is not.
     """
     if not isinstance(value, Integral):
-        raise ValueError(f"{flag} {value}: give a whole number")
+        raise UserError(f"{flag} {value}: give a whole number")
     return value
 
 
@@ -167,10 +170,10 @@ def check_at_least_one(value: int, *, flag: str) -> int:
     """Return ``value`` if it is a whole number of 1 or more.
 
     Raises:
-        ValueError: if it is not.
+        UserError: if it is not.
     """
     if check_whole(value, flag=flag) < 1:
-        raise ValueError(f"{flag} {value}: give at least 1")
+        raise UserError(f"{flag} {value}: give at least 1")
     return value
 
 
@@ -178,16 +181,16 @@ def check_not_negative(value: float, *, flag: str) -> float:
     """Return ``value`` if it is zero or more and finite.
 
     Raises:
-        ValueError: if it is not.
+        UserError: if it is not.
     """
     if not value >= 0:
-        raise ValueError(f"{flag} {value}: give 0 or more")
+        raise UserError(f"{flag} {value}: give 0 or more")
     return _check_finite(value, flag=flag)
 
 
 def _check_finite(value: float, *, flag: str) -> float:
     if value == math.inf:
-        raise ValueError(f"{flag} {value}: give a finite value")
+        raise UserError(f"{flag} {value}: give a finite value")
     return value
 
 
@@ -213,7 +216,7 @@ def check_choices(config: Config) -> Config:
     The parser checks the command line. It does not check flags from Python and from ``--model-overrides``.
 
     Raises:
-        ValueError: naming the flag, its value and the choices.
+        UserError: naming the flag, its value and the choices.
     """
     for field in fields(config):
         value = getattr(config, field.name)
@@ -257,11 +260,11 @@ def check_data_folder(path: Path) -> None:
     """Refuse a path that is no folder.
 
     Raises:
-        ValueError: with the remedy.
+        UserError: with the remedy.
     """
     if not path.is_dir():
         wrong = "is a file" if path.exists() else "does not exist"
-        raise ValueError(f"{path} {wrong}: give the directory that data-prep wrote")
+        raise UserError(f"{path} {wrong}: give the directory that data-prep wrote")
 
 
 def data_folder(text: str) -> Path:
@@ -315,20 +318,20 @@ def check_replaceable(path: Path) -> None:
     """Refuse a path that :func:`replaced_file` could not write, by creating an empty temporary file.
 
     Raises:
-        ValueError: with the remedy.
+        UserError: with the remedy.
     """
     try:
         if path.is_dir():
-            raise ValueError(f"{path}: this is a folder: give the name of a file")
+            raise UserError(f"{path}: this is a folder: give the name of a file")
         if path.exists() and not path.is_file():
-            raise ValueError(f"{path}: this is a device or a pipe, which a file would replace: give another name")
+            raise UserError(f"{path}: this is a device or a pipe, which a file would replace: give another name")
         if not path.parent.is_dir():
-            raise ValueError(f"{path}: {path.parent} is no directory: make it first")
+            raise UserError(f"{path}: {path.parent} is no directory: make it first")
         aside = _aside(path)
         aside.touch()
         aside.unlink()
     except OSError as error:
-        raise ValueError(f"{path}: nothing can be written there ({error.strerror}): give another name") from error
+        raise UserError(f"{path}: nothing can be written there ({error.strerror}): give another name") from error
 
 
 def _aside(path: Path) -> Path:
@@ -373,27 +376,27 @@ def check_not_read(written: Path, read: Iterable[Path], *, flag: str) -> None:
         flag: for the message.
 
     Raises:
-        ValueError: with the remedy.
+        UserError: with the remedy.
     """
     for path in read:
         is_same_path = os.path.realpath(path) == os.path.realpath(written)
         if is_same_path or path.exists() and written.exists() and path.samefile(written):  # hard links
-            raise ValueError(f"{flag} {written} is read by this command: give another name")
+            raise UserError(f"{flag} {written} is read by this command: give another name")
 
 
 def check_output_folder(path: Path) -> None:
     """Refuse a folder that could not be created or written to.
 
     Raises:
-        ValueError: with the remedy.
+        UserError: with the remedy.
     """
     try:
         existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
         if not existing.is_dir():
-            raise ValueError(f"{path}: {existing} is a file: give a folder")
+            raise UserError(f"{path}: {existing} is a file: give a folder")
         Path(tempfile.mkdtemp(dir=existing, prefix=".")).rmdir()
     except OSError as error:
-        raise ValueError(f"{path}: nothing can be written there ({error.strerror}): give another folder") from error
+        raise UserError(f"{path}: nothing can be written there ({error.strerror}): give another folder") from error
 
 
 def output_folder(text: str) -> Path:
@@ -425,27 +428,3 @@ def picture_file(text: str) -> Path:
     except (ImportError, OSError, RuntimeError, ValueError) as error:
         raise ArgumentTypeError(f"{path}: no picture of this format can be drawn here ({error}): take .png") from error
     return path
-
-
-PACKAGE = Path(__file__).resolve().parent
-FAIRSEQ = Path(fairseq.__file__).resolve().parent
-
-
-def is_raised_in(error: BaseException, *folders: Path) -> bool:
-    """Whether the error comes from a ``raise`` or an ``assert`` in a file of one of the folders.
-
-    Errors that Python raises by itself, such as for too few values to unpack, are faults of the program.
-    """
-    frames = error.__traceback__
-    if frames is None:
-        return False
-    while frames.tb_next is not None:
-        frames = frames.tb_next
-    code = frames.tb_frame.f_code
-    is_raised = dis.opname[code.co_code[frames.tb_lasti]] == "RAISE_VARARGS"
-    return is_raised and not set(folders).isdisjoint(Path(code.co_filename).resolve().parents)
-
-
-def is_user_error(error: BaseException) -> bool:
-    """Whether it is a ``ValueError`` that a ``raise`` of this package made, that is about a wrong input."""
-    return isinstance(error, ValueError) and is_raised_in(error, PACKAGE)

@@ -17,6 +17,7 @@ from typing import Any, Collection, Dict, Iterator, List, Mapping, Optional, Seq
 
 import fairseq_plugins
 from fairseq_plugins.command_line import ProgramFailed
+from fairseq_plugins.options import UserError
 
 FORWARDED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Signals to this process that are forwarded to the command."""
@@ -186,7 +187,7 @@ def training_environment() -> Dict[str, str]:
 USER_DIR = Path(fairseq_plugins.__file__).resolve().parent
 """Value of ``--user-dir``."""
 
-USER_ERROR_LINE = re.compile(r"ValueError: |\S+: error: ")
+USER_ERROR_LINE = re.compile(r"error: |\S+: error: ")
 """Start of the last line of a program after a user error, of this package or of argparse."""
 
 TRACEBACK = "Traceback (most recent call last):"
@@ -216,7 +217,7 @@ def run_fairseq(program: str, arguments: Sequence[str], *, log: Path, output: Op
         peak resident memory of the process in MiB. Linux counts at least the memory of this process at its start.
 
     Raises:
-        ValueError: if the program ended with a user error; the message adds the log.
+        UserError: if the program ended with a user error; the message adds the log.
         ProgramFailed: if it failed in another way, with the last lines of the log.
     """
     with ExitStack() as files:
@@ -238,7 +239,7 @@ def run_fairseq(program: str, arguments: Sequence[str], *, log: Path, output: Op
     if process.returncode != 0:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         if lines and USER_ERROR_LINE.match(lines[-1]) and TRACEBACK not in lines:
-            raise ValueError(f"{USER_ERROR_LINE.sub('', lines[-1], count=1)} (log: {log})")
+            raise UserError(f"{USER_ERROR_LINE.sub('', lines[-1], count=1)} (log: {log})")
         silent = f"fairseq-{program} ended with status {process.returncode} and printed nothing"
         raise ProgramFailed("\n".join(lines[-NUM_SHOWN_LINES:]) or silent)
     return usage.ru_maxrss / 1024

@@ -240,7 +240,7 @@ memory = b"x" * (1000 * 2**20) if sys.argv[1] == "large" else None
 if sys.argv[1] == "failing":
     sys.exit("\\n".join(f"line {number}" for number in range(9)))
 if sys.argv[1] == "refusing":
-    sys.exit("ValueError: --lr 0: give more")
+    sys.exit("error: --lr 0: give more")
 if sys.argv[1] == "parsing":
     sys.exit("generate.py: error: unrecognized arguments: --nonsense")
 if sys.argv[1] == "broken":

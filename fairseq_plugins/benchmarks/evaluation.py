@@ -67,7 +67,7 @@ def method_readings(evaluator: Evaluator, text: EvaluatedText) -> Dict[str, Read
     """A reading of a text in one row for each of :data:`METHODS`.
 
     Raises:
-        ValueError: if a method does not fit the models or the data.
+        UserError: if a method does not fit the models or the data.
     """
     methods = {name: read_methods(flags) for name, flags in METHODS.items()}
     for one in methods.values():

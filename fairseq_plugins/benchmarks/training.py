@@ -24,7 +24,7 @@ import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.command_line import ProgramFailed, add_cpu, add_data, add_out, choose_device
 from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.ops.matmul import has_native_bfloat16, matmul
-from fairseq_plugins.options import check_at_least_one
+from fairseq_plugins.options import UserError, check_at_least_one
 from fairseq_plugins.processes import run_fairseq
 from fairseq_plugins.recipes import find_recipe, training_arguments
 from fairseq_plugins.recipes.recipe import Recipe, System
@@ -176,7 +176,7 @@ def in_output_precisions(recipe: Recipe, systems: Sequence[str], precisions: Seq
         precisions: values of ``--output-precision``.
 
     Raises:
-        ValueError: if the recipe has no such system.
+        UserError: if the recipe has no such system.
     """
     variants: Dict[str, System] = {}
     for name in systems:
@@ -239,14 +239,14 @@ def check_training_limits(args: argparse.Namespace) -> None:
     """Check the arguments of :func:`add_training_limits`.
 
     Raises:
-        ValueError: on too few updates or rounds, or on a precision that the device does not support.
+        UserError: on too few updates or rounds, or on a precision that the device does not support.
     """
     if args.updates < MIN_UPDATES:
-        raise ValueError(f"--updates {args.updates}: give at least {MIN_UPDATES}")
+        raise UserError(f"--updates {args.updates}: give at least {MIN_UPDATES}")
     check_at_least_one(args.rounds, flag="--rounds")
     device = choose_device(args)
     if "bfloat16" in args.output_precision and not has_native_bfloat16(torch.device(device)):
-        raise ValueError(f"--output-precision bfloat16: this {device} has no matrix products in bfloat16: leave it out")
+        raise UserError(f"--output-precision bfloat16: this {device} has no matrix products in bfloat16: leave it out")
 
 
 def measured_with(args: argparse.Namespace) -> Dict[str, int]:

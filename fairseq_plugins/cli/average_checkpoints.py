@@ -8,7 +8,7 @@ import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.command_line import Command, add_checkpoints, add_output_file
 from fairseq_plugins.evaluation.average import average_checkpoints
 from fairseq_plugins.models.checkpoints import last_epoch_checkpoints
-from fairseq_plugins.options import check_not_read, write_tensors
+from fairseq_plugins.options import UserError, check_not_read, write_tensors
 
 
 class AverageCheckpoints(Command):
@@ -34,12 +34,12 @@ Recipes write them under --keep-last-epochs N."""
         paths = [Path(path) for path in args.path]
         if args.last is not None:
             if args.last < 2:
-                raise ValueError(f"--last {args.last}: give at least 2")
+                raise UserError(f"--last {args.last}: give at least 2")
             if len(paths) > 1:
-                raise ValueError(f"--last takes one --save-dir after --path; there are {len(paths)} paths")
+                raise UserError(f"--last takes one --save-dir after --path; there are {len(paths)} paths")
             paths = last_epoch_checkpoints(paths[0], args.last)
         elif len(paths) == 1 and paths[0].is_dir():
-            raise ValueError(f"{paths[0]} is a folder: give --last N to average its last N epoch checkpoints")
+            raise UserError(f"{paths[0]} is a folder: give --last N to average its last N epoch checkpoints")
         check_not_read(args.out, paths, flag="--out")
         mean = average_checkpoints(paths, show_progress=sys.stderr.isatty())
         write_tensors(args.out, mean)

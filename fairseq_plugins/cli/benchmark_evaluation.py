@@ -26,7 +26,7 @@ from fairseq_plugins.evaluation.evaluator import Evaluator
 from fairseq_plugins.evaluation.raw_text import load_side_text
 from fairseq_plugins.evaluation.test_time import EvaluatedText, Methods
 from fairseq_plugins.evaluation.text_scorer import TextScorer
-from fairseq_plugins.options import check_at_least_one
+from fairseq_plugins.options import UserError, check_at_least_one
 from fairseq_plugins.reports.tables import Report
 
 
@@ -62,7 +62,7 @@ checkpoints are averaged as probabilities. Writes evaluation_DEVICE.md and .json
         check_at_least_one(args.rounds, flag="--rounds")
         check_at_least_one(args.lines, flag="--lines")
         if args.words < 2:
-            raise ValueError(f"--words {args.words}: give at least 2, for the first is not predicted")
+            raise UserError(f"--words {args.words}: give at least 2, for the first is not predicted")
         device = choose_device(args)
         models, dictionary = load_language_models(args.path, args.data)
         models = [model.to(device) for model in models]
@@ -84,7 +84,7 @@ checkpoints are averaged as probabilities. Writes evaluation_DEVICE.md and .json
         lines = lines_of(tokens, dictionary, num_lines=args.lines)
         num_tokens = sum(len(line.split()) + 1 for line in lines)
         if num_tokens < 2 * NUM_ROWS:
-            raise ValueError(
+            raise UserError(
                 f"--lines {args.lines}: {len(lines)} lines of {args.split} have {num_tokens} words, and {NUM_ROWS} "
                 f"rows need {2 * NUM_ROWS}: give more lines, or another --split"
             )

@@ -17,6 +17,7 @@ from fairseq_plugins.benchmarks.training import (
     speed_of_highway_products,
 )
 from fairseq_plugins.command_line import Command, choose_device
+from fairseq_plugins.options import UserError
 from fairseq_plugins.recipes.recipe import Recipe
 from fairseq_plugins.reports.tables import Report
 
@@ -55,9 +56,9 @@ follow a --, such as -- --fp16. Writes lm_SUITE_DEVICE.md and .json, precisions 
     def run(self, args: argparse.Namespace) -> None:
         check_training_limits(args)
         if "--cpu" in args.forwarded:
-            raise ValueError("--cpu: give it before the --")
+            raise UserError("--cpu: give it before the --")
         if args.output_precision and any(word.startswith("--output-precision") for word in args.forwarded):
-            raise ValueError("--output-precision: give it either before the -- or after")
+            raise UserError("--output-precision: give it either before the -- or after")
         device, suite = choose_device(args), SUITES[args.suite]
         recipe = in_output_precisions(suite.recipe, suite.system_names, args.output_precision)
         systems = list(recipe.systems)

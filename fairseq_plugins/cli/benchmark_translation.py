@@ -23,7 +23,7 @@ from fairseq_plugins.benchmarks.training import (
 )
 from fairseq_plugins.command_line import Command, choose_device
 from fairseq_plugins.evaluation.checkpoints import split_languages
-from fairseq_plugins.options import check_at_least_one
+from fairseq_plugins.options import UserError, check_at_least_one
 from fairseq_plugins.reports.tables import Report
 
 
@@ -65,7 +65,7 @@ appended."""
         recipe, data, device = suite.recipe, str(args.data), choose_device(args)
         unknown = set(args.systems or ()) - set(suite.system_names)
         if unknown:
-            raise ValueError(f"--systems {' '.join(sorted(unknown))}: choose among {' '.join(suite.system_names)}")
+            raise UserError(f"--systems {' '.join(sorted(unknown))}: choose among {' '.join(suite.system_names)}")
         systems: List[str] = [name for name in suite.system_names if args.systems is None or name in args.systems]
         recipe = in_output_precisions(recipe, systems, args.output_precision)
         variants = list(recipe.systems)

@@ -18,7 +18,7 @@ from fairseq_plugins.command_line import (
 from fairseq_plugins.data.text import load_token_stream, load_training_stream
 from fairseq_plugins.evaluation.analyses.words import compare_bands, losses_by_type
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.options import named_paths
+from fairseq_plugins.options import UserError, named_paths
 from fairseq_plugins.reports.analyses import draw_frequency_bands, frequency_table
 from fairseq_plugins.reports.tables import json_text, save_picture
 from fairseq_plugins.reports.training_log import with_origin
@@ -45,7 +45,7 @@ whole band's loss. The end mark is left out."""
     def run(self, args: argparse.Namespace) -> None:
         names, paths = zip(*named_paths(args.path, repeated_names="refused"))
         if len(paths) != 2:
-            raise ValueError(f"--path: give two models, the baseline first; there are {len(paths)}")
+            raise UserError(f"--path: give two models, the baseline first; there are {len(paths)}")
         device = choose_device(args)
         models, dictionary = load_language_models(paths, args.data)
         tokens = load_token_stream(args.data, args.split, dictionary)

@@ -20,7 +20,7 @@ from fairseq_plugins.metrics.rouge import (
     add_rouge_settings,
     read_rouge_settings,
 )
-from fairseq_plugins.options import given_path, named_paths
+from fairseq_plugins.options import UserError, given_path, named_paths
 from fairseq_plugins.reports.comparison import compare_runs
 from fairseq_plugins.reports.metrics import Metric, PerplexityMetric, text_metric
 from fairseq_plugins.reports.training_log import checkpoint_of
@@ -111,10 +111,10 @@ def _languages(run: Path, data: Path, split: str) -> Languages:
 def _metric(args: argparse.Namespace) -> Metric:
     rouge = read_rouge_settings(args)
     if args.metric != "rouge" and rouge != DEFAULT_SETTINGS:
-        raise ValueError("--stemming, --tokenizer, --max-bytes and --max-words go with --metric rouge")
+        raise UserError("--stemming, --tokenizer, --max-bytes and --max-words go with --metric rouge")
     if args.metric == "perplexity":
         if args.reference or args.text or args.split:
-            raise ValueError("--reference, --split and --text go with --metric bleu or rouge")
+            raise UserError("--reference, --split and --text go with --metric bleu or rouge")
         return PerplexityMetric(device=choose_device(args))
     split = args.split or "test"
     languages = one_pair(_languages(run, args.data, split) for _, run in named_paths(args.path))

@@ -30,7 +30,7 @@ from fairseq_plugins.evaluation.evaluator import (
 )
 from fairseq_plugins.evaluation.scoring import check_cut, prepare_to_score
 from fairseq_plugins.models.checkpoints import check_checkpoints
-from fairseq_plugins.options import check_replaceable, write_text
+from fairseq_plugins.options import UserError, check_replaceable, write_text
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.analyses import perplexity_figures, perplexity_lines
 from fairseq_plugins.reports.tables import json_text
@@ -123,13 +123,13 @@ def choice_file(checkpoint: Path) -> Path:
     """Path of the file with the tuned flags for a checkpoint.
 
     Raises:
-        ValueError: if it cannot be written.
+        UserError: if it cannot be written.
     """
     path = checkpoint.with_name(f"{checkpoint.stem}{CHOICE_SUFFIX}")
     try:
         check_replaceable(path)
     except ValueError as error:
-        raise ValueError(f"--tune writes its choice beside the checkpoint: {error}") from error
+        raise UserError(f"--tune writes its choice beside the checkpoint: {error}") from error
     return path
 
 

@@ -27,7 +27,7 @@ from fairseq_plugins.evaluation.translation_scores import (
     score,
 )
 from fairseq_plugins.metrics.corpus import LetterCase, bleu_of_text
-from fairseq_plugins.options import check_not_read, given_path, write_text
+from fairseq_plugins.options import UserError, check_not_read, given_path, write_text
 from fairseq_plugins.reports.tables import json_text
 from fairseq_plugins.reports.training_log import with_origin
 
@@ -78,7 +78,7 @@ match nothing; only the former can be compared between papers. Plain text has no
     def run(self, args: argparse.Namespace) -> None:
         text = read_scored_text(args)
         if len(text.references) > 1:
-            raise ValueError(
+            raise UserError(
                 f"--reference {' '.join(map(str, text.references))}: BLEU is of one file of references here: give one"
             )
         text.check_side()
@@ -91,7 +91,7 @@ match nothing; only the former can be compared between papers. Plain text has no
             text.check_language(args.target_lang)
         language = args.target_lang or text.language
         if not language and text.format == "generate":
-            raise ValueError(
+            raise UserError(
                 f"{text.references[0]} does not end in a language: name that of the detokeniser with --target-lang"
             )
         references = read_lines(text.references[0])
@@ -133,7 +133,7 @@ def _baseline_file(path: Path) -> Path:
         return path
     generated = path / GENERATED_FILE
     if not generated.is_file():
-        raise ValueError(f"{path} has no {GENERATED_FILE}: evaluate the baseline first")
+        raise UserError(f"{path} has no {GENERATED_FILE}: evaluate the baseline first")
     return generated
 
 

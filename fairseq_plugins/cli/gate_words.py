@@ -8,7 +8,7 @@ from fairseq_plugins.command_line import Command, add_checkpoints, add_data, add
 from fairseq_plugins.data.text import load_dictionary, load_training_stream
 from fairseq_plugins.evaluation.analyses.words import raised_words, word_gate, word_indices
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.options import check_at_least_one, check_not_negative
+from fairseq_plugins.options import UserError, check_at_least_one, check_not_negative
 from fairseq_plugins.reports.tables import as_table, json_text
 from fairseq_plugins.reports.training_log import with_origin
 
@@ -42,7 +42,7 @@ with few occurrences in the training text are left out, because their gates hard
         check_not_negative(args.min_count, flag="--min-count")
         check_at_least_one(args.num, flag="--num")
         if len(args.path) > 1:
-            raise ValueError(f"--path: give one checkpoint; there are {len(args.path)}")
+            raise UserError(f"--path: give one checkpoint; there are {len(args.path)}")
         word_indices(args.words, load_dictionary(args.data))
         (model,), dictionary = load_language_models(args.path, args.data)
         gate = word_gate(model, args.path[0])

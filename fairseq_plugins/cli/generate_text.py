@@ -24,7 +24,7 @@ from fairseq_plugins.evaluation.checkpoints import load_scoring_models
 from fairseq_plugins.evaluation.generation import STOPS, UNKNOWN_WORDS, Continuation, Sampling, TextGenerator
 from fairseq_plugins.evaluation.raw_text import load_side_text, stream_lines
 from fairseq_plugins.evaluation.scoring import prepare_to_score
-from fairseq_plugins.options import check_at_least_one, check_not_negative, given_path
+from fairseq_plugins.options import UserError, check_at_least_one, check_not_negative, given_path
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.tables import json_text
 
@@ -109,13 +109,13 @@ object for each text, in which they are line breaks."""
         check_not_negative(seed, flag="--seed")
         sampling = Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
         if args.beam is not None and args.num > args.beam:
-            raise ValueError(f"--num {args.num} --beam {args.beam}: give a beam of at least {args.num}")
+            raise UserError(f"--num {args.num} --beam {args.beam}: give a beam of at least {args.num}")
         if args.beam is not None:
             sampling.check_unused(beam="--beam")
             if args.seed is not None:
-                raise ValueError(f"--seed {args.seed}: --beam draws nothing, leave out one of them")
+                raise UserError(f"--seed {args.seed}: --beam draws nothing, leave out one of them")
         if args.after == STANDARD_INPUT and STANDARD_INPUT in paths:
-            raise ValueError("--after - and --input -: the standard input is read once, give a file for one of them")
+            raise UserError("--after - and --input -: the standard input is read once, give a file for one of them")
         lines = stream_lines(paths)
         earlier: List[str] = [] if args.after is None else read_lines(args.after, unicode="kept")
         models = load_scoring_models(args.path, args.data)

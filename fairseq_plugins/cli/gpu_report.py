@@ -12,7 +12,7 @@ from fairseq_plugins.benchmarks.device.record import Step, run_step
 from fairseq_plugins.benchmarks.device.setting import Setting
 from fairseq_plugins.benchmarks.device.speed import Models, Output, TimedTraining, Translation
 from fairseq_plugins.command_line import Command, add_cpu, add_out, choose_device
-from fairseq_plugins.options import check_data_folder, check_positive, output_folder
+from fairseq_plugins.options import UserError, check_data_folder, check_positive, output_folder
 
 STEPS: Dict[str, Type[Step]] = {step.name: step for step in (Check, Output, Models, Translation)}
 TRAIN = "train"
@@ -84,16 +84,16 @@ is of toy size, to try the command out."""
     def run(self, args: argparse.Namespace) -> None:
         minutes = MINUTES if args.minutes is None else check_positive(args.minutes, flag="--minutes")
         if "--cpu" in args.forwarded:
-            raise ValueError("--cpu: give it before the --")
+            raise UserError("--cpu: give it before the --")
         if not args.cpu and not torch.cuda.is_available():
-            raise ValueError("torch finds no GPU here: give --cpu to try the command out at toy size")
+            raise UserError("torch finds no GPU here: give --cpu to try the command out at toy size")
         if args.step == TRAIN:
             self._train(args)
             return
         if args.save_dir is not None:
-            raise ValueError(f"--save-dir: {args.step} keeps no checkpoints")
+            raise UserError(f"--save-dir: {args.step} keeps no checkpoints")
         if len(args.words) > MAX_DATA[args.step]:
-            raise ValueError(f"{args.words[-1]}: {args.step} takes {MAX_DATA[args.step]} DATA at most")
+            raise UserError(f"{args.words[-1]}: {args.step} takes {MAX_DATA[args.step]} DATA at most")
         step = STEPS[args.step](_setting(args, args.words))
         kept = "measured again" if args.again else "used"
         result = run_step(step, command=args.command_line, minutes=minutes, kept=kept, only=args.only)
@@ -108,11 +108,11 @@ is of toy size, to try the command out."""
 
     def _train(self, args: argparse.Namespace) -> None:
         if args.again or args.only or args.minutes is not None:
-            raise ValueError(
+            raise UserError(
                 "--again, --only and --minutes are not for train, which goes on from its last checkpoint for MINUTES"
             )
         if not 2 <= len(args.words) <= 3:
-            raise ValueError("give train ARCH MINUTES, and one DATA or none")
+            raise UserError("give train ARCH MINUTES, and one DATA or none")
         arch, minutes, *data = args.words
         try:
             limit = float(minutes)

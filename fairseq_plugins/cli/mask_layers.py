@@ -19,7 +19,7 @@ from fairseq_plugins.data.text import load_token_stream
 from fairseq_plugins.evaluation.analyses.layers import LAYER_MASKS, masking_curves
 from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
 from fairseq_plugins.evaluation.scoring import check_rows
-from fairseq_plugins.options import check_at_least_one, named_paths
+from fairseq_plugins.options import UserError, check_at_least_one, named_paths
 from fairseq_plugins.reports.analyses import draw_masked_layers, masked_layers_table
 from fairseq_plugins.reports.tables import json_text, save_picture
 from fairseq_plugins.reports.training_log import with_origin
@@ -72,9 +72,9 @@ layers together, and of each alone. What is kept is not rescaled. Prints the mea
         probabilities = args.probabilities or PROBABILITIES
         wrong = [probability for probability in probabilities if not 0 <= probability <= 1]
         if wrong:
-            raise ValueError(f"--probabilities {wrong[0]:g}: give numbers from 0 to 1")
+            raise UserError(f"--probabilities {wrong[0]:g}: give numbers from 0 to 1")
         if len(set(probabilities)) < len(probabilities):
-            raise ValueError("--probabilities: give each number once")
+            raise UserError("--probabilities: give each number once")
         check_at_least_one(args.rows, flag="--rows")
         names, paths = zip(*named_paths(args.path, repeated_names="refused"))
         device = choose_device(args)

@@ -8,7 +8,7 @@ from fairseq_plugins.command_line import Command, add_checkpoints, add_cpu, add_
 from fairseq_plugins.data.text import load_token_stream
 from fairseq_plugins.evaluation.analyses.experts import default_threshold, rank, singular_values
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.options import check_at_least_one, check_not_negative
+from fairseq_plugins.options import UserError, check_at_least_one, check_not_negative
 from fairseq_plugins.reports.tables import json_text
 from fairseq_plugins.reports.training_log import with_origin
 
@@ -42,7 +42,7 @@ are: 1.6 GB for 10,000 words."""
             check_at_least_one(args.positions, flag="--positions")
         check_not_negative(args.threshold, flag="--threshold")
         if len(args.path) > 1:
-            raise ValueError(f"--path: give one checkpoint; there are {len(args.path)}")
+            raise UserError(f"--path: give one checkpoint; there are {len(args.path)}")
         device = choose_device(args)
         (model,), dictionary = load_language_models(args.path, args.data)
         tokens = load_token_stream(args.data, args.split, dictionary)

@@ -23,7 +23,7 @@ from fairseq_plugins.data.text import STANDARD_INPUT, name_of
 from fairseq_plugins.evaluation.raw_text import stream_lines
 from fairseq_plugins.evaluation.scoring import prepare_to_score
 from fairseq_plugins.evaluation.translation import load_translator
-from fairseq_plugins.options import check_at_least_one
+from fairseq_plugins.options import UserError, check_at_least_one
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.plots import save_attention_map
 
@@ -61,7 +61,7 @@ several models, and of a Transformer's heads, are averaged."""
         prepare_to_score(translator.models, device=device, precision=args.output_precision)
         lines = list(translator.preparation.watched(islice(with_words, args.num), name=name_of(*paths)))
         if not lines:
-            raise ValueError("there is no sentence to draw, all lines are blank")
+            raise UserError("there is no sentence to draw, all lines are blank")
         for number, line in enumerate(tqdm(lines, unit="picture", disable=None, leave=False), start=1):
             (sentence,) = translator.translate([line], beam=args.beam)
             args.out.mkdir(parents=True, exist_ok=True)

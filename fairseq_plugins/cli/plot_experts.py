@@ -41,7 +41,7 @@ from fairseq_plugins.evaluation.raw_text import LineEncoder, encode_lines, load_
 from fairseq_plugins.evaluation.scoring import check_rows, prepare_to_score, split_lines, split_pairs
 from fairseq_plugins.evaluation.translation import load_translator
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint
-from fairseq_plugins.options import check_at_least_one, optionally_named_paths
+from fairseq_plugins.options import UserError, check_at_least_one, optionally_named_paths
 from fairseq_plugins.reports.plots import draw_expert_map, expert_names
 from fairseq_plugins.reports.tables import as_table, json_text, save_picture
 from fairseq_plugins.reports.training_log import with_origin
@@ -87,23 +87,23 @@ decoders its pairs with the reference as the target."""
         check_at_least_one(args.num, flag="--num")
         check_at_least_one(args.rows, flag="--rows")
         if args.tokenised and not args.input:
-            raise ValueError("--tokenised tells how --input is to be read: give it, or leave out --tokenised")
+            raise UserError("--tokenised tells how --input is to be read: give it, or leave out --tokenised")
         lines: Optional[List[str]] = None
         if args.input:
             found = (line for path in args.input for line in read_lines(path, unicode="kept") if line.strip())
             lines = list(islice(found, args.num))
             if not lines:
-                raise ValueError("there is no sentence to draw, all lines are blank")
+                raise UserError("there is no sentence to draw, all lines are blank")
         paths = optionally_named_paths(args.path)
         if len(dict(paths)) < len(paths):
-            raise ValueError("--path: give each NAME or CKPT once")
+            raise UserError("--path: give each NAME or CKPT once")
         check_checkpoints([path for _, path in paths])
         loaded = {name: load_checkpoint(path, args.data) for name, path in paths}
         for name, path in paths:
             with naming_checkpoint(path):
                 expert_layers(loaded[name][0])
                 if args.tokenised and isinstance(loaded[name][0], FairseqEncoderDecoderModel):
-                    raise ValueError("encoder-decoders read raw sources: leave out --tokenised")
+                    raise UserError("encoder-decoders read raw sources: leave out --tokenised")
         device = choose_device(args)
         uses: Dict[str, ExpertUse] = {}
         drawn: List[List[Tuple[str, WordExperts]]] = [[] for _ in range(args.num)]

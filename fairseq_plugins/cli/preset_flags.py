@@ -4,6 +4,7 @@ import argparse
 
 from fairseq_plugins.command_line import Command
 from fairseq_plugins.models.presets import ARCHITECTURES, command_line
+from fairseq_plugins.options import UserError
 from fairseq_plugins.recipes.fine_tuning import fine_tuning_flags
 
 
@@ -31,7 +32,7 @@ class PresetFlags(Command):
             try:
                 flags = fine_tuning_flags(args.arch)
             except ValueError as error:
-                raise ValueError(f"{error}: leave out --fine-tune") from error
+                raise UserError(f"{error}: leave out --fine-tune") from error
         print("\n".join(command_line(flags)))
 
 

@@ -13,7 +13,14 @@ from fairseq_plugins.command_line import Command, add_checkpoints, add_cpu, add_
 from fairseq_plugins.data.text import check_file, load_dictionary
 from fairseq_plugins.evaluation.checkpoints import load_scoring_models
 from fairseq_plugins.metrics.rouge import NUM_BOOTSTRAP_SAMPLES
-from fairseq_plugins.options import check_at_least_one, check_choice, given_path, optionally_named_paths, write_text
+from fairseq_plugins.options import (
+    UserError,
+    check_at_least_one,
+    check_choice,
+    given_path,
+    optionally_named_paths,
+    write_text,
+)
 from fairseq_plugins.reports.reranking import reranking_as_text, reranking_figures, row_names, run_names
 from fairseq_plugins.reports.tables import Report, json_text
 from fairseq_plugins.reports.training_log import with_origin
@@ -193,26 +200,26 @@ def check_paths(paths: Sequence[str]) -> None:
     """Check that no model is given twice.
 
     Raises:
-        ValueError: if two paths lead to the same file.
+        UserError: if two paths lead to the same file.
     """
     places = [Path(path).resolve() for path in paths]
     for path, place in zip(paths, places):
         if places.count(place) > 1:
-            raise ValueError(f"--path names {path} twice: give each model once")
+            raise UserError(f"--path names {path} twice: give each model once")
 
 
 def check_names(groups: Mapping[str, Sequence[int]], ensembles: Collection[str]) -> None:
     """Check that names of models are unique in the results.
 
     Raises:
-        ValueError: if a model has the name of another row or column.
+        UserError: if a model has the name of another row or column.
     """
     rows = {name: row_names(name, len(members)) for name, members in groups.items()}
     every_row = [row for of_name in rows.values() for row in of_name]
     taken = Counter([*SCORES_COLUMNS, PARSER, ORACLE, *ensembles, *every_row])
     for name, of_name in rows.items():
         if any(taken[row] > 1 for row in of_name):
-            raise ValueError(
+            raise UserError(
                 f"--path {name}: another row or column of the results has this name: give another NAME, or write ./ "
                 "before a path"
             )
@@ -222,17 +229,17 @@ def paired_files(lists: Sequence[Path], gold: Sequence[Path]) -> Dict[str, Tuple
     """Files of candidate lists and of gold trees of each split, by the name of the gold file.
 
     Raises:
-        ValueError: if their numbers differ, one is missing, or two have the same name.
+        UserError: if their numbers differ, one is missing, or two have the same name.
     """
     for path in lists:
         check_file(path, wanted="a file of a parser's candidates")
     for path in gold:
         check_file(path, wanted="a file of gold trees")
     if len(lists) != len(gold):
-        raise ValueError(f"--lists names {len(lists)} files and --gold {len(gold)}: give as many, in the same order")
+        raise UserError(f"--lists names {len(lists)} files and --gold {len(gold)}: give as many, in the same order")
     names = [path.name.removesuffix(".gz").removesuffix(".trees") for path in gold]
     if len(set(names)) < len(names):
-        raise ValueError("--gold: two files have the same name, which the results are told apart by")
+        raise UserError("--gold: two files have the same name, which the results are told apart by")
     return dict(zip(names, zip(lists, gold)))
 
 

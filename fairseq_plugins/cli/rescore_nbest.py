@@ -31,6 +31,7 @@ from fairseq_plugins.metrics.corpus import CORPUS_METRICS, TITLES, bootstrap_sco
 from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint
 from fairseq_plugins.options import (
+    UserError,
     check_at_least_one,
     check_not_negative,
     check_not_read,
@@ -155,16 +156,16 @@ keep them."""
 def _check(args: argparse.Namespace) -> None:
     for flag, value in (("--restarts", args.restarts), ("--seed", args.seed)):
         if value is not None and args.tune is None:
-            raise ValueError(f"{flag} {value} is of the search of --tune: leave it out")
+            raise UserError(f"{flag} {value} is of the search of --tune: leave it out")
         check_not_negative(value or 0, flag=flag)
     check_at_least_one(args.max_tokens, flag="--max-tokens")
     if args.json and _output(args) != "scores":
-        raise ValueError(f"--json is of --output scores, not of {_output(args)}: leave it out")
+        raise UserError(f"--json is of --output scores, not of {_output(args)}: leave it out")
     if args.tune is None:
         unread = {"text": ("reference", "metric"), "lists": ("reference", "metric", "target_lang"), "scores": ()}
         for name in unread[_output(args)]:
             if getattr(args, name) is not None:
-                raise ValueError(f"{flag_of(name)} has no effect on --output {_output(args)}: leave it out")
+                raise UserError(f"{flag_of(name)} has no effect on --output {_output(args)}: leave it out")
     if args.target_lang is not None:
         check_language(args.target_lang, flag="--target-lang")
     if args.tune is not None:
@@ -172,7 +173,7 @@ def _check(args: argparse.Namespace) -> None:
         read = [*lists, *map(Path, args.path), *filter(None, [args.source, args.reference])]
         check_not_read(args.tune, read, flag="--tune")
     if len(set(args.path)) < len(args.path):
-        raise ValueError("--path: give each checkpoint once")
+        raise UserError("--path: give each checkpoint once")
     check_checkpoints(args.path)
 
 
@@ -189,7 +190,7 @@ def _read_texts(args: argparse.Namespace, *, metric: str) -> CandidateTexts:
     texts = CandidateTexts(lists, reference=args.reference, language=args.target_lang, case=compared_case(args.data))
     if args.tune is not None or _output(args) == "scores":
         if not texts.references:
-            raise ValueError(f"{name_of(*paths)} has no references: give --reference FILE")
+            raise UserError(f"{name_of(*paths)} has no references: give --reference FILE")
         check_script(metric, texts.references, flag="--metric")
     return texts
 
@@ -198,7 +199,7 @@ def _compute_features(args: argparse.Namespace, lists: NBestLists) -> CandidateF
     """Features of all candidates. Warns if a model does not know all of their tokens."""
     device, models = choose_device(args), _load(args.path, args.data, language=args.target_lang)
     if args.source is not None and not any(isinstance(one, FairseqEncoderDecoderModel) for one in models.values()):
-        raise ValueError("--source is read by encoder-decoders, and --path has language models alone: leave it out")
+        raise UserError("--source is read by encoder-decoders, and --path has language models alone: leave it out")
     features = candidate_features(
         lists,
         {path: model.to(device) for path, model in models.items()},
@@ -228,7 +229,7 @@ def _load(paths: Sequence[str], data: Path, *, language: Optional[str]) -> Dict[
     if pairs:
         _, target = one_pair(pairs.values())
         if language is not None and target in LANGUAGES and language != target:
-            raise ValueError(f"--target-lang {language}: {next(iter(pairs))} translates into {target}: give that")
+            raise UserError(f"--target-lang {language}: {next(iter(pairs))} translates into {target}: give that")
     return models
 
 

@@ -13,7 +13,7 @@ from fairseq_plugins.evaluation.checkpoints import check_split, raw_reference
 from fairseq_plugins.evaluation.decoding import Decoding, languages_among
 from fairseq_plugins.evaluation.raw_text import subword_kind
 from fairseq_plugins.fairseq_patches.translation_direction import complete_languages
-from fairseq_plugins.options import check_at_least_one, check_output_folder, data_folder, given_path
+from fairseq_plugins.options import UserError, check_at_least_one, check_output_folder, data_folder, given_path
 from fairseq_plugins.processes import Task, run_side_by_side
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe
 from fairseq_plugins.recipes.training import PlannedTraining, TrainingPlan, check_not_stopped_by_the_clock
@@ -120,10 +120,10 @@ this command does not know go to every fairseq-train after those of the recipe, 
 def _settle_decoding(recipe: Recipe, args: argparse.Namespace) -> None:
     """Set split and beam to those of the recipe if none is given. They are an error if nothing is decoded."""
     if recipe.compared_by == "perplexity" and args.split:
-        raise ValueError(f"--split {args.split}: recipe {recipe.name} has no translators, leave it out")
+        raise UserError(f"--split {args.split}: recipe {recipe.name} has no translators, leave it out")
     is_typed = args.beam is not None and str(args.beam) != os.environ.get("BEAM")
     if recipe.compared_by == "perplexity" and is_typed:
-        raise ValueError(f"--beam {args.beam}: recipe {recipe.name} has no translators, leave it out")
+        raise UserError(f"--beam {args.beam}: recipe {recipe.name} has no translators, leave it out")
     args.split = args.split or recipe.decoding.split
     args.beam = recipe.decoding.beam if args.beam is None else args.beam
     if recipe.compared_by != "perplexity":
@@ -136,11 +136,11 @@ def _baseline(recipe: Recipe, args: argparse.Namespace) -> Optional[str]:
         return None
     label = recipe.label(args.baseline)
     if args.baseline not in args.systems or recipe.compared_by == "perplexity":
-        raise ValueError(
+        raise UserError(
             f"--baseline {args.baseline}: give one of --systems, of a recipe that is compared by BLEU or ROUGE"
         )
     if args.out is None:
-        raise ValueError(f"--baseline {args.baseline}: give --out for the table that tests against it")
+        raise UserError(f"--baseline {args.baseline}: give --out for the table that tests against it")
     return label
 
 
@@ -152,7 +152,7 @@ def _plan(recipe: Recipe, args: argparse.Namespace) -> TrainingPlan:
     """Plan all systems with the first seed, then with the next."""
     check_output_folder(args.save_dir)
     if any(word.partition("=")[0] == "--seed" for word in args.more):
-        raise ValueError("--seed: give --seeds N..., which name the folders of the trainings")
+        raise UserError("--seed: give --seeds N..., which name the folders of the trainings")
     check_not_stopped_by_the_clock(args.more)
     more = [*args.more, *(["--cpu"] if args.cpu else [])]
     plan = TrainingPlan(recipe, data=str(args.data), save_dir=args.save_dir, more=more)
@@ -165,10 +165,10 @@ def _metric(recipe: Recipe, args: argparse.Namespace) -> Metric:
     if recipe.compared_by == "perplexity":
         for split in ("valid", "test"):
             if not is_binarised(args.data / split):
-                raise ValueError(f"{args.data} has no {split}.bin and {split}.idx, on which models are compared")
+                raise UserError(f"{args.data} has no {split}.bin and {split}.idx, on which models are compared")
         return PerplexityMetric(device=choose_device(args))
     if ":" in str(args.save_dir):
-        raise ValueError(f"--save-dir {args.save_dir}: a colon parts the models of an ensemble, give one without")
+        raise UserError(f"--save-dir {args.save_dir}: a colon parts the models of an ensemble, give one without")
     languages = complete_languages(languages_among(args.more), str(args.data))
     check_split(args.data, args.split, languages)
     reference, split = raw_reference(args.data, args.split, languages[1]), args.split

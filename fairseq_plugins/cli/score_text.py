@@ -25,7 +25,7 @@ from fairseq_plugins.evaluation.checkpoints import load_scoring_models
 from fairseq_plugins.evaluation.raw_text import load_side_text, raise_empty, stream_lines
 from fairseq_plugins.evaluation.scoring import prepare_to_score
 from fairseq_plugins.evaluation.text_scorer import CONTEXTS, ScoredLine, TextScorer
-from fairseq_plugins.options import check_at_least_one
+from fairseq_plugins.options import UserError, check_at_least_one
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.plots import draw_surprisal
 from fairseq_plugins.reports.tables import json_text, save_picture
@@ -92,7 +92,7 @@ after an end mark. Several checkpoints are averaged as probabilities. A blank li
         check_at_least_one(buffer, flag="--buffer")
         check_at_least_one(args.max_tokens, flag="--max-tokens")
         if args.json and args.per == "token":
-            raise ValueError("--per token --json: an object holds a line with its tokens; leave out --per token")
+            raise UserError("--per token --json: an object holds a line with its tokens; leave out --per token")
         # an empty text is an error only if all texts are empty
         streams = [(name_of(path), stream_lines([path], when_empty="kept")) for path in paths]
         models = load_scoring_models(args.path, args.data)
@@ -115,7 +115,7 @@ after an end mark. Several checkpoints are averaged as probabilities. A blank li
         if number == 0:
             raise_empty(paths)
         if draws:
-            raise ValueError(f"--plot {args.plot}: there is no line to draw, all lines are blank")
+            raise UserError(f"--plot {args.plot}: there is no line to draw, all lines are blank")
 
 
 class _Speed:

@@ -24,7 +24,7 @@ from fairseq_plugins.data.text import STANDARD_INPUT, name_of
 from fairseq_plugins.evaluation.raw_text import stream_lines
 from fairseq_plugins.evaluation.scoring import prepare_to_score
 from fairseq_plugins.evaluation.translation import EXTRA_PIECES, load_translator
-from fairseq_plugins.options import check_at_least_one
+from fairseq_plugins.options import UserError, check_at_least_one
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.plots import save_attention_map
 
@@ -88,7 +88,7 @@ as -lrb- and ##, give such tokens between blanks; translations are such, too."""
                     print(sentence.text, flush=True)
                 bar.update(len(batch))
         if draws:
-            raise ValueError(f"--plot {args.plot}: there is no sentence to draw, all lines are blank")
+            raise UserError(f"--plot {args.plot}: there is no sentence to draw, all lines are blank")
 
 
 def batches(items: Iterable[Item], size: int) -> Iterator[List[Item]]:

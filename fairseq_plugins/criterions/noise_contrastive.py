@@ -20,7 +20,7 @@ from torch import Tensor, distributed, nn
 from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy, check_architecture, log_mean
 from fairseq_plugins.data.text import training_counts
 from fairseq_plugins.ops.noise_contrastive import AliasTable
-from fairseq_plugins.options import OnOff, check_at_least_one, choices
+from fairseq_plugins.options import OnOff, UserError, check_at_least_one, choices
 from fairseq_plugins.output_layers.scores import Gradients, Hits, Noise
 
 
@@ -115,7 +115,7 @@ class NoiseContrastive(FairseqCriterion):
     evaluation the distribution is normalised, and ``loss`` and ``ppl`` are those of the plain NLL.
 
     Raises:
-        ValueError: if ``--noise-samples`` is below 1, or sparse gradients do not fit the run.
+        UserError: if ``--noise-samples`` is below 1, or sparse gradients do not fit the run.
     """
 
     validation_metrics: ClassVar[Mapping[str, bool]] = RegularizedCrossEntropy.validation_metrics
@@ -169,7 +169,7 @@ class NoiseContrastive(FairseqCriterion):
         """See :meth:`RegularizedCrossEntropy.forward`.
 
         Raises:
-            ValueError: if the model or its output layer has no such loss, or there is no training text to count.
+            UserError: if the model or its output layer has no such loss, or there is no training text to count.
         """
         if not self.training:
             return self.normalised(model, sample, reduce)
@@ -202,12 +202,12 @@ class NoiseContrastive(FairseqCriterion):
         """Draw noise for targets (B, T).
 
         Raises:
-            ValueError: if it has more words than :data:`MOST_WORDS`.
+            UserError: if it has more words than :data:`MOST_WORDS`.
         """
         distribution = self.distribution
         shape = (self.num_samples,) if self.noise_sharing == "batch" else (*target.shape, self.num_samples)
         if math.prod(shape) > MOST_WORDS:
-            raise ValueError(
+            raise UserError(
                 f"--noise-samples {self.num_samples}: an update would draw {math.prod(shape):,} words, and "
                 f"{MOST_WORDS:,} are the most; give fewer, or --noise-sharing batch"
             )
@@ -225,12 +225,12 @@ class NoiseContrastive(FairseqCriterion):
         """The noise distribution. The training text is counted at the first use.
 
         Raises:
-            ValueError: if there is no training text to count.
+            UserError: if there is no training text to count.
         """
         if self._distribution is None:
             counts = training_counts(self.task)
             if counts is None or not counts.any():
-                raise ValueError(
+                raise UserError(
                     "--criterion noise_contrastive draws noise by the word counts of the training text, and there is "
                     "none beside this data: binarise it with fairseq-preprocess --trainpref"
                 )
@@ -255,8 +255,8 @@ class NoiseContrastive(FairseqCriterion):
 def _check_training(*, is_16_bit: bool) -> None:
     """Check that a run can take sparse gradients. Whether its optimiser can shows at the first update."""
     if is_16_bit:
-        raise ValueError(
+        raise UserError(
             "--fp16 and --bf16 copy gradients into dense ones: give --sparse-gradients off, or --amp in their place"
         )
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-        raise ValueError("several processes add up dense gradients alone: give --sparse-gradients off")
+        raise UserError("several processes add up dense gradients alone: give --sparse-gradients off")

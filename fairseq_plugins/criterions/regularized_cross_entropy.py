@@ -23,7 +23,7 @@ from fairseq_plugins.ops.regularizers import (
     prior_balance_by_row,
     temporal_activation_regularization,
 )
-from fairseq_plugins.options import check_not_negative, choices
+from fairseq_plugins.options import UserError, check_not_negative, choices
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
     ``--sentence-avg``, so the penalties are multiplied by that number.
 
     Raises:
-        ValueError: on a coefficient below zero.
+        UserError: on a coefficient below zero.
     """
 
     validation_metrics: ClassVar[Mapping[str, bool]] = {"loss": False, "ppl": False}
@@ -111,7 +111,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
     ):
         super().__init__(task)
         if not 0.0 <= label_smoothing < 1.0:
-            raise ValueError(f"--label-smoothing {label_smoothing}: give a share, 0 <= share < 1")
+            raise UserError(f"--label-smoothing {label_smoothing}: give a share, 0 <= share < 1")
         self.label_smoothing = label_smoothing
         self.coefficients = {
             "activation": activation_regularization,
@@ -144,7 +144,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
             number that fairseq divides gradients by; and the logging output.
 
         Raises:
-            ValueError: if the model does not compute losses itself, as those of fairseq, or if a penalty acts on frozen
+            UserError: if the model does not compute losses itself, as those of fairseq, or if a penalty acts on frozen
                 parameters only.
         """
         if not self._has_checked_model:  # fairseq builds a criterion without a model
@@ -172,7 +172,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
         if self.training:
             for name, penalty in self.penalties(model, extra, mask).items():
                 if torch.is_grad_enabled() and not penalty.requires_grad:
-                    raise ValueError(f"{PENALTIES[name]}: what it acts on is frozen and cannot learn; leave it out")
+                    raise UserError(f"{PENALTIES[name]}: what it acts on is frozen and cannot learn; leave it out")
                 loss = loss + self.coefficients[name] * sample_size * penalty
                 logged[name] = penalty.detach() * num_tokens
         return loss, sample_size, logged
@@ -186,7 +186,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
         """The penalties with a coefficient above zero, by name. Each is a scalar: a mean, or for weights a sum.
 
         Raises:
-            ValueError: on a balance term without a mixture.
+            UserError: on a balance term without a mixture.
         """
         wanted = {name for name, coefficient in self.coefficients.items() if coefficient > 0}
         values = {}
@@ -197,7 +197,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
         if "balance" in wanted:
             mixture_weights = extra["scores"].mixture_weights
             if mixture_weights is None:
-                raise ValueError("--balance needs a mixture: take --output-layer mos or doc, or leave it out")
+                raise UserError("--balance needs a mixture: take --output-layer mos or doc, or leave it out")
             values["balance"] = self.balance_penalty(mixture_weights, mask)
         if "l1" in wanted:
             values["l1"] = absolute_sum(
@@ -235,11 +235,11 @@ def check_architecture(model: nn.Module, *, criterion: str, argument: str) -> No
         argument: of the decoder's ``forward``, which the criterion passes.
 
     Raises:
-        ValueError: if the decoder has no such argument.
+        UserError: if the decoder has no such argument.
     """
     decoder = getattr(model, "decoder", None)
     if decoder is None or argument not in inspect.signature(type(decoder).forward).parameters:
-        raise ValueError(
+        raise UserError(
             f"--criterion {criterion} needs an --arch of fairseq_plugins: with this one take --criterion "
             "cross_entropy or label_smoothed_cross_entropy"
         )

@@ -13,6 +13,8 @@ import torch
 from fairseq.data import FairseqDataset
 from torch import Tensor
 
+from fairseq_plugins.options import UserError
+
 FULL_WINDOW_PROBABILITY = 0.95
 LENGTH_STANDARD_DEVIATION = 5.0
 SHORTEST_RANDOM_WINDOW = 5
@@ -122,13 +124,13 @@ class ContiguousStreams(FairseqDataset):
         num_rows: rows of all processes together.
 
     Raises:
-        ValueError: if a row would have fewer than two tokens.
+        UserError: if a row would have fewer than two tokens.
     """
 
     def __init__(self, tokens: Tensor, *, name: str, num_rows: int, first_row: int, num_own_rows: int):
         row_length = tokens.numel() // num_rows
         if row_length < 2:
-            raise ValueError(
+            raise UserError(
                 f"the corpus has {tokens.numel():,} tokens, too few for {num_rows:,} rows of at least 2: "
                 "use a larger corpus or a smaller --batch-size (--batch-size-valid for validation)"
             )

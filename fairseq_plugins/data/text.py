@@ -25,6 +25,8 @@ from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 from tqdm import tqdm
 
+from fairseq_plugins.options import UserError
+
 PROGRESS_FROM_LINES = 200_000
 
 TOKENS_AT_ONCE = 2**20
@@ -52,11 +54,11 @@ def load_dictionary(data_dir: Union[str, Path]) -> Dictionary:
     """Load ``dict.txt`` of a directory that ``fairseq-preprocess`` wrote.
 
     Raises:
-        ValueError: if the directory or the file is missing.
+        UserError: if the directory or the file is missing.
     """
     path = Path(data_dir) / "dict.txt"
     if not path.is_file():
-        raise ValueError(
+        raise UserError(
             f"{path} does not exist: give the directory that fairseq-preprocess --only-source wrote "
             "(its --destdir); data-prep/ptb/prepare.sh makes one"
         )
@@ -89,16 +91,16 @@ def load_token_stream(data_dir: Union[str, Path], split: str, dictionary: Dictio
     """All tokens of a split, (n,) int64, in order, one end mark after every line, blank ones included.
 
     Raises:
-        ValueError: if the split is missing, empty, or has no word.
+        UserError: if the split is missing, empty, or has no word.
     """
     path = Path(data_dir) / split
     if not is_binarised(path):
-        raise ValueError(
+        raise UserError(
             f"there is no split '{split}' in {data_dir} ({path}.bin and {path}.idx): "
             "run fairseq-preprocess with the text of this split"
         )
     if path.with_name(f"{path.name}.bin").stat().st_size == 0:
-        raise ValueError(f"split '{split}' in {data_dir} is empty: check the text given to fairseq-preprocess")
+        raise UserError(f"split '{split}' in {data_dir} is empty: check the text given to fairseq-preprocess")
     lines = data_utils.load_indexed_dataset(str(path), dictionary)
     assert lines is not None
     tokens = _whole_file(path)
@@ -108,7 +110,7 @@ def load_token_stream(data_dir: Union[str, Path], split: str, dictionary: Dictio
         shown = tqdm(range(len(lines)), desc=f"reading {split}", unit="line", disable=len(lines) < PROGRESS_FROM_LINES)
         tokens = torch.cat([lines[i] for i in shown]).long()
     if bool((tokens == dictionary.eos()).all()):
-        raise ValueError(
+        raise UserError(
             f"split '{split}' in {data_dir} holds {len(lines):,} blank lines and no word: "
             "check the text given to fairseq-preprocess"
         )
@@ -127,7 +129,7 @@ def load_training_stream(data_dir: Union[str, Path], dictionary: Dictionary, *, 
     """All tokens that fairseq trains on, (n,) int64: train, train1, train2 and so on.
 
     Raises:
-        ValueError: as :func:`load_token_stream`.
+        UserError: as :func:`load_token_stream`.
     """
     return torch.cat([load_token_stream(data_dir, part, dictionary) for part in split_parts(data_dir, subset)])
 
@@ -170,20 +172,20 @@ def check_target_padding(task: TextTask, *, reader: str) -> None:
     """Check that a task does not left-pad targets: ``reader`` would read the padding as words.
 
     Raises:
-        ValueError: if it does.
+        UserError: if it does.
     """
     if getattr(task_config(task), "left_pad_target", False):
-        raise ValueError(f"--left-pad-target: {reader} would read the padding before a sentence: leave it out")
+        raise UserError(f"--left-pad-target: {reader} would read the padding before a sentence: leave it out")
 
 
 def check_reads_one_text(task: TextTask) -> None:
     """Check that a task has one text, as a language model reads it.
 
     Raises:
-        ValueError: if it has sentence pairs.
+        UserError: if it has sentence pairs.
     """
     if isinstance(task, TranslationTask):
-        raise ValueError(
+        raise UserError(
             "this --arch is a language model, and the task is one of sentence pairs: give --task stateful_lm or "
             "language_modeling, or an --arch for pairs, such as lstm_encdec"
         )
@@ -193,10 +195,10 @@ def check_reads_pairs(task: TextTask) -> None:
     """Check that a task has sentence pairs, as an encoder-decoder reads them.
 
     Raises:
-        ValueError: if it has one text.
+        UserError: if it has one text.
     """
     if isinstance(task, LanguageModelingTask):
-        raise ValueError(
+        raise UserError(
             "this --arch reads sentence pairs, and the task one text: give --task translation or scored_translation, "
             "or an --arch for one text, such as lstm_lm_awd"
         )
@@ -209,11 +211,11 @@ def count_words(split: Path, vocab_size: int) -> Tensor:
     """Count of each word in ``split.bin``, (V,) int64.
 
     Raises:
-        ValueError: if the file is not memory-mapped, has a word outside of the vocabulary, or differs from its digest.
+        UserError: if the file is not memory-mapped, has a word outside of the vocabulary, or differs from its digest.
     """
     check_digest(Path(f"{split}.bin"))
     if infer_dataset_impl(str(split)) != "mmap":
-        raise ValueError(
+        raise UserError(
             f"{split}.bin: its words cannot be counted; binarise with fairseq-preprocess --dataset-impl mmap"
         )
     dtype = MMapIndexedDataset.Index(f"{split}.idx").dtype
@@ -224,7 +226,7 @@ def count_words(split: Path, vocab_size: int) -> Tensor:
     for first in range(0, len(tokens), TOKENS_AT_ONCE):
         found = np.bincount(tokens[first : first + TOKENS_AT_ONCE], minlength=vocab_size)
         if len(found) > vocab_size:
-            raise ValueError(
+            raise UserError(
                 f"{split}.bin has word {len(found) - 1:,}, but the dictionary has {vocab_size:,} words: binarise the "
                 "text with this dictionary"
             )
@@ -236,7 +238,7 @@ def training_counts(task: TextTask) -> Optional[Tensor]:
     """Count of each target word in the task's training text, (V,) int64. None where the text does not exist.
 
     Raises:
-        ValueError: if the text cannot be counted, or has a word outside of the vocabulary.
+        UserError: if the text cannot be counted, or has a word outside of the vocabulary.
     """
     counts = [count_words(split, len(task.target_dictionary)) for split in training_splits(task)]
     return torch.stack(counts).sum(dim=0) if counts else None
@@ -278,11 +280,11 @@ def check_digest(path: Path) -> None:
     """Check a dictionary or binarised text against ``digests.json`` beside it. Other files pass.
 
     Raises:
-        ValueError: if the file has changed, or ``digests.json`` cannot be read.
+        UserError: if the file has changed, or ``digests.json`` cannot be read.
     """
     known = read_digests(path.parent)
     if path.name in known and path.is_file() and known[path.name] != file_digest(path):
-        raise ValueError(
+        raise UserError(
             f"{path} is not as it was when {path.parent / DIGESTS_FILE} was written: it is damaged or was made with "
             f"another dictionary; copy or prepare the folder again, or remove {DIGESTS_FILE} if it was meant to change"
         )
@@ -292,7 +294,7 @@ def read_digests(folder: Path) -> Dict[str, str]:
     """Digests in a folder's ``digests.json`` by file name, empty where there is none.
 
     Raises:
-        ValueError: if it cannot be read.
+        UserError: if it cannot be read.
     """
     path = folder / DIGESTS_FILE
     if not path.is_file():
@@ -302,7 +304,7 @@ def read_digests(folder: Path) -> Dict[str, str]:
     except (RecursionError, ValueError):
         found = None
     if not isinstance(found, dict):
-        raise ValueError(f"{path} is damaged: copy it again, or remove it")
+        raise UserError(f"{path} is damaged: copy it again, or remove it")
     return found
 
 
@@ -313,14 +315,14 @@ def check_file(path: Path, *, wanted: str) -> None:
     """Check that a path can be read. ``wanted`` says in the message what to give.
 
     Raises:
-        ValueError: if it does not exist, is a folder, or is a device, which may never end.
+        UserError: if it does not exist, is a folder, or is a device, which may never end.
     """
     if path.is_dir():
-        raise ValueError(f"{path} is a folder: give {wanted}")
+        raise UserError(f"{path} is a folder: give {wanted}")
     if not path.exists():
-        raise ValueError(f"{path} does not exist: give {wanted}")
+        raise UserError(f"{path} does not exist: give {wanted}")
     if path.is_char_device() or path.is_block_device():
-        raise ValueError(f"{path} is a device: give {wanted}")
+        raise UserError(f"{path} is a device: give {wanted}")
 
 
 def check_line_ends(first_line: bytes, *, name: object) -> None:
@@ -331,17 +333,17 @@ def check_line_ends(first_line: bytes, *, name: object) -> None:
         name: name of the file, for the message.
 
     Raises:
-        ValueError: if it does.
+        UserError: if it does.
     """
     if b"\n" not in first_line and b"\r" in first_line.rstrip(b"\r"):
-        raise ValueError(f"{name}: its lines end in carriage returns, not in newlines: convert it by tr '\\r' '\\n'")
+        raise UserError(f"{name}: its lines end in carriage returns, not in newlines: convert it by tr '\\r' '\\n'")
 
 
 def byte_lines(path: Path, *, wanted: str = "a text file") -> Iterator[bytes]:
     """Lines of a file with their newlines. A file that begins like gzip is decompressed, whatever its name.
 
     Raises:
-        ValueError: at once as :func:`check_file`, and while reading if the file is damaged.
+        UserError: at once as :func:`check_file`, and while reading if the file is damaged.
     """
     check_file(path, wanted=wanted)
     return _unpacked_lines(path)
@@ -356,7 +358,7 @@ def _unpacked_lines(path: Path) -> Iterator[bytes]:
                 number += 1
                 yield line
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is truncated or damaged after line {number} ({error}): copy it again") from error
+        raise UserError(f"{path} is truncated or damaged after line {number} ({error}): copy it again") from error
 
 
 def decode_lines(lines: Iterable[bytes], *, name: object) -> Iterator[Tuple[int, str]]:
@@ -367,17 +369,17 @@ def decode_lines(lines: Iterable[bytes], *, name: object) -> Iterator[Tuple[int,
         name: name of the file, for messages.
 
     Raises:
-        ValueError: while reading, if a line is not UTF-8 (with its number) or lines end in carriage returns alone.
+        UserError: while reading, if a line is not UTF-8 (with its number) or lines end in carriage returns alone.
     """
     for number, line in enumerate(lines, start=1):
         if number == 1:
             check_line_ends(line, name=name)
         if number <= 2 and b"\0" in line:  # UTF-16 of ASCII is valid UTF-8
-            raise ValueError(f"{name}, line {number}: not UTF-8: it looks like UTF-16, {_TO_UTF_8}")
+            raise UserError(f"{name}, line {number}: not UTF-8: it looks like UTF-16, {_TO_UTF_8}")
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise ValueError(f"{name}, line {number}: not UTF-8: {error.reason}; {_TO_UTF_8}") from error
+            raise UserError(f"{name}, line {number}: not UTF-8: {error.reason}; {_TO_UTF_8}") from error
         yield number, (text.removeprefix("\ufeff") if number == 1 else text).rstrip("\r\n")
 
 
@@ -385,7 +387,7 @@ def numbered_lines(path: Path, *, wanted: str = "a text file") -> Iterator[Tuple
     """Number and text of each line of a file or, for ``-``, of standard input. See :func:`decode_lines`.
 
     Raises:
-        ValueError: as :func:`byte_lines`.
+        UserError: as :func:`byte_lines`.
     """
     lines = sys.stdin.buffer if path == STANDARD_INPUT else byte_lines(path, wanted=wanted)
     return decode_lines(lines, name=name_of(path))
@@ -402,12 +404,12 @@ def read_lines(
         unicode: NFC composes characters, so that equal texts compare as equal.
 
     Raises:
-        ValueError: if the file is missing, empty, damaged or not UTF-8, or ends lines in carriage returns alone. The
+        UserError: if the file is missing, empty, damaged or not UTF-8, or ends lines in carriage returns alone. The
             message names the line.
     """
     found = [text for _, text in numbered_lines(path)]
     if not found and when_empty == "refused":
-        raise ValueError(f"{name_of(path)} is empty")
+        raise UserError(f"{name_of(path)} is empty")
     return [unicodedata.normalize("NFC", line) for line in found] if unicode == "NFC" else found
 
 

@@ -25,7 +25,7 @@ from fairseq_plugins.evaluation.translation import (
     word_attention,
 )
 from fairseq_plugins.models.checkpoints import check_checkpoints
-from fairseq_plugins.options import check_at_least_one, checkpoint_of
+from fairseq_plugins.options import UserError, check_at_least_one, checkpoint_of
 
 AnyPath = Union[str, Path]
 
@@ -56,7 +56,7 @@ class TrainedLanguageModel:
             context: see :meth:`~fairseq_plugins.evaluation.text_scorer.TextScorer.score_stream`.
 
         Raises:
-            ValueError: if a line is longer than the models read, or the context needs state that they do not carry.
+            UserError: if a line is longer than the models read, or the context needs state that they do not carry.
         """
         return self.scorer.score(_checked_lines(lines), context=context)
 
@@ -68,7 +68,7 @@ class TrainedLanguageModel:
             context: whether state is carried through the text or each line is read alone; see :meth:`score`.
 
         Raises:
-            ValueError: as :meth:`score`, or if there is no line.
+            UserError: as :meth:`score`, or if there is no line.
         """
         if isinstance(text, str):
             text = text.removesuffix("\n").split("\n") if text else []
@@ -77,7 +77,7 @@ class TrainedLanguageModel:
             log_prob for line in self.scorer.score_stream(lines, context=context) for log_prob in line.log_probs
         ]
         if not log_probs:
-            raise ValueError("a text without a line has no perplexity")
+            raise UserError("a text without a line has no perplexity")
         return exponential(-math.fsum(log_probs) / len(log_probs))
 
     def sample(self, prefix: str = "", **options: Any) -> str:
@@ -111,7 +111,7 @@ class TrainedLanguageModel:
             max_length, stop, unknown: see :class:`~fairseq_plugins.evaluation.generation.TextGenerator`.
 
         Raises:
-            ValueError: if a value does not fit.
+            UserError: if a value does not fit.
         """
         prefix, *earlier = self.text.watched([_checked_line(prefix), *_checked_lines(after)])
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
@@ -149,7 +149,7 @@ class TrainedTranslator:
             batch_size: lines in a batch. The longest line of a batch bounds the length of its translations.
 
         Raises:
-            ValueError: if a line is longer than the models read, or a number does not fit.
+            UserError: if a line is longer than the models read, or a number does not fit.
         """
         check_at_least_one(batch_size, flag="batch size")
         lines = list(self.translator.preparation.watched(_checked_lines(lines)))
@@ -160,30 +160,30 @@ class TrainedTranslator:
         """Attention between the words of a raw line and those of its translation.
 
         Raises:
-            ValueError: if the line is blank, or the models have no attention.
+            UserError: if the line is blank, or the models have no attention.
         """
         lines = list(self.translator.preparation.watched([_checked_line(line)]))
         (sentence,) = self.translator.translate(lines, beam=beam)
         if not sentence.source:
-            raise ValueError("a blank line has no attention")
+            raise UserError("a blank line has no attention")
         return word_attention(sentence, self.translator.preparation.subwords)
 
 
 def _checked_lines(lines: Sequence[str]) -> List[str]:
     """Lines without the newlines that a file yields."""
     if isinstance(lines, str):
-        raise ValueError(f"'{lines[:30]}' is one text: give a list of lines")
+        raise UserError(f"'{lines[:30]}' is one text: give a list of lines")
     if not isinstance(lines, Iterable):
-        raise ValueError(f"{lines!r:.60} is of type {type(lines).__name__}: give a list of lines")
+        raise UserError(f"{lines!r:.60} is of type {type(lines).__name__}: give a list of lines")
     return [_checked_line(line) for line in lines]
 
 
 def _checked_line(line: str) -> str:
     if not isinstance(line, str):
-        raise ValueError(f"{line!r:.30} is no text but of type {type(line).__name__}: give a line as str")
+        raise UserError(f"{line!r:.30} is no text but of type {type(line).__name__}: give a line as str")
     line = line.removesuffix("\n").removesuffix("\r")
     if "\n" in line:
-        raise ValueError(f"'{line.partition(chr(10))[0][:30]}' goes on in another line: split the text into lines")
+        raise UserError(f"'{line.partition(chr(10))[0][:30]}' goes on in another line: split the text into lines")
     return line
 
 
@@ -212,7 +212,7 @@ def load_trained(
     """See :func:`fairseq_plugins.load`."""
     paths = [_checkpoint(Path(one)) for one in ([path] if isinstance(path, (str, Path)) else path)]
     if not paths:
-        raise ValueError("give a checkpoint")
+        raise UserError("give a checkpoint")
     check_text_kind(text)
     check_at_least_one(max_tokens, flag="max_tokens")
     _check_device(device)
@@ -221,18 +221,16 @@ def load_trained(
     folder = Path(data if data is not None else utils.split_paths(str(config.data))[0])
     if not folder.is_dir():
         origin = "" if data is not None else f", where {paths[0]} was trained,"
-        raise ValueError(f"{folder}{origin} is no folder: give data, the folder that data-prep wrote")
+        raise UserError(f"{folder}{origin} is no folder: give data, the folder that data-prep wrote")
     task = TASK_REGISTRY.get(config._name, object)
     if issubclass(task, TranslationTask):
         if text != "raw":
-            raise ValueError(f"text {text}: a translator reads raw text")
+            raise UserError(f"text {text}: a translator reads raw text")
         translator = load_translator(paths, folder, device=device)
         prepare_to_score(translator.models, device=device, precision=precision)
         return TrainedTranslator(translator)
     if not issubclass(task, LanguageModelingTask):
-        raise ValueError(
-            f"{paths[0]} was trained for --task {config._name}, neither language modelling nor translation"
-        )
+        raise UserError(f"{paths[0]} was trained for --task {config._name}, neither language modelling nor translation")
     side = load_side_text(folder, kind=text)
     models = prepare_to_score(load_scoring_models(paths, folder), device=device, precision=precision)
     return TrainedLanguageModel(models, side, max_tokens=max_tokens, device=device)
@@ -242,14 +240,12 @@ def _check_device(device: str) -> None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
-        raise ValueError(
-            f"device {device}: there is none here; give 'cpu', or 'cuda' where torch sees a GPU"
-        ) from error
+        raise UserError(f"device {device}: there is none here; give 'cpu', or 'cuda' where torch sees a GPU") from error
 
 
 def _checkpoint(path: Path) -> Path:
     """The file itself, or the checkpoint of a folder."""
     found = checkpoint_of(path)
     if found.is_dir():
-        raise ValueError(f"{path} has no checkpoint_best.pt and no checkpoint_last.pt: give a checkpoint's file")
+        raise UserError(f"{path} has no checkpoint_best.pt and no checkpoint_last.pt: give a checkpoint's file")
     return found

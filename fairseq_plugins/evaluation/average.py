@@ -13,7 +13,7 @@ from fairseq_plugins.fairseq_patches.checkpoints import other_flags
 from fairseq_plugins.fairseq_patches.translation_direction import languages_of
 from fairseq_plugins.models.checkpoints import check_checkpoints, read_state
 from fairseq_plugins.modules.simple_rnn import column_lengths, normalise_columns_
-from fairseq_plugins.options import flag_of
+from fairseq_plugins.options import UserError, flag_of
 
 TRAINING_FLAGS = ("arch", "rnn_cell", "output_layer", "output_gate")
 """Flags of a model that are equal in all checkpoints of a run; the shapes of the weights may not show them."""
@@ -45,11 +45,11 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
         show_progress: draw a bar.
 
     Raises:
-        ValueError: if there are fewer, a file is missing, unreadable or refused, a weight is not finite, two files are
+        UserError: if there are fewer, a file is missing, unreadable or refused, a weight is not finite, two files are
             of the same update, one is a mean itself, or they are of different vocabularies, architectures or runs.
     """
     if len(paths) < 2:
-        raise ValueError(f"a mean of {len(paths)} checkpoint is that checkpoint: give two or more")
+        raise UserError(f"a mean of {len(paths)} checkpoint is that checkpoint: give two or more")
     check_checkpoints(paths)
     total: Weights = {}
     fixed: Weights = {}
@@ -61,7 +61,7 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
         state = read_state(path)
         if AVERAGED in state:
             parts = " ".join(name for name, _ in state[AVERAGED])
-            raise ValueError(f"{path} is a mean itself, whose parts would weigh less: give those in its place: {parts}")
+            raise UserError(f"{path} is a mean itself, whose parts would weigh less: give those in its place: {parts}")
         weights: Weights = state["model"]
         num_updates: int = state["optimizer_history"][-1]["num_updates"]
         if not origins:
@@ -71,9 +71,9 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
         else:
             _check_flags(_flags(state), flags, path, paths[0])
             if found := other_flags(model, training_config(state).model, owner=str(paths[0])):
-                raise ValueError(f"{path} was trained {found[0]}: give checkpoints of one training")
+                raise UserError(f"{path} was trained {found[0]}: give checkpoints of one training")
             if num_updates in origins:
-                raise ValueError(
+                raise UserError(
                     f"{path} is of update {num_updates:,}, as {origins[num_updates]} is: give each one once"
                 )
         _check_shapes(weights, total, path, paths[0])
@@ -124,7 +124,7 @@ def _flags(state: Dict[str, Any]) -> Dict[str, Any]:
 def _check_flags(flags: Dict[str, Any], expected: Dict[str, Any], path: Path, first: Path) -> None:
     for name, value in flags.items():
         if value != expected[name]:
-            raise ValueError(
+            raise UserError(
                 f"{path} was trained with {name} {value}, {first} with {name} {expected[name]}: give checkpoints of "
                 "one training"
             )
@@ -134,7 +134,7 @@ def _check_shapes(weights: Weights, expected: Weights, path: Path, first: Path) 
     differing = sorted(weights.keys() ^ expected.keys())
     differing += [name for name, weight in weights.items() if name in expected and weight.shape != expected[name].shape]
     if differing:
-        raise ValueError(
+        raise UserError(
             f"{path} holds another model than {first}, they differ in {differing[0]}: give checkpoints of one training"
         )
 
@@ -158,13 +158,13 @@ def _still_fixed(weights: Weights, fixed: Weights, path: Path, first: Path) -> W
     A weight may be integral before its first update, for example zero, and is dropped here afterwards.
 
     Raises:
-        ValueError: if buffers that are integral in all of them differ.
+        UserError: if buffers that are integral in all of them differ.
     """
     still = {name: values for name, values in fixed.items() if _is_whole(weights[name])}
     for name, values in still.items():
         if not torch.equal(weights[name], values):
             what = "vocabularies" if name.endswith("vocabulary.digest") else name
-            raise ValueError(f"{path} and {first} differ in {what}: give checkpoints of one training")
+            raise UserError(f"{path} and {first} differ in {what}: give checkpoints of one training")
     return still
 
 

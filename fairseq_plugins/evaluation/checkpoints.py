@@ -18,7 +18,7 @@ from fairseq_plugins.data.text import load_dictionary
 from fairseq_plugins.fairseq_patches.translation_direction import languages_of
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint, read_state
 from fairseq_plugins.modules.cell import CarriesState
-from fairseq_plugins.options import check_data_folder
+from fairseq_plugins.options import UserError, check_data_folder
 
 Languages = Tuple[str, str]
 """Source and target language."""
@@ -28,7 +28,7 @@ def trained_task(path: Union[str, Path]) -> Any:
     """The configuration of the task that a checkpoint was trained for; its name is ``_name``.
 
     Raises:
-        ValueError: if the file is unreadable or refused.
+        UserError: if the file is unreadable or refused.
     """
     return _task_of(read_state(path), path)
 
@@ -45,7 +45,7 @@ def translation_languages(paths: Sequence[Union[str, Path]], data: Path, split: 
     Checkpoints of fairseq without this package lack them. Then the file names of ``split`` in ``data`` count.
 
     Raises:
-        ValueError: if a file is missing, unreadable or refused, or holds a language model, or the models translate
+        UserError: if a file is missing, unreadable or refused, or holds a language model, or the models translate
             several pairs of languages.
     """
     check_checkpoints(paths)
@@ -63,7 +63,7 @@ def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple
     """A model of any task in evaluation mode, and the configuration of its run.
 
     Raises:
-        ValueError: if the file is missing, unreadable or refused, or if its vocabulary is not the data's.
+        UserError: if the file is missing, unreadable or refused, or if its vocabulary is not the data's.
     """
     check_checkpoints([path])
     state = read_state(path, {"data": str(data_dir)})
@@ -82,7 +82,7 @@ def load_translation_models(
     """Load encoder-decoders in evaluation mode, each with its task.
 
     Raises:
-        ValueError: if a file is missing, unreadable or refused, if its vocabulary is not the data's, if it is no
+        UserError: if a file is missing, unreadable or refused, if its vocabulary is not the data's, if it is no
             encoder-decoder, or if the data are no sentence pairs.
     """
     check_checkpoints(paths)
@@ -103,10 +103,10 @@ def stateful_language_model(model: BaseFairseqModel, path: Union[str, Path]) -> 
     """The model itself, after a check that it carries state; ``path`` names it.
 
     Raises:
-        ValueError: if it carries no state.
+        UserError: if it carries no state.
     """
     if not isinstance(model, FairseqLanguageModel) or not isinstance(model.decoder, CarriesState):
-        raise ValueError(
+        raise UserError(
             f"{path} holds a {type(model).__name__}, which carries no state from window to window: "
             "evaluate it with fairseq-eval-lm"
         )
@@ -119,7 +119,7 @@ def load_language_models(
     """Load checkpoints in evaluation mode, with the dictionary of ``data_dir``.
 
     Raises:
-        ValueError: if a file is missing, unreadable or refused, if its vocabulary is not the data's, or if
+        UserError: if a file is missing, unreadable or refused, if its vocabulary is not the data's, or if
             the model carries no state from window to window.
     """
     models = load_scoring_models(paths, data_dir)
@@ -130,7 +130,7 @@ def check_layers(models: Sequence[FairseqLanguageModel], paths: Sequence[Union[s
     """Check that the recurrent layers of models are accessible; ``paths`` name the models.
 
     Raises:
-        ValueError: for the first model whose layers are not.
+        UserError: for the first model whose layers are not.
     """
     for model, path in zip(models, paths):
         with naming_checkpoint(path):
@@ -141,7 +141,7 @@ def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, 
     """Load language models of any kind in evaluation mode, fairseq's included.
 
     Raises:
-        ValueError: if a file is missing, unreadable or refused, if its vocabulary is not the data's, or if it is no
+        UserError: if a file is missing, unreadable or refused, if its vocabulary is not the data's, or if it is no
             language model.
     """
     check_checkpoints(paths)
@@ -150,7 +150,7 @@ def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, 
         state = read_state(path, {"data": str(data_dir)})
         task = _task_of(state, path)
         if not _is_of(task, LanguageModelingTask):
-            raise ValueError(f"{path} was trained for --task {task._name}: give a language model's checkpoint")
+            raise UserError(f"{path} was trained for --task {task._name}: give a language model's checkpoint")
         load_dictionary(data_dir)
         model, _, _ = _build(path, state)
         assert isinstance(model, FairseqLanguageModel)
@@ -162,23 +162,23 @@ def _task_of(state: Dict[str, Any], path: Union[str, Path]) -> Any:
     """The configuration of the task of a checkpoint that was read.
 
     Raises:
-        ValueError: if it has none, or the task is unknown.
+        UserError: if it has none, or the task is unknown.
     """
     try:
         task = training_config(state).task
         name = task._name
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(
+        raise UserError(
             f"{path} holds no flags of a training: give a checkpoint of fairseq-train, such as "
             "SAVE_DIR/checkpoint_best.pt"
         ) from error
     if name not in TASK_REGISTRY:
-        raise ValueError(f"{path} was trained for --task {name}, which neither fairseq nor this package has")
+        raise UserError(f"{path} was trained for --task {name}, which neither fairseq nor this package has")
     return task
 
 
-def _not_for_translation(path: Union[str, Path], task: Any) -> ValueError:
-    return ValueError(
+def _not_for_translation(path: Union[str, Path], task: Any) -> UserError:
+    return UserError(
         f"{path} was trained for --task {task._name}, not for translation: give an encoder-decoder's checkpoint"
     )
 
@@ -202,12 +202,12 @@ def split_languages(data: Path, split: str) -> Languages:
     """The pair of languages in the file names of a split. A model may translate in the other direction.
 
     Raises:
-        ValueError: if the directory or the split is missing, or holds pairs of several languages.
+        UserError: if the directory or the split is missing, or holds pairs of several languages.
     """
     found = _named_pairs(data, split)
     if len(found) > 1:
         languages = ", ".join("-".join(pair) for pair in found)
-        raise ValueError(f"{data} has {split} sets of several pairs of languages, {languages}: keep them apart")
+        raise UserError(f"{data} has {split} sets of several pairs of languages, {languages}: keep them apart")
     return found[0]
 
 
@@ -215,12 +215,12 @@ def one_pair(pairs: Iterable[Languages]) -> Languages:
     """The common pair of languages of all models.
 
     Raises:
-        ValueError: if they translate several pairs.
+        UserError: if they translate several pairs.
     """
     found = sorted(set(pairs))
     if len(found) > 1:
         named = " and ".join("-".join(pair) for pair in found)
-        raise ValueError(f"the models translate {named}: give models of one pair of languages")
+        raise UserError(f"the models translate {named}: give models of one pair of languages")
     return found[0]
 
 
@@ -228,7 +228,7 @@ def check_split(data: Path, split: str, languages: Languages) -> None:
     """Check that a split has pairs of two languages.
 
     Raises:
-        ValueError: with the pairs that it has.
+        UserError: with the pairs that it has.
     """
     _find_pair(data, split, languages)
 
@@ -237,13 +237,13 @@ def num_sentences(data: Path, split: str, languages: Languages) -> int:
     """Number of pairs of a split.
 
     Raises:
-        ValueError: as :func:`check_split`, or if the binaries are not whole.
+        UserError: as :func:`check_split`, or if the binaries are not whole.
     """
     pair = _find_pair(data, split, languages)
     name = f"{split}.{'-'.join(pair)}.{languages[1]}"
     pairs = data_utils.load_indexed_dataset(str(data / name), None)
     if pairs is None:
-        raise ValueError(f"{data} lacks binaries of {name}: prepare it again")
+        raise UserError(f"{data} lacks binaries of {name}: prepare it again")
     return len(pairs)
 
 
@@ -251,11 +251,11 @@ def raw_reference(data: Path, split: str, language: str) -> Path:
     """The untokenised text of a split in a language, which data-prep writes beside the binaries.
 
     Raises:
-        ValueError: if there is no such text.
+        UserError: if there is no such text.
     """
     path = data / "raw" / f"{split}.{language}"
     if not path.is_file():
-        raise ValueError(f"{path} does not exist: name the raw reference text with --reference")
+        raise UserError(f"{path} does not exist: name the raw reference text with --reference")
     return path
 
 
@@ -263,12 +263,12 @@ def check_pair_dictionaries(data: Path, source: Optional[str], target: Optional[
     """Check that a folder has the dictionaries of two languages; None takes the languages from its file names.
 
     Raises:
-        ValueError: with the remedy.
+        UserError: with the remedy.
     """
     check_data_folder(data)
     languages = (source, target) if source and target else tuple(data_utils.infer_language_pair(str(data)))
     if not all((data / f"dict.{language}.txt").is_file() for language in languages):
-        raise ValueError(
+        raise UserError(
             f"{data} has no dictionaries of {languages[0]} and {languages[1]}: give the folder that data-prep wrote"
         )
 
@@ -280,7 +280,7 @@ def _find_pair(data: Path, split: str, languages: Languages) -> Languages:
         if pair in pairs:
             return pair
     named = ", ".join("-".join(pair) for pair in pairs)
-    raise ValueError(
+    raise UserError(
         f"{data} has no {split} set of {languages[0]} and {languages[1]}, which the model translates, but of {named}: "
         "give the folder of these two languages"
     )
@@ -295,5 +295,5 @@ def _named_pairs(data: Path, split: str) -> List[Languages]:
     if not pairs:
         splits = sorted({name[1] for name in found})
         taken = f"take one of {', '.join(splits)}" if splits else "it holds no pairs"
-        raise ValueError(f"{data} has no {split} set: {taken}")
+        raise UserError(f"{data} has no {split} set: {taken}")
     return pairs

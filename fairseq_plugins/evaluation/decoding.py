@@ -17,6 +17,7 @@ from filelock import FileLock, Timeout
 from fairseq_plugins.data.text import file_digest, name_of, read_lines
 from fairseq_plugins.evaluation.checkpoints import Languages, check_split, translation_languages
 from fairseq_plugins.fairseq_patches.translation_direction import check_direction
+from fairseq_plugins.options import UserError
 from fairseq_plugins.processes import USER_DIR, run_fairseq
 
 GENERATED_FILE, ASKED_FILE, LOCK_FILE = "generate.txt", "asked.txt", ".decoding.lock"
@@ -63,7 +64,7 @@ class Decoding:
         """Source and target language of the models.
 
         Raises:
-            ValueError: as :func:`translation_languages`.
+            UserError: as :func:`translation_languages`.
         """
         return translation_languages(self.models, self.data, self.split)
 
@@ -87,14 +88,14 @@ class Decoding:
         """Check models, data and flags before any work.
 
         Raises:
-            ValueError: if a model, the data or the split is missing, a model is damaged or a language model, the models
+            UserError: if a model, the data or the split is missing, a model is damaged or a language model, the models
                 or the flags have several directions, or ``fairseq-generate`` has no such flag or value.
         """
         check_flags(self.arguments)
         given = languages_among(self.flags)
         check_direction(given, self.languages, name=self.models[0])
         if any(language not in (None, own) for language, own in zip(given, self.languages)):
-            raise ValueError(
+            raise UserError(
                 f"{self.models[0]} translates {self.languages[0]} into {self.languages[1]}: leave --source-lang and "
                 "--target-lang out"
             )
@@ -111,7 +112,7 @@ class Decoding:
         A second process that writes to the same folder waits.
 
         Raises:
-            ValueError: if ``fairseq-generate`` reports a user error.
+            UserError: if ``fairseq-generate`` reports a user error.
             ProgramFailed: if ``fairseq-generate`` fails in another way.
         """
         asked = self._describe()
@@ -172,13 +173,13 @@ def check_flags(arguments: Sequence[str]) -> None:
     """Parse the arguments of ``fairseq-generate`` as it does, before a process starts.
 
     Raises:
-        ValueError: for the first flag or value that it rejects.
+        UserError: for the first flag or value that it rejects.
     """
     parser = options.get_generation_parser()
     parser.add_argument("--arch", default="wav2vec2")  # as in fairseq-generate, for tasks that read its flags
 
     def refuse(text: str) -> NoReturn:
-        raise ValueError(f"flags of fairseq-generate: {' '.join(text.removeprefix(f'{parser.prog}: error: ').split())}")
+        raise UserError(f"flags of fairseq-generate: {' '.join(text.removeprefix(f'{parser.prog}: error: ').split())}")
 
     vars(parser).update(error=refuse, exit=lambda status=0, message="": refuse(message))
     options.parse_args_and_arch(parser, _flags(["", *arguments], without=["--user-dir"]))
@@ -248,7 +249,7 @@ def check_decoded_by(checkpoint: Path, folder: Path) -> None:
     If the checkpoint does not exist any more, only its name is compared, because its epoch is not known.
 
     Raises:
-        ValueError: if the folder holds the output of another checkpoint, or of an ensemble.
+        UserError: if the folder holds the output of another checkpoint, or of an ensemble.
     """
     asked = _read_asked(folder)
     if asked is None:
@@ -258,12 +259,12 @@ def check_decoded_by(checkpoint: Path, folder: Path) -> None:
     digests = [line.partition(" ")[0] for line in sums[: len(models)]]
     if not checkpoint.exists():
         if [Path(model).name for model in models] != [checkpoint.name]:
-            raise ValueError(
+            raise UserError(
                 f"{folder} was not decoded by a {checkpoint.name} alone, and {checkpoint} is not there any more: fetch "
                 "it, or what it wrote"
             )
     elif digests != [file_digest(checkpoint)]:
-        raise ValueError(
+        raise UserError(
             f"{folder} was not decoded by {checkpoint} alone, or it was before the training went on: decode with "
             f"--path {checkpoint} --out {folder}, and give runs of one --save-dir one checkpoint"
         )
@@ -318,7 +319,7 @@ def read_generated(*paths: Path) -> Generated:
         paths: ``-`` is the standard input.
 
     Raises:
-        ValueError: if a file is missing or not UTF-8, if a line is cut short or has no number, if there is no
+        UserError: if a file is missing or not UTF-8, if a line is cut short or has no number, if there is no
             hypothesis, if sentences are missing, or if one is in several files.
     """
     hypotheses: Dict[int, str] = {}
@@ -329,23 +330,23 @@ def read_generated(*paths: Path) -> Generated:
             try:
                 found = read_generated_line(line)
             except ValueError as error:
-                raise ValueError(f"{name_of(path)}, line {place}: {error}") from None
+                raise UserError(f"{name_of(path)}, line {place}: {error}") from None
             if found is not None and found.kind == "T":
                 references[found.number] = found.text
             elif found is not None and found.kind == "H":
                 if found.number in earlier:
-                    raise ValueError(
+                    raise UserError(
                         f"{name_of(path)}, line {place}: sentence {found.number} is in an earlier file, too: give what "
                         "one decoding wrote"
                     )
                 hypotheses.setdefault(found.number, found.text)
     name = name_of(*paths)
     if not hypotheses:
-        raise ValueError(f"{name} holds no hypothesis: give the output of fairseq-generate")
+        raise UserError(f"{name} holds no hypothesis: give the output of fairseq-generate")
     order = range(max(max(hypotheses), max(references, default=0)) + 1)
     missing = next((number for number in order if number not in hypotheses or number not in references), None)
     if missing is not None:
-        raise ValueError(
+        raise UserError(
             f"{name}: sentence {missing} has no hypothesis or no reference: was generation cut short, or is the "
             "file of a shard missing?"
         )
@@ -373,7 +374,7 @@ def read_generated_line(line: str) -> Optional[GeneratedLine]:
     """Parse a line; None for lines of other kinds and other output of the program.
 
     Raises:
-        ValueError: if a line begins as one of the kinds and is cut short.
+        UserError: if a line begins as one of the kinds and is cut short.
     """
     kind, dash, rest = line.partition("-")
     head, *fields = rest.split("\t", 2 if kind == "H" else 1)
@@ -381,7 +382,7 @@ def read_generated_line(line: str) -> Optional[GeneratedLine]:
         return None
     number = read_sentence_number(head)
     if len(fields) < (2 if kind == "H" else 1):
-        raise ValueError(f"{kind}-{number} is cut short")
+        raise UserError(f"{kind}-{number} is cut short")
     return GeneratedLine(kind, number, score=fields[0] if kind == "H" else "", text=fields[-1])
 
 
@@ -389,10 +390,10 @@ def read_sentence_number(text: str) -> int:
     """The number of a sentence, from 0.
 
     Raises:
-        ValueError: if it is not a number.
+        UserError: if it is not a number.
     """
     if not _SENTENCE_NUMBER.fullmatch(text.strip()):
-        raise ValueError(f"'{text[:30]}' is not the number of a sentence")
+        raise UserError(f"'{text[:30]}' is not the number of a sentence")
     return int(text)
 
 
@@ -400,13 +401,13 @@ def check_words(lines: Sequence[str], *, name: str, references: Sequence[str]) -
     """Check that subwords were joined. Raw references show in how many lines such marks belong to the text.
 
     Raises:
-        ValueError: with the first line and the remedy.
+        UserError: with the first line and the remedy.
     """
     for pattern, mark, kind in SUBWORD_MARKS:
         marked = [number for number, line in enumerate(lines, start=1) if pattern.search(line)]
         num_own = sum(mark in line for line in references)
         if len(marked) > num_own + OWN_MARKS * len(lines):
-            raise ValueError(
+            raise UserError(
                 f"{name}, line {marked[0]}: subword mark {mark} left over: generate with --remove-bpe={kind}"
             )
 
@@ -415,14 +416,14 @@ def check_pairs(hypotheses: Sequence[str], references: Sequence[str], *, name: s
     """Check that lists can be compared line by line.
 
     Raises:
-        ValueError: on different lengths, or if no hypothesis holds a word.
+        UserError: on different lengths, or if no hypothesis holds a word.
     """
     if len(hypotheses) != len(references):
-        raise ValueError(
+        raise UserError(
             f"{name} has {len(hypotheses):,} lines and {reference_name} {len(references):,}: line "
             f"{min(len(hypotheses), len(references)) + 1} has no counterpart"
         )
     if not any(line.strip() for line in hypotheses):
-        raise ValueError(
+        raise UserError(
             f"{name}, line 1: empty, as all lines are: was generation cut short, or is the file of a shard missing?"
         )

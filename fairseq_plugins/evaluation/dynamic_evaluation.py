@@ -130,7 +130,7 @@ def mean_squared_gradients(
         show_progress: draw a bar.
 
     Raises:
-        ValueError: if the text is too short for the rows.
+        UserError: if the text is too short for the rows.
     """
     named = dict(model.named_parameters())
     totals = {name: torch.zeros_like(parameter) for name, parameter in named.items()}

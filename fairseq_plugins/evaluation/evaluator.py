@@ -35,7 +35,7 @@ from fairseq_plugins.evaluation.test_time import (
     score_tokens,
     softmax_temperature,
 )
-from fairseq_plugins.options import check_choice
+from fairseq_plugins.options import UserError, check_choice
 
 # Flags. Their values stay text until read_methods, because a point of a grid is text, too.
 
@@ -126,11 +126,11 @@ def read_methods(flags: FlagValues) -> Methods:
     """The methods that flags select.
 
     Raises:
-        ValueError: if a value is invalid, or a flag is given without the flag that it needs.
+        UserError: if a value is invalid, or a flag is given without the flag that it needs.
     """
     for name in flags:
         if name in NEEDS and NEEDS[name] not in flags:
-            raise ValueError(f"--{name} belongs to --{NEEDS[name]}: give that as well, or leave it out")
+            raise UserError(f"--{name} belongs to --{NEEDS[name]}: give that as well, or leave it out")
     passes = Passes(
         temperature=_number(flags, "temperature", "1", above=0),
         dropout=_dropout(flags),
@@ -139,7 +139,7 @@ def read_methods(flags: FlagValues) -> Methods:
     mixed = [one for one in (_cache(flags), _unigram_cache(flags), _ngram(flags)) if one is not None]
     total = math.fsum(weight for _, weight in mixed)
     if total > 1 - ROUNDING:
-        raise ValueError(f"the weights of what is mixed in are {total:g} together: leave the model more than nothing")
+        raise UserError(f"the weights of what is mixed in are {total:g} together: leave the model more than nothing")
     return Methods(passes=passes, mixed=tuple(mixed))
 
 
@@ -170,9 +170,9 @@ def _ngram(flags: FlagValues) -> Optional[Tuple[ComponentOptions, float]]:
         return None
     path, comma, weight = flags["ngram"].rpartition(",")
     if not comma:
-        raise ValueError(f"--ngram {flags['ngram']}: give it as {FLAGS['ngram'][0]}")
+        raise UserError(f"--ngram {flags['ngram']}: give it as {FLAGS['ngram'][0]}")
     if not Path(path).is_file():
-        raise ValueError(f"--ngram {path}: there is no such file; train_ngram writes one")
+        raise UserError(f"--ngram {path}: there is no such file; train_ngram writes one")
     return NGramOptions(Path(path)), _weight("ngram", weight)
 
 
@@ -193,12 +193,12 @@ def _dynamic(flags: FlagValues) -> Optional[DynamicOptions]:
     if rule == "sgd":
         for name in ("dynamic-epsilon", "dynamic-rows"):
             if name in flags:
-                raise ValueError(f"--{name} belongs to --dynamic rms: leave it out")
+                raise UserError(f"--{name} belongs to --dynamic rms: leave it out")
         if "dynamic-rate" not in flags:
-            raise ValueError("--dynamic sgd needs a --dynamic-rate: see which does best on valid by --tune")
+            raise UserError("--dynamic sgd needs a --dynamic-rate: see which does best on valid by --tune")
     decay = _number(flags, "dynamic-decay", "2e-3" if rule == "rms" else "0", at_least=0)
     if rule == "sgd" and decay > 1:
-        raise ValueError(f"--dynamic-decay {decay:g}: with sgd it is at most 1, which goes all the way back")
+        raise UserError(f"--dynamic-decay {decay:g}: with sgd it is at most 1, which goes all the way back")
     return DynamicOptions(
         rule=rule,
         rate=_number(flags, "dynamic-rate", "5e-5", at_least=0),
@@ -212,7 +212,7 @@ def _dynamic(flags: FlagValues) -> Optional[DynamicOptions]:
 def _parts(flags: FlagValues, name: str, number: int) -> List[str]:
     parts = flags[name].split(",")
     if len(parts) != number:
-        raise ValueError(f"--{name} {flags[name]}: give it as {FLAGS[name][0]}")
+        raise UserError(f"--{name} {flags[name]}: give it as {FLAGS[name][0]}")
     return parts
 
 
@@ -225,7 +225,7 @@ def _number(
 def _weight(name: str, text: str) -> float:
     weight = _real(f"--{name} WEIGHT", text, at_least=0)
     if weight >= 1:
-        raise ValueError(f"--{name} WEIGHT {text}: a weight is at least 0 and below 1")
+        raise UserError(f"--{name} WEIGHT {text}: a weight is at least 0 and below 1")
     return weight
 
 
@@ -242,20 +242,20 @@ def _real(
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise ValueError(f"{what} {text}: give a number")
+        raise UserError(f"{what} {text}: give a number")
     if value < at_least or value <= above:
-        raise ValueError(
+        raise UserError(
             f"{what} {text}: give {'at least' if value < at_least else 'more than'} "
             f"{at_least if value < at_least else above:g}"
         )
     if value > at_most:
-        raise ValueError(f"{what} {text}: give at most {at_most:g}")
+        raise UserError(f"{what} {text}: give at most {at_most:g}")
     return value
 
 
 def _whole(what: str, text: str, *, at_least: int = 1) -> int:
     if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < at_least:
-        raise ValueError(f"{what} {text}: give a whole number of at least {at_least}")
+        raise UserError(f"{what} {text}: give a whole number of at least {at_least}")
     return int(text)
 
 
@@ -294,15 +294,15 @@ def grid_points(items: Sequence[str], *, fixed: FlagValues) -> List[Dict[str, st
         fixed: flags that are the same for all points.
 
     Raises:
-        ValueError: on an item that is not of this form, or that names an unknown flag, a fixed one or one twice.
+        UserError: on an item that is not of this form, or that names an unknown flag, a fixed one or one twice.
     """
     axes: Dict[str, List[str]] = {}
     for item in items:
         name, equals, text = item.partition("=")
         if not equals or name not in FLAGS:
-            raise ValueError(f"--tune {item}: give it as FLAG=VALUES, with one of {', '.join(FLAGS)}")
+            raise UserError(f"--tune {item}: give it as FLAG=VALUES, with one of {', '.join(FLAGS)}")
         if name in axes or name in fixed:
-            raise ValueError(f"--tune {item}: {name} is given twice")
+            raise UserError(f"--tune {item}: {name} is given twice")
         axes[name] = _values(name, text)
     points = [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
     return [{**fixed, **point} for point in points]
@@ -319,7 +319,7 @@ def tune(points: Sequence[Dict[str, str]], score: ScoreTokens, *, show_progress:
         show_progress: draw a bar.
 
     Raises:
-        ValueError: if a value is invalid, or no point has a finite NLL.
+        UserError: if a value is invalid, or no point has a finite NLL.
     """
     groups: Dict[Passes, List[Tuple[Dict[str, str], Methods]]] = defaultdict(list)
     for flags in points:
@@ -417,7 +417,7 @@ class Evaluator:
         """A split.
 
         Raises:
-            ValueError: if it is missing or empty, or too short for the rows.
+            UserError: if it is missing or empty, or too short for the rows.
         """
         tokens = load_token_stream(self.data, split, self.dictionary)
         check_rows(tokens, num_rows=self.num_rows, split=split)
@@ -427,7 +427,7 @@ class Evaluator:
         """Check that methods fit the models and the data, before any work.
 
         Raises:
-            ValueError: if they do not.
+            UserError: if they do not.
         """
         passes = methods.passes
         with softmax_temperature(self.models, temperature=passes.temperature):
@@ -442,7 +442,7 @@ class Evaluator:
         """Mean squared gradients of each model over the training text, kept beside the checkpoints; empty if unused.
 
         Raises:
-            ValueError: if there is no training text, or it is too short.
+            UserError: if there is no training text, or it is too short.
         """
         if dynamic is None or dynamic.rule != "rms" or not dynamic.changes_weights:
             return []
@@ -481,7 +481,7 @@ class Evaluator:
         """Perplexity of a text, and the time that it took.
 
         Raises:
-            ValueError: if the models or the text do not fit the methods, or the result is not finite.
+            UserError: if the models or the text do not fit the methods, or the result is not finite.
         """
         with closing(self.score(text, methods.passes, methods.components)) as windows:
             start = time.perf_counter()
@@ -506,7 +506,7 @@ class Evaluator:
             self._train = load_training_stream(self.data, self.dictionary)
         num_tokens = self._train.numel()
         if num_tokens < 2 * num_rows:
-            raise ValueError(
+            raise UserError(
                 f"--dynamic-rows {num_rows}: train has {num_tokens:,} tokens; give at most {num_tokens // 2}"
             )
         return self._train

@@ -22,7 +22,7 @@ from fairseq_plugins.evaluation.scoring import (
     longest_sequence,
 )
 from fairseq_plugins.modules.cell import select_rows
-from fairseq_plugins.options import check_at_least_one, check_not_negative, check_positive, check_whole
+from fairseq_plugins.options import UserError, check_at_least_one, check_not_negative, check_positive, check_whole
 
 
 class NextWords:
@@ -96,7 +96,7 @@ class Sampling:
             al. 2020), 0 < top_p <= 1, or None for all. Both limits apply together.
 
     Raises:
-        ValueError: if a value does not fit.
+        UserError: if a value does not fit.
     """
 
     temperature: float = 1.0
@@ -108,16 +108,16 @@ class Sampling:
         if self.top_k is not None:
             check_at_least_one(self.top_k, flag="top-k")
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise ValueError(f"top-p {self.top_p}: give a share above 0, at most 1")
+            raise UserError(f"top-p {self.top_p}: give a share above 0, at most 1")
 
     def check_unused(self, *, beam: str) -> None:
         """Check that no option is set that a beam search would ignore; ``beam`` is the user's name for the search.
 
         Raises:
-            ValueError: if a value is not the default.
+            UserError: if a value is not the default.
         """
         if self != Sampling():
-            raise ValueError(f"{beam}: a search draws nothing; leave out temperature, top-k and top-p")
+            raise UserError(f"{beam}: a search draws nothing; leave out temperature, top-k and top-p")
 
     def choose(self, log_probs: Tensor, draws: Tensor) -> Tensor:
         """A word for each row, (R,) int64.
@@ -207,7 +207,7 @@ class TextGenerator:
         device: where the models are.
 
     Raises:
-        ValueError: if the models have different vocabularies or a value does not fit.
+        UserError: if the models have different vocabularies or a value does not fit.
     """
 
     def __init__(
@@ -221,9 +221,9 @@ class TextGenerator:
         device: str = "cpu",
     ):
         if stop not in STOPS:
-            raise ValueError(f"stop {stop}: give one of {', '.join(STOPS)}")
+            raise UserError(f"stop {stop}: give one of {', '.join(STOPS)}")
         if unknown not in UNKNOWN_WORDS:
-            raise ValueError(f"unknown words {unknown}: give one of {', '.join(UNKNOWN_WORDS)}")
+            raise UserError(f"unknown words {unknown}: give one of {', '.join(UNKNOWN_WORDS)}")
         self.models = models
         self.text = text
         self.max_length = check_at_least_one(max_length, flag="maximum length")
@@ -256,7 +256,7 @@ class TextGenerator:
             after: stream that the prefix follows; it is not changed. By default the prefix begins a text.
 
         Raises:
-            ValueError: if a number is below one, the seed below zero, or a model cannot read so long a text.
+            UserError: if a number is below one, the seed below zero, or a model cannot read so long a text.
         """
         check_at_least_one(num, flag="number of texts")
         check_not_negative(check_whole(seed, flag="seed"), flag="seed")
@@ -303,12 +303,12 @@ class TextGenerator:
             after: see :meth:`sample`.
 
         Raises:
-            ValueError: if a number does not fit, or a model cannot read so long a text.
+            UserError: if a number does not fit, or a model cannot read so long a text.
         """
         check_at_least_one(num, flag="number of texts")
         check_at_least_one(beam, flag="beam")
         if num > beam:
-            raise ValueError(f"{num} texts of a beam of {beam}: give a beam of at least {num}")
+            raise UserError(f"{num} texts of a beam of {beam}: give a beam of at least {num}")
         pieces, words = self._read(prefix, num_rows=1, after=after)
         alive = [_Row()]
         ended: List[_Row] = []
@@ -331,7 +331,7 @@ class TextGenerator:
         """Read lines that prefixes follow.
 
         Raises:
-            ValueError: if a model carries no state.
+            UserError: if a model carries no state.
         """
         check_carries_state(self.models, remedy="leave out the text before the prefix")
         stream = ScoredStream(self.models, device=self.device)
@@ -351,7 +351,7 @@ class TextGenerator:
             return pieces, words
         longest = longest_sequence(self.models)
         if len(pieces) + self.max_length > longest:  # an end mark is read before them, and the last token is not
-            raise ValueError(
+            raise UserError(
                 f"a prefix of {len(pieces):,} tokens and {self.max_length:,} more: the model reads at most "
                 f"{longest:,}; give a lower --max-length"
             )

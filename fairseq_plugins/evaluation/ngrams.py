@@ -8,6 +8,7 @@ from torch import Tensor
 from fairseq_plugins.evaluation.scoring import Perplexity, ScoredWindow, perplexity_of
 from fairseq_plugins.evaluation.test_time import Component, interpolate
 from fairseq_plugins.ngrams.model import NGramModel
+from fairseq_plugins.options import UserError
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def evaluate_ngram_model(
         show_progress: draw a bar.
 
     Raises:
-        ValueError: if a token has probability zero.
+        UserError: if a token has probability zero.
     """
     log_probs = model.log_probs(tokens, show_progress=show_progress)
     window = ScoredWindow(
@@ -55,7 +56,7 @@ def evaluate_ngram_model(
     log_probs[1:] = interpolate(-window.nll, scores, [weight for _, weight in mixed])[0]
     impossible = log_probs.isinf()
     if bool(impossible.any()):
-        raise ValueError(
+        raise UserError(
             f"{int(impossible.sum()):,} of {len(tokens):,} tokens, such as "
             f"'{model.dictionary[int(tokens[impossible][0])]}', have probability zero: use a model that has all words "
             "of the text, or <unk>"

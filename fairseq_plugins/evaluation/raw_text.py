@@ -35,6 +35,7 @@ from torch import Tensor
 from fairseq_plugins.data.text import STANDARD_INPUT, check_file, name_of, numbered_lines, read_lines
 from fairseq_plugins.evaluation.moses import MosesWords, TokenSigns, clean, composed
 from fairseq_plugins.metrics.corpus import LetterCase
+from fairseq_plugins.options import UserError
 
 # Subwords, whose codes or models data-prep leaves beside the binaries.
 
@@ -138,11 +139,11 @@ def find_subwords(data: Path) -> Optional[Path]:
     """Path of the subword codes or model in ``data``, or None.
 
     Raises:
-        ValueError: if there are several.
+        UserError: if there are several.
     """
     found = [name for name in SUBWORD_FILES if (data / name).is_file()]
     if len(found) > 1:
-        raise ValueError(f"{data} has {' and '.join(found)}: leave the one that its text was split with")
+        raise UserError(f"{data} has {' and '.join(found)}: leave the one that its text was split with")
     return data / found[0] if found else None
 
 
@@ -150,7 +151,7 @@ def subword_kind(data: Path) -> str:
     """The kind of the subwords in ``data``, a value of ``--remove-bpe``; ``subword_nmt`` if there are none.
 
     Raises:
-        ValueError: if there are several.
+        UserError: if there are several.
     """
     path = find_subwords(data)
     return SubwordNMT.kind if path is None else SUBWORD_FILES[path.name].kind
@@ -163,13 +164,13 @@ def load_subwords(path: Path) -> Subwords:
         path: from :func:`find_subwords`.
 
     Raises:
-        ValueError: if the file is damaged.
+        UserError: if the file is damaged.
     """
     try:
         with redirect_stderr(io.StringIO()):  # subword-nmt prints and ends the process
             return SUBWORD_FILES[path.name](path)
     except (ValueError, RuntimeError, SystemExit) as error:
-        raise ValueError(
+        raise UserError(
             f"{path} is damaged: copy it again, or run the corpus' data-prep/<corpus>/prepare.sh again"
         ) from error
 
@@ -201,10 +202,10 @@ def check_language(name: str, *, flag: str) -> None:
     """Check that this is a language, because Moses silently takes the rules of English for others.
 
     Raises:
-        ValueError: with the remedy.
+        UserError: with the remedy.
     """
     if not is_language(name):
-        raise ValueError(f"{flag} {name}: no language; give its code, such as de")
+        raise UserError(f"{flag} {name}: no language; give its code, such as de")
 
 
 # One side of a corpus.
@@ -356,10 +357,10 @@ def check_text_kind(kind: str) -> None:
     """Check for a value of :data:`TextKind`.
 
     Raises:
-        ValueError: with the values.
+        UserError: with the values.
     """
     if kind not in TEXT_KINDS:
-        raise ValueError(f"text {kind}: give one of {', '.join(TEXT_KINDS)}")
+        raise UserError(f"text {kind}: give one of {', '.join(TEXT_KINDS)}")
 
 
 def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
@@ -370,14 +371,14 @@ def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
         kind: of the text.
 
     Raises:
-        ValueError: if there is no such kind, or a file that raw text needs is missing or invalid.
+        UserError: if there is no such kind, or a file that raw text needs is missing or invalid.
     """
     check_text_kind(kind)
     if kind == "tokenised":
         return SideText(Blanks(), unicode=recorded_unicode(data), kind=kind)
     path = data / TEXT_RECORD
     if not path.is_file():
-        raise ValueError(
+        raise UserError(
             f"{path} is missing, which tells how raw text of a language model becomes words: give the folder of the "
             "model's corpus, run its data-prep/<corpus>/prepare.sh again, which adds it, or give tokenised text "
             "(--tokenised, text='tokenised')"
@@ -389,7 +390,7 @@ def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
         (case,) = (case for case in CASES if case == record["case"])
         (unicode,) = (form for form in UNICODE_FORMS if form == record.get("unicode", "NFC"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(
+        raise UserError(
             f"{path} is not as data-prep writes it: tokenizer is one of {', '.join(TOKENIZERS)}, moses with a "
             f"language, case one of {', '.join(CASES)}, and unicode one of {', '.join(UNICODE_FORMS)}"
         ) from error
@@ -414,7 +415,7 @@ def is_of_characters(data: Path) -> bool:
     """Whether the words of a language model's corpus are characters, by its record.
 
     Raises:
-        ValueError: if the record is invalid.
+        UserError: if the record is invalid.
     """
     return (data / TEXT_RECORD).is_file() and isinstance(load_side_text(data).tokenizer, Characters)
 
@@ -422,7 +423,7 @@ def is_of_characters(data: Path) -> bool:
 def _check_recorded_language(name: str) -> None:
     """Data-prep accepts any code of three letters; Moses uses the rules of English for it."""
     if not is_language(name) and not THREE_LETTERS.fullmatch(name):
-        raise ValueError(f"language {name}")
+        raise UserError(f"language {name}")
 
 
 # Both sides of a corpus of pairs.
@@ -476,11 +477,11 @@ def load_text_preparation(data: Path, *, source: str, target: str) -> TextPrepar
     """Preparation of the corpus of pairs in ``data``, by its record; without one there is a warning.
 
     Raises:
-        ValueError: if there is no model of subwords, or several, or a file is damaged.
+        UserError: if there is no model of subwords, or several, or a file is damaged.
     """
     path = find_subwords(data)
     if path is None:
-        raise ValueError(
+        raise UserError(
             f"{data} has no {', '.join(SUBWORD_FILES)}: put the subword codes or model there that its text was "
             "split with, as data-prep does"
         )
@@ -565,7 +566,7 @@ def stream_lines(paths: Sequence[Path], *, when_empty: Literal["refused", "kept"
         when_empty: whether a text without a line is an error.
 
     Raises:
-        ValueError: at once if a file is missing; while reading if a file is damaged or a line is not UTF-8; at the end
+        UserError: at once if a file is missing; while reading if a file is damaged or a line is not UTF-8; at the end
             if there was no line, unless that is kept.
     """
     for path in paths:
@@ -586,4 +587,4 @@ def _lines_of(paths: Sequence[Path], *, when_empty: str) -> Iterator[str]:
 
 def raise_empty(paths: Sequence[Path]) -> NoReturn:
     """Raise the error for texts without a line."""
-    raise ValueError(f"{name_of(*paths)} is empty: give a sentence a line")
+    raise UserError(f"{name_of(*paths)} is empty: give a sentence a line")

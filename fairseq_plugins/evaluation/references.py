@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import Collection, List, Optional, Sequence, Set
 
 from fairseq_plugins.metrics.rouge import MOSES_ESCAPES, UNKNOWN_REFERENCE, without_escapes
+from fairseq_plugins.options import UserError
 
 LONGEST_START = 40
 """Characters of a line in a message."""
@@ -34,11 +35,11 @@ def check_blank_references(references: Sequence[str], *, name: str) -> None:
     """Check that no reference is blank.
 
     Raises:
-        ValueError: for the first that is.
+        UserError: for the first that is.
     """
     for number, line in enumerate(references, start=1):
         if not line.strip():
-            raise ValueError(f"{name}, line {number}: blank, nothing could be compared with it: give a reference")
+            raise UserError(f"{name}, line {number}: blank, nothing could be compared with it: give a reference")
 
 
 def check_raw_references(targets: Sequence[str], references: Sequence[str], *, name: str, reference_name: str) -> None:
@@ -51,7 +52,7 @@ def check_raw_references(targets: Sequence[str], references: Sequence[str], *, n
         reference_name: of the references.
 
     Raises:
-        ValueError: if they are of another text, or the words of the targets are joined.
+        UserError: if they are of another text, or the words of the targets are joined.
     """
     found = compare_with_references(targets, references)
     if found.first_other is not None:
@@ -61,7 +62,7 @@ def check_raw_references(targets: Sequence[str], references: Sequence[str], *, n
             f"'{_start(target)}'"
         )
         if found.is_other_text:
-            raise ValueError(
+            raise UserError(
                 f"{reference_name} is not the reference of the text that {name} was decoded from: {lines}: give the "
                 "one that belongs to it"
             )
@@ -77,7 +78,7 @@ def check_raw_references(targets: Sequence[str], references: Sequence[str], *, n
         )
     if found.first_joined is not None:
         target, reference = targets[found.first_joined], references[found.first_joined]
-        raise ValueError(
+        raise UserError(
             f"{name}: the words of target {found.first_joined}, '{_start(target)}', are joined, and in "
             f"{reference_name} they are '{_start(reference)}': decode with the kind of subwords that the data have "
             "(--bpe, or BPE in the environment)"

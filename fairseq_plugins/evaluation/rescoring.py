@@ -25,6 +25,7 @@ from fairseq_plugins.evaluation.scoring import longest_sequence, score_pairs, sc
 from fairseq_plugins.evaluation.translation_scores import detokenize
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, CorpusMetric, LetterCase
 from fairseq_plugins.metrics.rouge import NO_HYPOTHESIS_HAS_THIS, UNKNOWN_REFERENCE
+from fairseq_plugins.options import UserError
 
 
 @dataclass(frozen=True)
@@ -72,13 +73,11 @@ class NBestLists:
         """The lines of a text file with one line for each sentence.
 
         Raises:
-            ValueError: if it has another number of lines.
+            UserError: if it has another number of lines.
         """
         lines = read_lines(path, unicode=self.unicode)
         if len(lines) != len(self.candidates):
-            raise ValueError(
-                f"{path} has {len(lines):,} lines, and the lists are of {len(self.candidates):,} sentences"
-            )
+            raise UserError(f"{path} has {len(lines):,} lines, and the lists are of {len(self.candidates):,} sentences")
         return lines
 
 
@@ -150,7 +149,7 @@ def read_nbest(paths: Sequence[Path], *, form: str, unicode: UnicodeForm = "NFC"
         unicode: form that texts are converted to, that of the models' data.
 
     Raises:
-        ValueError: if a file is missing or not UTF-8, a line has another form, a sentence has a negative number or no
+        UserError: if a file is missing or not UTF-8, a line has another form, a sentence has a negative number or no
             candidate, or a score is not finite; the message names the line.
     """
     read = LIST_FORMATS[form].read
@@ -163,7 +162,7 @@ def read_nbest(paths: Sequence[Path], *, form: str, unicode: UnicodeForm = "NFC"
                 if found is not None and found[3] and not math.isfinite(found[3].score):
                     raise ValueError
             except (ValueError, IndexError):
-                raise ValueError(f"{name_of(path)}, line {place}: not {LIST_FORMATS[form].form}") from None
+                raise UserError(f"{name_of(path)}, line {place}: not {LIST_FORMATS[form].form}") from None
             if found is None:
                 continue
             kind, number, text, candidate = found
@@ -172,11 +171,11 @@ def read_nbest(paths: Sequence[Path], *, form: str, unicode: UnicodeForm = "NFC"
             else:
                 candidates.setdefault(number, []).append(candidate)
     if not candidates:
-        raise ValueError(f"{name_of(*paths)} holds no candidate: lines are {LIST_FORMATS[form].form}")
+        raise UserError(f"{name_of(*paths)} holds no candidate: lines are {LIST_FORMATS[form].form}")
     order = range(max(candidates) + 1)
     missing = next((number for number in order if number not in candidates), None)
     if missing is not None:
-        raise ValueError(f"{name_of(*paths)}: sentence {missing} has no candidate; sentences are numbered from 0")
+        raise UserError(f"{name_of(*paths)}: sentence {missing} has no candidate; sentences are numbered from 0")
     sources, references = (
         [one[number] for number in order] if one.keys() >= set(order) else [] for one in (texts["S"], texts["T"])
     )
@@ -248,7 +247,7 @@ def candidate_features(
         show_progress: draw bars.
 
     Raises:
-        ValueError: if a model is of another kind, an encoder-decoder has no sources, a text is too long for a model,
+        UserError: if a model is of another kind, an encoder-decoder has no sources, a text is too long for a model,
             which names the sentence before anything is scored, or an NLL is not finite.
     """
     _check_models(models, lists)
@@ -277,11 +276,11 @@ def _check_models(models: Mapping[str, BaseFairseqModel], lists: NBestLists) -> 
     """Check that the models can score the lists."""
     for name, model in models.items():
         if not isinstance(model, (FairseqLanguageModel, FairseqEncoderDecoderModel)):
-            raise ValueError(
+            raise UserError(
                 f"{name}: a {type(model).__name__} scores no text: give language models and encoder-decoders"
             )
         if isinstance(model, FairseqEncoderDecoderModel) and not lists.sources:
-            raise ValueError(f"{name}: an encoder-decoder reads the sources: give them with --source")
+            raise UserError(f"{name}: an encoder-decoder reads the sources: give them with --source")
 
 
 def _check_lengths(models: Mapping[str, BaseFairseqModel], lists: NBestLists) -> None:
@@ -302,7 +301,7 @@ def _check_longest(texts: Iterable[Tuple[int, str]], longest: float, *, reader: 
     for number, text in texts:
         length = len(text.split()) + 1
         if length > longest:
-            raise ValueError(
+            raise UserError(
                 f"sentence {number} of the lists, from 0: the {kind} that begins with '{text[:30]}' has {length:,} "
                 f"tokens with the end mark, and {reader} reads at most {longest:,}: {remedy} or take another model"
             )
@@ -482,7 +481,7 @@ class CandidateTexts:
         """A sentence each, or empty; read at the first access.
 
         Raises:
-            ValueError: if the numbers of references and sentences differ, the lists have other references, one is
+            UserError: if the numbers of references and sentences differ, the lists have other references, one is
                 blank, or the references are raw text and the candidates are not detokenised.
         """
         return self._of_lists() if self._reference is None else self._read(self._reference)
@@ -523,7 +522,7 @@ class CandidateTexts:
         targets = self._joined(self.lists.references)
         check_raw_references(targets, lines, name="the list", reference_name=name)
         if self._language is None and _are_raw(lines) and not _are_raw(self.chosen([0] * len(lines))):
-            raise ValueError(
+            raise UserError(
                 f"{name} is raw text, and the lists are tokens, so that hardly a word before a full stop would match: "
                 "give --target-lang LANGUAGE"
             )
@@ -573,13 +572,13 @@ class TunedWeights:
             given: digests of the checkpoints' files by their paths, from :func:`distinct_digests`.
 
         Raises:
-            ValueError: if they are not the checkpoints that the weights were tuned for.
+            UserError: if they are not the checkpoints that the weights were tuned for.
         """
         tuned = {digest: self.weights[path] for path, digest in self.digests.items()}
         if strangers := [path for path, digest in given.items() if digest not in tuned]:
-            raise ValueError(f"{strangers[0]} is none of the models that the weights were tuned for: {self._models}")
+            raise UserError(f"{strangers[0]} is none of the models that the weights were tuned for: {self._models}")
         if missing := [path for path, digest in self.digests.items() if digest not in given.values()]:
-            raise ValueError(f"the weights were tuned for {self._models}: --path lacks {missing[0]}")
+            raise UserError(f"the weights were tuned for {self._models}: --path lacks {missing[0]}")
         return [self.weights[LIST_SCORE], self.weights[LENGTH], *(tuned[digest] for digest in given.values())]
 
     @property
@@ -597,14 +596,14 @@ def distinct_digests(paths: Sequence[str]) -> Dict[str, str]:
     """Digests of the checkpoints' files, by path.
 
     Raises:
-        ValueError: if two files are equal, for example because the last checkpoint is the best one.
+        UserError: if two files are equal, for example because the last checkpoint is the best one.
     """
     digests: Dict[str, str] = {}
     for path in paths:
         digest = file_digest(Path(path))
         same = next((other for other, one in digests.items() if one == digest), None)
         if same is not None:
-            raise ValueError(f"--path: {same} and {path} hold the same model: give one of them")
+            raise UserError(f"--path: {same} and {path} hold the same model: give one of them")
         digests[path] = digest
     return digests
 
@@ -613,20 +612,20 @@ def read_weights(path: Path) -> TunedWeights:
     """Read a file of ``rescore_nbest --tune``.
 
     Raises:
-        ValueError: if the file is missing or of another form.
+        UserError: if the file is missing or of another form.
     """
     if not path.is_file():
-        raise ValueError(f"{path} does not exist: write it with --tune")
+        raise UserError(f"{path} does not exist: write it with --tune")
     try:
         content = json.loads(path.read_text("utf-8"))
         weights: Dict[str, float] = {str(name): float(weight) for name, weight in content["weights"].items()}
         digests: Dict[str, str] = {str(name): str(digest) for name, digest in content["digests"].items()}
         if not all(map(math.isfinite, weights.values())):
-            raise ValueError("a weight is inf or NaN")
+            raise UserError("a weight is inf or NaN")
         if weights.keys() != {LIST_SCORE, LENGTH, *digests}:
-            raise ValueError("a weight belongs to nothing")
+            raise UserError("a weight belongs to nothing")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"{path} holds no weights: write it with --tune") from error
+        raise UserError(f"{path} holds no weights: write it with --tune") from error
     if content.get("metric") not in CORPUS_METRICS:
-        raise ValueError(f"{path} names no metric that its weights were tuned to: write it with --tune")
+        raise UserError(f"{path} names no metric that its weights were tuned to: write it with --tune")
     return TunedWeights(metric=content["metric"], weights=weights, digests=digests)

@@ -15,7 +15,7 @@ from fairseq_plugins.evaluation.decoding import Decoding
 from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compared_case, is_language, subword_kind
 from fairseq_plugins.evaluation.references import check_blank_references
 from fairseq_plugins.metrics.corpus import LetterCase
-from fairseq_plugins.options import check_at_least_one, flag_of, given_path, write_text
+from fairseq_plugins.options import UserError, check_at_least_one, flag_of, given_path, write_text
 
 TEXT_FORMATS = ("generate", "text")
 """The output of ``fairseq-generate --remove-bpe``, or plain text, a sentence a line."""
@@ -68,11 +68,11 @@ class ScoredText:
         """Check the language of ``--target-lang``: it exists, and the models translate into it.
 
         Raises:
-            ValueError: with the remedy.
+            UserError: with the remedy.
         """
         check_language(language, flag="--target-lang")
         if self.decoding is not None and self.language in LANGUAGES and language != self.language:
-            raise ValueError(
+            raise UserError(
                 f"--target-lang {language}: {self.decoding.models[0]} translates into {self.language}: leave it out"
             )
 
@@ -80,14 +80,14 @@ class ScoredText:
         """Check that no reference has the name of the source side.
 
         Raises:
-            ValueError: for the first that has.
+            UserError: for the first that has.
         """
         if self.decoding is None:
             return
         source, target = self.decoding.languages
         for reference in self.references:
             if _ending(reference) == source != target:
-                raise ValueError(
+                raise UserError(
                     f"{reference} ends in {source}, and {self.decoding.models[0]} translates {source} into {target}: "
                     f"give a reference in {target}"
                 )
@@ -96,7 +96,7 @@ class ScoredText:
         """Decode, unless that was done or the text is in files. Results of an earlier scoring are removed first.
 
         Raises:
-            ValueError: if a sentence has only blank references, or a file has not one reference a sentence. Then
+            UserError: if a sentence has only blank references, or a file has not one reference a sentence. Then
                 earlier results stay.
         """
         if self.decoding is not None:
@@ -111,7 +111,7 @@ class ScoredText:
         num_pairs = num_sentences(decoding.data, decoding.split, decoding.languages)
         for reference in self.references:
             if (num_lines := len(read_lines(reference))) != num_pairs:
-                raise ValueError(
+                raise UserError(
                     f"{reference} has {num_lines} lines, and {decoding.split} of {decoding.data} {num_pairs} "
                     f"sentences: line {min(num_lines, num_pairs) + 1} has no counterpart"
                 )
@@ -186,13 +186,13 @@ def read_decoding(args: argparse.Namespace) -> Decoding:
     """The decoding of the arguments of :func:`add_decoding`.
 
     Raises:
-        ValueError: if a number is less than 1, DATA has several models of subwords and ``--bpe`` names no kind, or a
+        UserError: if a number is less than 1, DATA has several models of subwords and ``--bpe`` names no kind, or a
             flag after ``--`` is one of :data:`NOT_FORWARDED`.
     """
     for flag in args.forwarded:
         remedy = NOT_FORWARDED.get(flag.partition("=")[0])
         if remedy is not None:
-            raise ValueError(f"{flag} after the --: {remedy}")
+            raise UserError(f"{flag} after the --: {remedy}")
     return Decoding(
         data=args.data,
         models=args.path,
@@ -232,22 +232,22 @@ def read_scored_text(args: argparse.Namespace) -> ScoredText:
     """The text of the arguments of :func:`add_scored_text`, checked before anything is decoded.
 
     Raises:
-        ValueError: if the arguments contradict each other or a file is missing.
+        UserError: if the arguments contradict each other or a file is missing.
     """
     if args.data is None:
         if args.path or args.out or args.forwarded:
-            raise ValueError("--path, --out and flags of fairseq-generate go with DATA, which comes first")
+            raise UserError("--path, --out and flags of fairseq-generate go with DATA, which comes first")
         for name, default in args.decoding_defaults.items():
             if str(getattr(args, name)) != str(default):
-                raise ValueError(f"{flag_of(name)} goes with DATA, which comes first")
+                raise UserError(f"{flag_of(name)} goes with DATA, which comes first")
         if not args.reference:
-            raise ValueError("give --reference FILE, the raw text to compare with")
+            raise UserError("give --reference FILE, the raw text to compare with")
         text_format = args.input_format or "generate"
         return ScoredText(args.input or [STANDARD_INPUT], text_format, _existing(args.reference), None)
     if args.input or args.input_format:
-        raise ValueError("give DATA with --path, to decode, or --input, with its --input-format, but not both")
+        raise UserError("give DATA with --path, to decode, or --input, with its --input-format, but not both")
     if not args.path or not args.out:
-        raise ValueError("DATA needs --path CKPT... and --out DIR; texts that are there are given with --input")
+        raise UserError("DATA needs --path CKPT... and --out DIR; texts that are there are given with --input")
     decoding = read_decoding(args)
     decoding.check()
     references = _existing(args.reference or [raw_reference(args.data, args.split, decoding.languages[1])])
@@ -257,8 +257,8 @@ def read_scored_text(args: argparse.Namespace) -> ScoredText:
 def _existing(paths: Sequence[Path]) -> List[Path]:
     for path in paths:
         if path.is_dir():
-            raise ValueError(f"--reference {path} is a folder: give a text file; DATA comes first, before all flags")
+            raise UserError(f"--reference {path} is a folder: give a text file; DATA comes first, before all flags")
         if path == STANDARD_INPUT or (path.exists() and not path.is_file()):
-            raise ValueError(f"--reference {path}: it is read several times, give a regular file")
+            raise UserError(f"--reference {path}: it is read several times, give a regular file")
         read_lines(path)
     return list(paths)

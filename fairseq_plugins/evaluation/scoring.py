@@ -30,12 +30,12 @@ from tqdm import tqdm
 from fairseq_plugins.data.streams import ContiguousStreams, fixed_windows
 from fairseq_plugins.modules.cell import CarriesState, DecoderState, new_stream
 from fairseq_plugins.ops.mixture_distribution import mean_log_probs
-from fairseq_plugins.options import check_choice
+from fairseq_plugins.options import UserError, check_choice
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS, OutputLayer, OutputPrecision
 from fairseq_plugins.output_layers.scores import DecoderStates, Scores
 
 
-class NonFiniteLoss(ValueError):
+class NonFiniteLoss(UserError):
     """A model's NLL is inf or NaN."""
 
 
@@ -118,7 +118,7 @@ def score_windows(
         show_progress: draw a bar.
 
     Raises:
-        ValueError: if the stream is too short for the rows, rows or window are below one, or an NLL is not finite.
+        UserError: if the stream is too short for the rows, rows or window are below one, or an NLL is not finite.
     """
     assert words in SCORED_WORDS
     check_cut(num_rows=num_rows, window=window)
@@ -143,20 +143,20 @@ def check_cut(*, num_rows: int, window: int) -> None:
     """Check that rows and window are at least one.
 
     Raises:
-        ValueError: if one is not.
+        UserError: if one is not.
     """
     if num_rows < 1 or window < 1:
-        raise ValueError(f"{num_rows} rows and a window of {window} tokens: both must be at least 1")
+        raise UserError(f"{num_rows} rows and a window of {window} tokens: both must be at least 1")
 
 
 def check_rows(tokens: Tensor, *, num_rows: int, split: str) -> None:
     """Check that a split has at least two tokens a row, an input and a target.
 
     Raises:
-        ValueError: with the remedy.
+        UserError: with the remedy.
     """
     if tokens.numel() < 2 * num_rows:
-        raise ValueError(f"--rows {num_rows}: {split} has {tokens.numel():,} tokens, give fewer")
+        raise UserError(f"--rows {num_rows}: {split} has {tokens.numel():,} tokens, give fewer")
 
 
 def _score_window(
@@ -200,11 +200,11 @@ def check_carries_state(models: Sequence[FairseqLanguageModel], *, remedy: str) 
         remedy: the end of the error message.
 
     Raises:
-        ValueError: for the first that carries no state.
+        UserError: for the first that carries no state.
     """
     for model in models:
         if not carry_state([model]):
-            raise ValueError(f"a {type(model).__name__} carries no state from line to line: {remedy}")
+            raise UserError(f"a {type(model).__name__} carries no state from line to line: {remedy}")
 
 
 class ScoredStream:
@@ -247,7 +247,7 @@ class ScoredStream:
         """NLL in nats of the next tokens (n,) of the stream, (n,) float64 on the CPU.
 
         Raises:
-            ValueError: if an NLL is not finite.
+            UserError: if an NLL is not finite.
         """
         parts = [self._score(part) for part in tokens.split(self.window)] if len(tokens) else []
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
@@ -331,11 +331,11 @@ def score_sequences(
         show_progress: draw a bar.
 
     Raises:
-        ValueError: if the models have different vocabularies, a sequence is longer than a model reads, a batch would
+        UserError: if the models have different vocabularies, a sequence is longer than a model reads, a batch would
             have no token, or an NLL is not finite.
     """
     if max_tokens < 1:
-        raise ValueError(f"batches of {max_tokens} tokens: give at least 1")
+        raise UserError(f"batches of {max_tokens} tokens: give at least 1")
     assert window >= 1
     assert all(len(sequence) > 0 for sequence in sequences)
     dictionary = check_vocabularies(models)
@@ -369,11 +369,11 @@ def check_vocabularies(models: Sequence[FairseqLanguageModel]) -> Dictionary:
     """The common vocabulary of all models.
 
     Raises:
-        ValueError: if they have different ones.
+        UserError: if they have different ones.
     """
     dictionary: Dictionary = models[0].decoder.dictionary
     if any(model.decoder.dictionary != dictionary for model in models):
-        raise ValueError(
+        raise UserError(
             "the models have different vocabularies and cannot be averaged: take models that were trained with the "
             "same dict.txt"
         )
@@ -388,7 +388,7 @@ def longest_sequence(models: Sequence[FairseqLanguageModel]) -> float:
 def _check_lengths(lengths: Sequence[int], *, longest: float) -> None:
     for number, length in enumerate(lengths, start=1):
         if length > longest:
-            raise ValueError(
+            raise UserError(
                 f"sequence {number} has {length:,} tokens and the model reads at most {longest:,}: cut it into several"
             )
 
@@ -467,7 +467,7 @@ def score_pairs(
         show_progress: draw a bar.
 
     Raises:
-        ValueError: if a pair is longer than the model reads, or an NLL is not finite.
+        UserError: if a pair is longer than the model reads, or an NLL is not finite.
     """
     assert len(sources) == len(targets)
     _check_pair_lengths(sources, targets, limits=model.max_positions())
@@ -513,7 +513,7 @@ def _check_pair_lengths(sources: Sequence[Tensor], targets: Sequence[Tensor], *,
     for side, sequences, limit in zip(("source", "target"), (sources, targets), limits):
         for number, sequence in enumerate(sequences, start=1):
             if len(sequence) > limit:
-                raise ValueError(
+                raise UserError(
                     f"the {side} of pair {number} has {len(sequence):,} tokens and the model reads at most {limit:,}: "
                     "leave the pair out or take another model"
                 )
@@ -570,7 +570,7 @@ def evaluate_perplexity(
         unknown: index of the unknown word.
 
     Raises:
-        ValueError: if the stream is too short for the rows, rows or window are below one, or the result is not finite.
+        UserError: if the stream is too short for the rows, rows or window are below one, or the result is not finite.
     """
     windows = score_windows(models, tokens, num_rows=num_rows, **options)
     return perplexity_of(
@@ -622,11 +622,11 @@ def prepare_to_score(models: Sequence[Model], *, device: str, precision: str) ->
         precision: a value of ``--output-precision``.
 
     Raises:
-        ValueError: if there is no such value, or the device or a model does not support it.
+        UserError: if there is no such value, or the device or a model does not support it.
     """
     check_choice(precision, OUTPUT_PRECISIONS, flag="--output-precision")
     if precision == "bfloat16" and not all(_output_precisions([model]) for model in models):
-        raise ValueError(
+        raise UserError(
             f"--output-precision {precision}: a model's output layer computes in no other precision than the model's; "
             "leave it out"
         )
@@ -672,7 +672,7 @@ def split_pairs(task: Any, split: str) -> Tuple[List[Tensor], List[Tensor]]:
         split: such as "valid".
 
     Raises:
-        ValueError: if the folder has no such split.
+        UserError: if the folder has no such split.
     """
     trained = setup_task(task)
     trained.load_dataset(split)

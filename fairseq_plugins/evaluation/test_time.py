@@ -29,6 +29,7 @@ from fairseq_plugins.evaluation.scoring import (
 from fairseq_plugins.modules.cell import new_stream
 from fairseq_plugins.modules.layers import DropsAtRandom, every_parameter_learns
 from fairseq_plugins.ngrams.model import NGramModel
+from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.base import OutputLayer
 from fairseq_plugins.output_layers.projected import ProjectedOutput
 
@@ -93,13 +94,13 @@ def softmax_temperature(models: Sequence[FairseqLanguageModel], *, temperature: 
     """Divide the logits of all softmaxes, those of every expert included, by the temperature within the block.
 
     Raises:
-        ValueError: if the temperature is not 1 and a model's output layer has no logits.
+        UserError: if the temperature is not 1 and a model's output layer has no logits.
     """
     layers = [part for model in models for part in model.modules() if isinstance(part, OutputLayer)]
     projected = [layer for layer in layers if isinstance(layer, ProjectedOutput)]
     if temperature != 1 and len(projected) < len(layers):
         names = ", ".join(sorted({layer.name for layer in layers if not isinstance(layer, ProjectedOutput)}))
-        raise ValueError(f"--temperature {temperature:g}: --output-layer {names} has no logits to divide; leave it out")
+        raise UserError(f"--temperature {temperature:g}: --output-layer {names} has no logits to divide; leave it out")
     with _set_within_block(projected, "temperature", temperature):
         yield
 
@@ -129,12 +130,12 @@ def sampled_masks(models: Sequence[FairseqLanguageModel], *, scale: float) -> It
     Other things that belong to training mode, such as noise and margins, stay off.
 
     Raises:
-        ValueError: if a rate would be 1 or more.
+        UserError: if a rate would be 1 or more.
     """
     parts = [part for model in models for part in model.modules() if isinstance(part, DropsAtRandom)]
     highest = max((part.trained_rate for part in parts), default=0.0)
     if highest * scale >= 1:
-        raise ValueError(f"--dropout-scale {scale:g}: the model has a dropout rate of {highest:g}; give a lower scale")
+        raise UserError(f"--dropout-scale {scale:g}: the model has a dropout rate of {highest:g}; give a lower scale")
     with _set_within_block(parts, "evaluation_scale", scale):
         yield
 
@@ -163,7 +164,7 @@ class DropoutSamples:
         """NLL of a window's targets by the mean of the probabilities, (B, T) float64. Windows come in order.
 
         Raises:
-            ValueError: if it is not finite, or a rate would be 1 or more.
+            UserError: if it is not finite, or a rate would be 1 or more.
         """
         devices: List[torch.device] = [] if self.device.type == "cpu" else [self.device]
         with sampled_masks(self.models, scale=self.options.scale), torch.random.fork_rng(devices):
@@ -422,7 +423,7 @@ class EvaluatedText:
         """Log-probability of each token by an n-gram model, (n,) float64, in nats; it is read once.
 
         Raises:
-            ValueError: if the file holds no such model.
+            UserError: if the file holds no such model.
         """
         if path not in self._ngram_log_probs:
             self._ngram_log_probs[path] = NGramModel.read_arpa(path, self.dictionary).log_probs(self.tokens)
@@ -557,7 +558,7 @@ def score_tokens(
         show_progress: draw a bar.
 
     Raises:
-        ValueError: if a model or the text does not fit the methods.
+        UserError: if a model or the text does not fit the methods.
         NonFiniteLoss: if an NLL is not finite.
     """
     dynamic = passes.dynamic

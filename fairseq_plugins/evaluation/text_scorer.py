@@ -17,7 +17,7 @@ from fairseq_plugins.evaluation.scoring import (
     longest_sequence,
     score_sequences,
 )
-from fairseq_plugins.options import check_at_least_one
+from fairseq_plugins.options import UserError, check_at_least_one
 
 Context = Literal["line", "paragraph", "document"]
 """State is reset at every line, after every blank line, or never."""
@@ -69,7 +69,7 @@ class TextScorer:
         device: where the models are.
 
     Raises:
-        ValueError: if the models have different vocabularies, or a batch would have no token.
+        UserError: if the models have different vocabularies, or a batch would have no token.
     """
 
     def __init__(
@@ -103,14 +103,14 @@ class TextScorer:
             name: name of the text in messages.
 
         Raises:
-            ValueError: at once if there is no such context, or it needs state that a model does not carry. While
+            UserError: at once if there is no such context, or it needs state that a model does not carry. While
                 reading, after the scores of the lines before, if reading fails, a line is longer than the models read,
                 or an NLL is not finite.
         """
         if context not in CONTEXTS:
-            raise ValueError(f"context {context}: give one of {', '.join(CONTEXTS)}")
+            raise UserError(f"context {context}: give one of {', '.join(CONTEXTS)}")
         if buffer < 1:
-            raise ValueError(f"a buffer of {buffer} lines: give at least 1")
+            raise UserError(f"a buffer of {buffer} lines: give at least 1")
         stream = None if context == "line" else self._open_stream()
         watched = self.text.watched(lines, name=name)
         return self._score_buffers(_buffers(watched, num_lines=buffer), context, stream, name=name)
@@ -129,7 +129,7 @@ class TextScorer:
                 too_long = next((i for i, line in enumerate(lines) if len(line.numbers) > longest), len(lines))
                 yield from self._score(lines[:too_long], context, stream)
                 if too_long < len(lines):
-                    raise ValueError(
+                    raise UserError(
                         f"{name}: line {num_scored + too_long + 1:,} has {len(lines[too_long].numbers):,} tokens and "
                         f"the model reads at most {longest:,}: cut it into several"
                     )

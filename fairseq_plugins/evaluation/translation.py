@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fairseq_plugins.evaluation.checkpoints import load_translation_models, one_pair
 from fairseq_plugins.evaluation.raw_text import Subwords, TextPreparation, load_text_preparation
-from fairseq_plugins.options import check_at_least_one, check_data_folder, check_whole
+from fairseq_plugins.options import UserError, check_at_least_one, check_data_folder, check_whole
 
 EXTRA_PIECES = 200
 """A translation has at most so many pieces more than its source, end mark included."""
@@ -78,15 +78,15 @@ class Translator:
             nbest: number of translations of each sentence, at most ``beam``. The best one has the others in ``others``.
 
         Raises:
-            ValueError: if a line is longer than the models can read, or a number does not fit.
+            UserError: if a line is longer than the models can read, or a number does not fit.
         """
         check_at_least_one(beam, flag="beam")
         if not 1 <= check_whole(nbest, flag="nbest") <= beam:
-            raise ValueError(f"nbest {nbest} of a beam of {beam}: give 1 to {beam}, or a larger beam")
+            raise UserError(f"nbest {nbest} of a beam of {beam}: give 1 to {beam}, or a larger beam")
         pieces = [self.preparation.split(line) for line in lines]
         for line, sentence in zip(lines, pieces):
             if len(sentence) + 1 > self.max_length:
-                raise ValueError(
+                raise UserError(
                     f"the line that begins with '{line.strip()[:30]}' has {len(sentence):,} subwords, the model reads "
                     f"up to {self.max_length - 1:,}: divide it into sentences"
                 )
@@ -140,7 +140,7 @@ def load_translator(paths: Sequence[Union[str, Path]], data: Union[str, Path], *
         device: of the models.
 
     Raises:
-        ValueError: if a file is missing, unreadable or not of an encoder-decoder, if its vocabulary is not the data's,
+        UserError: if a file is missing, unreadable or not of an encoder-decoder, if its vocabulary is not the data's,
             or if the data are not sentence pairs or lack subword codes.
     """
     check_data_folder(Path(data))
@@ -175,10 +175,10 @@ def word_attention(sentence: TranslatedSentence, subwords: Subwords) -> WordAtte
     """Attention between words: summed over the pieces of a source word, averaged over those of a target word.
 
     Raises:
-        ValueError: if the sentence has no attention.
+        UserError: if the sentence has no attention.
     """
     if sentence.attention is None:
-        raise ValueError("the model has no attention: there is none to draw")
+        raise UserError("the model has no attention: there is none to draw")
     source, target = ([*subwords.group(pieces), [END]] for pieces in (sentence.source, sentence.target))
     per_target = [rows.mean(0) for rows in sentence.attention.split([len(word) for word in target])]
     per_word = [columns.sum(1) for columns in torch.stack(per_target).split([len(word) for word in source], dim=1)]

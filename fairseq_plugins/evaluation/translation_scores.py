@@ -71,7 +71,7 @@ def read_translation(*paths: Path, references: Sequence[str], reference_name: st
         language: of the detokeniser, such as "de".
 
     Raises:
-        ValueError: if the output does not belong to the references, is cut short or holds subword marks, or a reference
+        UserError: if the output does not belong to the references, is cut short or holds subword marks, or a reference
             is blank.
     """
     generated = read_generated(*paths)
@@ -92,7 +92,7 @@ def read_plain_translation(*paths: Path, references: Sequence[str], reference_na
     """Read a translation that was not made by fairseq-generate, a detokenised sentence a line.
 
     Raises:
-        ValueError: if it does not belong to the references or holds subword marks, or a reference is blank.
+        UserError: if it does not belong to the references or holds subword marks, or a reference is blank.
     """
     lines = [line for path in paths for line in read_lines(path)]
     name = name_of(*paths)
@@ -110,7 +110,7 @@ def score(
     Many papers report the last one. The signatures show ``case`` and the tokeniser of the ``language``.
 
     Raises:
-        ValueError: if the tokeniser is not installed.
+        UserError: if the tokeniser is not installed.
     """
     lowercase = case == "ignored"
     comparisons: List[Tuple[str, Metric, Sequence[str], Sequence[str]]] = [
@@ -189,7 +189,7 @@ def read_headlines(*paths: Path, references: Sequence[Path] = ()) -> List[str]:
         references: files of raw text. The targets of the output must belong to one of them.
 
     Raises:
-        ValueError: if the files hold no hypothesis, sentences are missing, or the targets belong to no reference.
+        UserError: if the files hold no hypothesis, sentences are missing, or the targets belong to no reference.
     """
     generated = read_generated(*paths)
     texts = {str(reference): read_lines(reference) for reference in references}
@@ -221,7 +221,7 @@ def score_headlines(
         show_progress: draw a bar.
 
     Raises:
-        ValueError: on unequal numbers of lines, subword marks, no word, another script, or a sentence whose references
+        UserError: on unequal numbers of lines, subword marks, no word, another script, or a sentence whose references
             are all blank, with the file and line.
     """
     texts = [read_lines(reference) for reference in references]

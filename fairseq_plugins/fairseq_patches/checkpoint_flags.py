@@ -16,7 +16,7 @@ from fairseq.tasks import TASK_REGISTRY
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from fairseq_plugins.fairseq_patches.patching import wrap
-from fairseq_plugins.options import flag_of
+from fairseq_plugins.options import UserError, flag_of
 
 MODELS: Set[str] = {
     *("transformer", "transformer_align", "transformer_lm", "bart"),
@@ -90,16 +90,16 @@ def literal(text: object) -> Any:
 
     Raises:
         TypeError: if it is no text, as in ``eval``.
-        ValueError: if it is another expression, or too long.
+        UserError: if it is another expression, or too long.
     """
     if not isinstance(text, str):
         raise TypeError(f"a text is expected, not {type(text).__name__}")
     try:
         if len(text) > MAX_LENGTH:
-            raise ValueError("it is long")
+            raise UserError("it is long")
         return _value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{text:.60} is no literal such as 3, (0.9, 0.99) or [(512, 3)] * 20") from error
+        raise UserError(f"{text:.60} is no literal such as 3, (0.9, 0.99) or [(512, 3)] * 20") from error
 
 
 def _value(node: ast.expr) -> Any:
@@ -120,12 +120,12 @@ def _value(node: ast.expr) -> Any:
                 return left * right
         elif isinstance(left, list) and isinstance(right, list) and len(left) + len(right) <= MAX_LENGTH:
             return left + right
-    raise ValueError("not a literal")
+    raise UserError("not a literal")
 
 
 def _number(value: Any) -> Any:
     if type(value) not in (int, float):
-        raise ValueError("not a number")
+        raise UserError("not a number")
     return value
 
 
@@ -135,20 +135,20 @@ def check_flags(flags: object) -> None:
     All texts that fairseq evaluates must be literals, and its models and tasks must be allowed.
 
     Raises:
-        ValueError: if it is not.
+        UserError: if it is not.
     """
     for name, value in _all_values(flags):
         if name in EVALUATED and isinstance(value, str) and value and not _has_form(value, EVALUATED[name]):
-            raise ValueError(
+            raise UserError(
                 f"is refused: its flag {flag_of(name)} is {value!r:.80}, which fairseq would evaluate as Python; "
                 f"it takes {EVALUATED[name]}"
             )
         if name == "arch" and value is not None:
             check_model_name(value)
         elif name in REGISTRIES and isinstance(value, str) and not re.fullmatch(r"[\w.-]*", value):
-            raise ValueError(f"is refused: its flag {flag_of(name)} is {value!r:.80}, which is no name")
+            raise UserError(f"is refused: its flag {flag_of(name)} is {value!r:.80}, which is no name")
         elif name == "dataset_impl" and value == "fasta":
-            raise ValueError("is refused: with its flag --dataset-impl fasta fairseq runs commands of a shell")
+            raise UserError("is refused: with its flag --dataset-impl fasta fairseq runs commands of a shell")
     model, task = _get(flags, "model"), _get(flags, "task")
     if isinstance(model, (Namespace, Mapping)) and _items(model):
         if _get(model, "_name") is not None or _get(model, "arch") is None:
@@ -165,14 +165,14 @@ def check_model_name(name: object) -> None:
     All models outside fairseq may: they come from this package, or from code that the user has imported.
 
     Raises:
-        ValueError: if it may not, or there is no such model.
+        UserError: if it may not, or there is no such model.
     """
     model_class = (ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)) if isinstance(name, str) else None
     if model_class is None:
-        raise ValueError(f"holds a model of --arch {name!s:.60}, which neither fairseq nor this package has")
+        raise UserError(f"holds a model of --arch {name!s:.60}, which neither fairseq nor this package has")
     allowed = {MODEL_REGISTRY[known] for known in MODELS if known in MODEL_REGISTRY}
     if model_class not in allowed and _is_of_fairseq(model_class):
-        raise ValueError(
+        raise UserError(
             f"holds a model of --arch {name}, which is not built from checkpoints: of fairseq's models those are "
             f"{', '.join(sorted(MODELS))}"
         )
@@ -182,9 +182,9 @@ def check_task_name(name: object) -> None:
     """Check a task in the same way as :func:`check_model_name`."""
     task_class = TASK_REGISTRY.get(name) if isinstance(name, str) else None
     if task_class is None:
-        raise ValueError(f"was trained for --task {name!s:.60}, which neither fairseq nor this package has")
+        raise UserError(f"was trained for --task {name!s:.60}, which neither fairseq nor this package has")
     if name not in TASKS and _is_of_fairseq(task_class):
-        raise ValueError(
+        raise UserError(
             f"was trained for --task {name}, which is not set up from checkpoints: of fairseq's tasks those are "
             f"{', '.join(sorted(TASKS))}"
         )
@@ -223,22 +223,22 @@ def _all_values(flags: object, *, depth: int = 0) -> Iterator[Tuple[str, Any]]:
     """Iterate over names and values at all depths.
 
     Raises:
-        ValueError: for anything except numbers, texts and containers of them, and for texts with references.
+        UserError: for anything except numbers, texts and containers of them, and for texts with references.
     """
     if depth > MAX_DEPTH:
-        raise ValueError("is refused: its flags are nested too deeply")
+        raise UserError("is refused: its flags are nested too deeply")
     named = [("", value) for value in flags] if isinstance(flags, (list, tuple)) else list(_items(flags).items())
     for name, value in named:
         if type(name) is not str:
-            raise ValueError(f"is refused: a flag in it has the name {name!r:.60}")
+            raise UserError(f"is refused: a flag in it has the name {name!r:.60}")
         if isinstance(value, str) and "${" in value:
-            raise ValueError(f"is refused: its flag {flag_of(name)} is {value!r:.80}, which stands for another value")
+            raise UserError(f"is refused: its flag {flag_of(name)} is {value!r:.80}, which stands for another value")
         yield name, value
         if isinstance(value, (Namespace, Mapping, list, tuple)):
             yield from _all_values(value, depth=depth + 1)
         elif value is not None and not isinstance(value, Enum) and type(value) not in (bool, int, float, str):
             kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-            raise ValueError(f"is refused: its flag {flag_of(name)} is of type {kind}")
+            raise UserError(f"is refused: its flag {flag_of(name)} is of type {kind}")
 
 
 def _items(flags: object) -> Dict[str, Any]:
@@ -253,13 +253,13 @@ def _check_and_upgrade(upgrade: Callable[[Dict[str, Any]], Dict[str, Any]], stat
     """Check the flags of a checkpoint, then let fairseq convert it from older formats.
 
     Raises:
-        ValueError: if the flags are refused or unreadable.
+        UserError: if the flags are refused or unreadable.
     """
     args, config = state.get("args"), state.get("cfg")
     for flags in (args, OmegaConf.to_container(config, resolve=False) if OmegaConf.is_config(config) else config):
         if flags is not None:
             if not isinstance(flags, (Namespace, dict)):
-                raise ValueError(f"is refused: its flags are of type {type(flags).__name__}")
+                raise UserError(f"is refused: its flags are of type {type(flags).__name__}")
             check_flags(flags)
     _check_meters(state.get("extra_state"))
     try:
@@ -268,7 +268,7 @@ def _check_and_upgrade(upgrade: Callable[[Dict[str, Any]], Dict[str, Any]], stat
         if args is None or "optimizer_history" not in state:
             raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise ValueError(f"has flags that cannot be read ({reason:.200}): take another checkpoint") from error
+        raise UserError(f"has flags that cannot be read ({reason:.200}): take another checkpoint") from error
     if args is not None:
         state["args"] = None  # the upgrade has copied its flags to "cfg"
     return state
@@ -282,7 +282,7 @@ def _check_meters(extra_state: Optional[Dict[str, Any]]) -> None:
             name = meter[2] if isinstance(meter, (list, tuple)) and len(meter) == 4 else meter
             kind = vars(meters).get(name) if isinstance(name, str) else None
             if not (isinstance(kind, type) and issubclass(kind, meters.Meter)):
-                raise ValueError(f"is refused: it holds a meter {name!r:.60}, which fairseq has not")
+                raise UserError(f"is refused: it holds a meter {name!r:.60}, which fairseq has not")
 
 
 def forget_start(config: Any) -> None:

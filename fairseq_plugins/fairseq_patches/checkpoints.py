@@ -32,7 +32,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fairseq_plugins.fairseq_patches.checkpoint_flags import forget_start, literal
 from fairseq_plugins.fairseq_patches.patching import wrap
 from fairseq_plugins.fairseq_patches.translation_direction import check_task_direction
-from fairseq_plugins.options import flag_of, is_user_error
+from fairseq_plugins.options import UserError, flag_of
 
 logger = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ def _check_and_load_to_cpu(
     """Load a checkpoint.
 
     Raises:
-        ValueError: if the file is damaged, holds classes that are not allowed, is no checkpoint of fairseq, or has
+        UserError: if the file is damaged, holds classes that are not allowed, is no checkpoint of fairseq, or has
             weights that are inf or NaN.
     """
     is_local = os.path.isfile(path) and not PathManager.path_requires_pathmanager(str(path))
@@ -120,29 +120,29 @@ def _check_and_load_to_cpu(
     except pickle.UnpicklingError as error:
         refused = re.search(r"GLOBAL ([\w.]+)", str(error))
         if refused is None:
-            raise ValueError(_truncated(path)) from None  # torch advises to load it in a way that runs code
-        raise ValueError(
+            raise UserError(_truncated(path)) from None  # torch advises to load it in a way that runs code
+        raise UserError(
             f"{path} is refused: it holds an object of class {refused.group(1)}, and checkpoints may hold weights and "
             "flags only, because other objects can run code when they are loaded"
         ) from None
     except OSError as error:
         if error.errno == errno.EISDIR:
-            raise ValueError(f"{path} is a folder: give a checkpoint in it, such as checkpoint_best.pt") from error
+            raise UserError(f"{path} is a folder: give a checkpoint in it, such as checkpoint_best.pt") from error
         if error.errno != errno.EINVAL:
             raise
-        raise ValueError(_truncated(path)) from error
+        raise UserError(_truncated(path)) from error
     except Exception as error:
-        if is_user_error(error):  # by check_flags
-            raise ValueError(f"{path} {error}") from error.__cause__
+        if isinstance(error, UserError):  # by check_flags
+            raise UserError(f"{path} {error}") from error.__cause__
         if may_be_anything or isinstance(error, EOFError) or "PytorchStreamReader" in str(error):
-            raise ValueError(_truncated(path)) from None  # torch advises to load it in a way that runs code
+            raise UserError(_truncated(path)) from None  # torch advises to load it in a way that runs code
         if isinstance(error, (OmegaConfBaseException, RecursionError)):
-            raise ValueError(f"{path} has flags that cannot be read: take another checkpoint") from error
+            raise UserError(f"{path} has flags that cannot be read: take another checkpoint") from error
         if not is_local or _holds_a_checkpoint(path):
             raise
-        raise ValueError(_no_checkpoint(path)) from None
+        raise UserError(_no_checkpoint(path)) from None
     if not _has_weights(state):
-        raise ValueError(_no_checkpoint(path))
+        raise UserError(_no_checkpoint(path))
     _check_finite(state["model"], path)
     return state
 
@@ -154,7 +154,7 @@ def check_archive(path: Union[str, os.PathLike[str]]) -> bool:
         whether the file is an archive; files of torch before 1.6 are not, and have no checksums.
 
     Raises:
-        ValueError: if it is damaged.
+        UserError: if it is damaged.
     """
     with open(path, "rb") as file:
         begins_as_archive = file.read(len(ARCHIVE_START)) == ARCHIVE_START
@@ -166,17 +166,17 @@ def check_archive(path: Union[str, os.PathLike[str]]) -> bool:
             # torch.serialization.set_crc32_options(False) writes zeros
             damaged = archive.testzip() if any(record.CRC for record in records) else None
         except Exception as error:  # flipped bits lead to errors of any kind
-            raise ValueError(_truncated(path)) from error
+            raise UserError(_truncated(path)) from error
     for record in records:
         # torch reads zeros where a record is marked as a directory
         if record.filename == damaged or record.external_attr & MS_DOS_DIRECTORY:
-            raise ValueError(
+            raise UserError(
                 f"{path} is damaged (its record {record.filename} is not as it was written): take an earlier one, or "
                 "remove it to start anew"
             )
     names = {record.filename.rpartition("/")[2] for record in records}
     if "data.pkl" not in names or "constants.pkl" in names:  # torch warns that the second is a program, TorchScript
-        raise ValueError(_no_checkpoint(path))
+        raise UserError(_no_checkpoint(path))
     return True
 
 
@@ -209,11 +209,11 @@ def _check_finite(weights: Dict[str, torch.Tensor], path: Union[str, os.PathLike
     """Refuse weights that are inf or NaN.
 
     Raises:
-        ValueError: naming the first of them.
+        UserError: naming the first of them.
     """
     for name, weight in weights.items():
         if not bool(weight.isfinite().all()):
-            raise ValueError(
+            raise UserError(
                 f"{path}: its weight {name} holds inf or NaN, as after a training that diverged: take an earlier "
                 "checkpoint"
             )
@@ -267,14 +267,14 @@ def fitting_weights(path: object) -> Iterator[None]:
         path: the checkpoint of the weights.
 
     Raises:
-        ValueError: in place of torch's ``RuntimeError``.
+        UserError: in place of torch's ``RuntimeError``.
     """
     try:
         yield
     except RuntimeError as error:
         if not _is_of_weights(error):
             raise
-        raise ValueError(
+        raise UserError(
             f"{path} does not fit the model that its flags and the data's dictionary make: point to the data of its "
             f"training, or take another checkpoint ({_difference(error)})"
         ) from None
@@ -293,7 +293,7 @@ def _load_one_by_one(
     """Build the models of checkpoints one by one, so that an error can name the one that does not fit.
 
     Raises:
-        ValueError: if a file does not exist, its flags make no model, or its weights do not fit the model.
+        UserError: if a file does not exist, its flags make no model, or its weights do not fit the model.
     """
     models: List[Any] = []
     config = None
@@ -314,9 +314,9 @@ def _load_one_by_one(
         except OSError as error:
             if "Model file not found" not in str(error):
                 raise
-            raise ValueError(f"{filename} does not exist: give a checkpoint of fairseq-train") from error
+            raise UserError(f"{filename} does not exist: give a checkpoint of fairseq-train") from error
         except OmegaConfBaseException as error:
-            raise ValueError(_no_model(filename, error)) from error
+            raise UserError(_no_model(filename, error)) from error
         models.append(model)
     return models, config, task
 
@@ -330,16 +330,16 @@ def building_model(path: object, state: Dict[str, Any]) -> Iterator[None]:
         state: its content; the model may be a few times as large as the weights, and have buffers.
 
     Raises:
-        ValueError: if the model is too large, or the flags make none. User errors pass unchanged.
+        UserError: if the model is too large, or the flags make none. User errors pass unchanged.
     """
     try:
         _check_types((state.get("cfg") or {}).get("model"), path)
         with _SizeLimit(state["model"]):
             yield
     except Exception as error:
-        if is_user_error(error) or isinstance(error, RuntimeError) and _is_of_weights(error):
+        if isinstance(error, UserError) or isinstance(error, RuntimeError) and _is_of_weights(error):
             raise
-        raise ValueError(_no_model(path, error)) from error
+        raise UserError(_no_model(path, error)) from error
 
 
 class _SizeLimit(TorchDispatchMode):
@@ -384,14 +384,14 @@ def _check_types(config: Any, path: object) -> None:
     """Check that the flags of a checkpoint's model have values that a command line could give them.
 
     Raises:
-        ValueError: naming the first flag that has not.
+        UserError: naming the first flag that has not.
     """
     if not isinstance(config, (Namespace, Mapping, DictConfig)):
         return
     for action in _actions(config):
         value = _value(config, action.dest)
         if value is not None and not _fits(action, value):
-            raise ValueError(f"{path} is refused: its flag {flag_of(action.dest)} cannot be {value!s:.60}")
+            raise UserError(f"{path} is refused: its flag {flag_of(action.dest)} cannot be {value!s:.60}")
 
 
 def _actions(config: Any) -> List[Action]:
@@ -465,7 +465,7 @@ def _check_same_function(trainer: Trainer, filename: str) -> None:
     """Compare the flags of the model with those of the checkpoint that was loaded.
 
     Raises:
-        ValueError: if the model computes another function with the weights.
+        UserError: if the model computes another function with the weights.
     """
     if not os.path.isfile(filename):
         return  # such as on another machine of the run
@@ -474,7 +474,7 @@ def _check_same_function(trainer: Trainer, filename: str) -> None:
         return
     found = other_flags(trainer.cfg.model, saved)
     if found:
-        raise ValueError(
+        raise UserError(
             f"{filename} was trained {'; '.join(found[:5])}: give the --arch and the flags that it was trained with, "
             "or another --save-dir"
         )
@@ -524,16 +524,16 @@ def _check_checkpoint(
     """Load a checkpoint into a run.
 
     Raises:
-        ValueError: if model, data, criterion or optimizer do not fit; the message names flags.
+        UserError: if model, data, criterion or optimizer do not fit; the message names flags.
     """
     if os.path.isdir(filename):
-        raise ValueError(f"{filename} is a folder: remove it to start anew, or give another --save-dir")
+        raise UserError(f"{filename} is a folder: remove it to start anew, or give another --save-dir")
     try:
         extra_state = load_checkpoint(trainer, filename, *args, **kwargs)
     except ValueError as error:
         if "parameter group that doesn't match" not in str(error):
             raise
-        raise ValueError(
+        raise UserError(
             f"{filename} has the optimizer's state of other parameters: give the flags that it was trained with, such "
             "as --normaliser, or train on from its weights alone with --reset-optimizer"
         ) from None
@@ -541,14 +541,14 @@ def _check_checkpoint(
         part, differs, names = str(error).partition(" does not match; please reset the optimizer (--reset-optimizer). ")
         if not differs:
             raise
-        raise ValueError(
+        raise UserError(
             f"{filename} is of a training with another --{part.lower()} ({names}): give that one, or train on from its "
             "weights alone with --reset-optimizer, or give another --save-dir"
         ) from None
     except KeyError as error:  # a state that this run has and the checkpoint lacks
         if type(error) is not KeyError:
             raise
-        raise ValueError(
+        raise UserError(
             f"{filename} lacks the state '{error.args[0]}': it is of a training with another --lr-scheduler, or "
             "without --store-ema; give the flags that it was trained with, or another --save-dir and "
             f"--finetune-from-model {filename}"
@@ -558,7 +558,7 @@ def _check_checkpoint(
         if isinstance(cause, ValueError):
             raise cause from None
         if isinstance(cause, RuntimeError) and _is_of_weights(cause):
-            raise ValueError(
+            raise UserError(
                 f"{filename} does not fit this model: give the --arch and the flags that it was trained with, or "
                 f"another --save-dir ({_difference(cause)})"
             ) from None

@@ -21,7 +21,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_plugins.data.text import DIGESTS_FILE, check_digest, file_digest, read_digests
 from fairseq_plugins.fairseq_patches.patching import wrap
-from fairseq_plugins.options import write_text
+from fairseq_plugins.options import UserError, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def _read_or_explain(add_from_file: Callable[..., None], dictionary: Dictionary,
     """Read a dictionary from a path, or from a file that fairseq has opened.
 
     Raises:
-        ValueError: if it is missing, unreadable or damaged, or differs from ``digests.json``.
+        UserError: if it is missing, unreadable or damaged, or differs from ``digests.json``.
     """
     num_before = len(dictionary)
     try:
@@ -52,7 +52,7 @@ def _read_or_explain(add_from_file: Callable[..., None], dictionary: Dictionary,
     except OSError as error:
         if not isinstance(file, str):
             raise
-        raise ValueError(f"{file}: {error.strerror}: {DICTIONARY_REMEDY}") from error
+        raise UserError(f"{file}: {error.strerror}: {DICTIONARY_REMEDY}") from error
     except Exception as error:
         row = len(dictionary) - num_before + 1  # every row is a word
         if not isinstance(file, str):
@@ -65,7 +65,7 @@ def _read_or_explain(add_from_file: Callable[..., None], dictionary: Dictionary,
             wrong = "not a word and its count"
         else:
             raise
-        raise ValueError(f"{file}, line {row}: {wrong}: {DICTIONARY_REMEDY}") from error
+        raise UserError(f"{file}, line {row}: {wrong}: {DICTIONARY_REMEDY}") from error
     if isinstance(file, str):
         check_digest(Path(file))
 
@@ -143,12 +143,12 @@ def _open_or_explain(load_indexed_dataset: Callable[..., Any], path: str, *args:
     """Open a split.
 
     Raises:
-        ValueError: if the operating system cannot read it.
+        UserError: if the operating system cannot read it.
     """
     try:
         return load_indexed_dataset(path, *args, **kwargs)
     except OSError as error:
-        raise ValueError(f"{error.filename or path}: {error.strerror}: {BINARIES_REMEDY}") from error
+        raise UserError(f"{error.filename or path}: {error.strerror}: {BINARIES_REMEDY}") from error
 
 
 def _check_and_open(
@@ -168,7 +168,7 @@ def _check_and_open(
         dictionary: of the text, or None for other data.
 
     Raises:
-        ValueError: if it is damaged, has words that the dictionary lacks, or differs from ``digests.json``.
+        UserError: if it is damaged, has words that the dictionary lacks, or differs from ``digests.json``.
     """
     if not IndexedDataset.exists(path):
         return make_dataset(path, impl, fix_lua_indexing, dictionary)
@@ -179,7 +179,7 @@ def _check_and_open(
     try:
         dataset = make_dataset(path, impl, fix_lua_indexing, dictionary)
     except (AssertionError, KeyError, ValueError, struct.error) as error:
-        raise ValueError(f"{path}.idx is damaged or of another --dataset-impl: {BINARIES_REMEDY}") from error
+        raise UserError(f"{path}.idx is damaged or of another --dataset-impl: {BINARIES_REMEDY}") from error
     if dictionary is not None and isinstance(dataset, MMapIndexedDataset):
         assert dataset._index is not None
         _check_words(path, dataset._index.dtype, first=0, num_words=len(dictionary))
@@ -195,19 +195,19 @@ def _check_index(path: str, header: bytes) -> None:
     damaged = f"{path}.idx is damaged: {BINARIES_REMEDY}"
     index, text = Path(f"{path}.idx"), Path(f"{path}.bin")
     if len(header) < HEADER.size:
-        raise ValueError(damaged)
+        raise UserError(damaged)
     _, version, code, num = HEADER.unpack(header)
     dtype = indexed_dataset._code_to_dtype.get(code)
     if version != 1 or dtype is None or index.stat().st_size != HEADER.size + 12 * num:
-        raise ValueError(damaged)
+        raise UserError(damaged)
     lengths = np.fromfile(index, "<i4", num, offset=HEADER.size).astype(np.int64) * np.dtype(dtype).itemsize
     places = np.fromfile(index, "<i8", num, offset=HEADER.size + 4 * num)
     ends = lengths.cumsum()
     if (lengths < 0).any() or not np.array_equal(places, ends - lengths):
-        raise ValueError(damaged)
+        raise UserError(damaged)
     expected, found = int(ends[-1]) if num else 0, text.stat().st_size
     if found != expected:
-        raise ValueError(f"{text} has {found:,} bytes, and {index} expects {expected:,}: {BINARIES_REMEDY}")
+        raise UserError(f"{text} has {found:,} bytes, and {index} expects {expected:,}: {BINARIES_REMEDY}")
 
 
 def _check_words(path: str, dtype: Type[np.number], *, first: int, num_words: int) -> None:
@@ -226,7 +226,7 @@ def _check_words(path: str, dtype: Type[np.number], *, first: int, num_words: in
         some = tokens[start : start + TOKENS_AT_ONCE]
         for word in (int(some.min()) - first, int(some.max()) - first):
             if not 0 <= word < num_words:
-                raise ValueError(
+                raise UserError(
                     f"{path}.bin has word {word:,}, but the dictionary has {num_words:,} words: it was binarised with "
                     "another dictionary, or is damaged; binarise the text with this dictionary"
                 )
@@ -251,14 +251,14 @@ def _find_pair(infer_language_pair: Callable[[str], Sequence[Optional[str]]], pa
     """Infer source and target language from the names of a folder's files.
 
     Raises:
-        ValueError: if there are none.
+        UserError: if there are none.
     """
     try:
         languages = [language for language in infer_language_pair(path) if language]
     except OSError as error:
-        raise ValueError(f"{path}: {error.strerror}: {PAIRS_REMEDY}") from error
+        raise UserError(f"{path}: {error.strerror}: {PAIRS_REMEDY}") from error
     if not languages:
-        raise ValueError(f"{path} holds no sentence pairs: {PAIRS_REMEDY}")
+        raise UserError(f"{path} holds no sentence pairs: {PAIRS_REMEDY}")
     return languages
 
 
@@ -268,13 +268,13 @@ def _load_split(
     """Load the sentence pairs of a split.
 
     Raises:
-        ValueError: if the split does not exist.
+        UserError: if the split does not exist.
     """
     try:
         return load_langpair_dataset(data_path, split, *args, **kwargs)
     except FileNotFoundError as error:
         source, _, target = args[:3]
-        raise ValueError(
+        raise UserError(
             f"there is no split '{split}' of {source} and {target} in {data_path}: take another split or folder, or "
             "run fairseq-preprocess with its text"
         ) from error
@@ -339,7 +339,7 @@ def _add_last_batch(
     """Make batches of all sentences.
 
     Raises:
-        ValueError: if a sentence is longer than ``--max-tokens``.
+        UserError: if a sentence is longer than ``--max-tokens``.
     """
     indices = np.asarray(indices if hasattr(indices, "__len__") else list(indices), dtype=np.int64)
     try:
@@ -347,7 +347,7 @@ def _add_last_batch(
     except AssertionError as error:
         if "max_tokens" not in str(error):
             raise
-        raise ValueError(f"{error}: give a higher --max-tokens, or leave long sentences out") from None
+        raise UserError(f"{error}: give a higher --max-tokens, or leave long sentences out") from None
     num_kept = sum(len(batch) for batch in batches)
     return batches if num_kept == len(indices) else [*batches, indices[num_kept:]]
 
@@ -375,20 +375,20 @@ def _filter_or_explain(
     """Select the sentences that are short enough.
 
     Raises:
-        ValueError: if there are none, or one is too long and may not be skipped.
+        UserError: if there are none, or one is too long and may not be skipped.
     """
     limit = f"than {max_positions} tokens, the least of --max-tokens, --max-source-positions and --max-target-positions"
     if not ignore_invalid_inputs:
         num_too_long = len(dataset.filter_indices_by_size(indices, max_positions)[1])
         if 0 < num_too_long < len(indices):
-            raise ValueError(
+            raise UserError(
                 f"{num_too_long:,} of {len(indices):,} sentences are longer {limit}: raise what is too low, or give "
                 "--skip-invalid-size-inputs-valid-test, which leaves them out"
             )
         ignore_invalid_inputs = True  # none is too long, or all are
     kept = filter_indices_by_size(task, indices, dataset, max_positions, ignore_invalid_inputs)
     if len(indices) > 0 and len(kept) == 0:
-        raise ValueError(f"all {len(indices):,} sentences are longer {limit}: raise what is too low")
+        raise UserError(f"all {len(indices):,} sentences are longer {limit}: raise what is too low")
     return kept
 
 

@@ -10,6 +10,7 @@ from fairseq.trainer import Trainer
 from torch import nn
 
 from fairseq_plugins.fairseq_patches.patching import wrap
+from fairseq_plugins.options import UserError
 
 Logged = List[Dict[str, Any]]
 
@@ -60,14 +61,14 @@ def _log_zeros(
     """Sum the logs of all processes. Without a log, send zeros under the names of an earlier update.
 
     Raises:
-        ValueError: if no earlier update has a log.
+        UserError: if no earlier update has a log.
     """
     if logged:
         if trainer.get_model().training:
             _last_logged[trainer] = logged[:1]
         return sync(trainer, logged, *extra_stats, ignore=ignore)
     if trainer not in _last_logged:
-        raise ValueError("memory ran out in the first batch: lower --batch-size or --max-tokens")
+        raise UserError("memory ran out in the first batch: lower --batch-size or --max-tokens")
     return sync(trainer, _last_logged[trainer], *extra_stats, ignore=True)
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NoReturn, Optional, Tuple, Type
 
-import fairseq_cli
 import torch
 from fairseq import checkpoint_utils, options
 from fairseq import trainer as fairseq_trainer
@@ -30,11 +29,8 @@ from torch import Tensor, nn
 
 from fairseq_plugins.command_line import UNREAD
 from fairseq_plugins.fairseq_patches.patching import wrap
-from fairseq_plugins.options import FAIRSEQ, flag_of, is_raised_in, is_user_error
+from fairseq_plugins.options import UserError, flag_of
 
-PROGRAMS = Path(fairseq_cli.__file__).resolve().parent
-USER_ERRORS_OF_FAIRSEQ = (AssertionError, ImportError, NotImplementedError, OSError, ValueError)
-"""Errors that fairseq raises for wrong flags and files and for missing libraries, if they have a text."""
 STANDARD_OUTPUT = 1
 USER_ERROR = 2
 """Exit status after a user error, as in argparse."""
@@ -52,10 +48,9 @@ def patch_one_line_errors() -> None:
         ``--data-buffer-size`` a background thread still makes batches while the interpreter ends, which then dies by
         SIGABRT, status 134, whatever ended the command.
     Patch: wrap ``call_main`` and ``parse_args_and_arch`` to install :func:`show_error`, and ``BackgroundConsumer.run``
-        to stop threads before the interpreter ends. User errors are those of this package, errors that fairseq raises
-        with a text, such as for flags that exclude each other, and files that cannot be read or written. All other
-        errors keep their traceback, as do all errors in processes that fairseq starts, one for each GPU. If nobody
-        reads the output any more, as after ``| head -1``, a command ends quietly.
+        to stop threads before the interpreter ends. User errors are ``UserError`` and files that cannot be read or
+        written. All other errors keep their traceback, as do all errors in processes that fairseq starts, one for each
+        GPU. If nobody reads the output any more, as after ``| head -1``, a command ends quietly.
     Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``test_fairseq_alone_prints_a_traceback`` passes, and ``BackgroundConsumer`` is a daemon thread that
     nothing stops.
@@ -98,21 +93,20 @@ def show_error(kind: Type[BaseException], error: BaseException, frames: Optional
         return
     # Among several processes torch's hook calls this one with a buffer as sys.stderr, which an exit would lose.
     stream = sys.__stderr__ if torch.distributed.is_initialized() else sys.stderr
-    print("ValueError:", *message.splitlines(), file=stream, flush=True)
+    print("error:", *message.splitlines(), file=stream, flush=True)
     raise SystemExit(USER_ERROR)
 
 
 def _message_of(error: BaseException) -> Optional[str]:
     """The message of a user error, or None for a fault of the program."""
-    if is_user_error(error):
+    if isinstance(error, UserError):
         return str(error)
     if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
         return f"{error.filename}: {error.strerror}"
     if isinstance(error, ConfigCompositionException):  # hydra's, of a flag that must be given
         flag = re.search(r"override [\w.]*?(\w+)=null$", str(error))
         return flag and f"{flag_of(flag.group(1))} is missing: give it"
-    has_message = isinstance(error, USER_ERRORS_OF_FAIRSEQ) and str(error)
-    return str(error) if has_message and is_raised_in(error, FAIRSEQ, PROGRAMS) else None
+    return None
 
 
 def _make_batches_until_exit(run: Callable[..., None], consumer: Any) -> None:
@@ -271,7 +265,7 @@ def parse_betas(text: str) -> Tuple[float, float]:
     """Read ``--adam-betas``, such as ``"(0.9, 0.999)"``, as fairseq does.
 
     Raises:
-        ValueError: if they are not two numbers in [0, 1).
+        UserError: if they are not two numbers in [0, 1).
     """
     try:
         first, second = ast.literal_eval(text)
@@ -279,7 +273,7 @@ def parse_betas(text: str) -> Tuple[float, float]:
             return first, second
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         pass
-    raise ValueError(f'--adam-betas {text}: give two numbers from 0 on, below 1, as in "(0.9, 0.999)"')
+    raise UserError(f'--adam-betas {text}: give two numbers from 0 on, below 1, as in "(0.9, 0.999)"')
 
 
 def _fault_of_fp16(values: Dict[str, Any]) -> Optional[str]:
@@ -324,7 +318,7 @@ def _check_loss(
     """Make an update.
 
     Raises:
-        ValueError: if its loss is inf or NaN.
+        UserError: if its loss is inf or NaN.
     """
     logged = train_step(trainer, *args, **kwargs)
     if logged is not None and not _scales_loss(trainer):
@@ -338,7 +332,7 @@ def _check_valid_loss(
     """Score a batch of validation. A recurrence may explode over a whole text, and not over a window of training.
 
     Raises:
-        ValueError: if its loss is inf or NaN.
+        UserError: if its loss is inf or NaN.
     """
     logged = valid_step(trainer, *args, **kwargs)
     _require_finite(trainer, logged, of="the loss of validation")
@@ -349,7 +343,7 @@ def _require_finite(trainer: Trainer, logged: Dict[str, Any], *, of: str) -> Non
     if not math.isfinite(logged.get("loss", 0)):
         largest = _largest((name, weight.detach()) for name, weight in trainer.get_model().named_parameters())
         what = f"{of} is inf or NaN, the largest weight is {largest}"
-        raise ValueError(_describe(trainer, what, update=trainer.get_num_updates()))
+        raise UserError(_describe(trainer, what, update=trainer.get_num_updates()))
 
 
 def _check_norm(clip_grad_norm: Callable[..., Tensor], trainer: Trainer, clip_norm: float) -> Tensor:
@@ -371,9 +365,9 @@ def _raise_caught_error(nan_detector: Callable[..., Any], model: nn.Module) -> N
     """End the run in place of fairseq's search, after crash.pt was saved.
 
     Raises:
-        ValueError: with the first line of the error that fairseq caught.
+        UserError: with the first line of the error that fairseq caught.
     """
-    raise ValueError(str(sys.exception()).partition("\n")[0]) from None
+    raise UserError(str(sys.exception()).partition("\n")[0]) from None
 
 
 def _scales_loss(trainer: Trainer) -> bool:

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fairseq_plugins.fairseq_patches.errors import exit_with_fault
 from fairseq_plugins.fairseq_patches.patching import wrap
-from fairseq_plugins.options import FAIRSEQ, flag_of, is_raised_in
+from fairseq_plugins.options import UserError, flag_of
 
 OF_OTHER_MODELS: Dict[str, str] = {
     **dict.fromkeys(
@@ -196,11 +196,11 @@ def _check_and_build_generator(
     values = _Values({name: getattr(args, name) for name in names if hasattr(args, name)})
     language_model = (extra_gen_cls_kwargs or {}).get("lm_model")
     for fault in (*_faults_of_search(values), *_faults_of_models(values, models, task, language_model)):
-        raise ValueError(fault)
+        raise UserError(fault)
     generator = build_generator(task, models, args, seq_gen_cls, extra_gen_cls_kwargs, **others)
     longest = getattr(generator, "max_len", None)
     if longest is not None and not values["match_source_len"] and values["min_len"] > longest - 1:
-        raise ValueError(f"{values.shown('min_len')}: the models write up to {longest - 1:,} tokens, give fewer")
+        raise UserError(f"{values.shown('min_len')}: the models write up to {longest - 1:,} tokens, give fewer")
     return generator
 
 
@@ -246,12 +246,7 @@ def _parse_and_check(
     **options_of_parsing: Any,
 ) -> Any:
     """Parse all flags. fairseq-generate and -interactive end with one line and status 2 if they are wrong."""
-    try:
-        parsed = parse_args_and_arch(parser, input_args, *args, **options_of_parsing)
-    except ValueError as error:
-        if not is_raised_in(error, FAIRSEQ):
-            raise
-        exit_with_fault(parser, str(error))
+    parsed = parse_args_and_arch(parser, input_args, *args, **options_of_parsing)
     namespace = parsed[0] if isinstance(parsed, tuple) else parsed
     if not {"beam_mt", "num_shards", "task"} <= vars(namespace).keys():
         return parsed  # another program
@@ -357,7 +352,7 @@ def _build_scorer(build_scorer: Callable[..., Any], choice: Any, tgt_dict: Any) 
     try:
         return build_scorer(choice, tgt_dict)
     except ImportError as error:
-        raise ValueError(f"--scoring {getattr(choice, '_name', choice)}: {error}") from error
+        raise UserError(f"--scoring {getattr(choice, '_name', choice)}: {error}") from error
 
 
 def _make_batches(get_batch_iterator: Callable[..., Any], task: FairseqTask, *args: Any, **options: Any) -> Any:
@@ -367,11 +362,11 @@ def _make_batches(get_batch_iterator: Callable[..., Any], task: FairseqTask, *ar
     except AssertionError as error:
         if "max_tokens" not in str(error):
             raise
-        raise ValueError(f"--max-tokens {options.get('max_tokens')}: a sentence has more tokens, give more") from error
+        raise UserError(f"--max-tokens {options.get('max_tokens')}: a sentence has more tokens, give more") from error
     num_shards, shard = options.get("num_shards", 1), options.get("shard_id", 0)
     is_training = torch.distributed.is_available() and torch.distributed.is_initialized()
     if num_shards > 1 and not is_training and shard >= len(iterator.frozen_batches):
-        raise ValueError(
+        raise UserError(
             f"--num-shards {num_shards} --shard-id {shard}: no batch is left for this shard: give a lower "
             "--num-shards, or a lower --max-tokens, to all shards"
         )
@@ -384,14 +379,14 @@ def _generate(
     """Search the hypotheses of a batch.
 
     Raises:
-        ValueError: if no hypothesis can have the required length, or none has ended.
+        UserError: if no hypothesis can have the required length, or none has ended.
     """
     source = sample["net_input"].get("src_tokens")
     if source is not None and not generator.match_source_len:
         length = source.size(1)
         longest = min(int(generator.max_len_a * length + generator.max_len_b), generator.max_len - 1)
         if longest < generator.min_len:
-            raise ValueError(
+            raise UserError(
                 f"--min-len {generator.min_len}: of sources of {length} tokens, hypotheses have up to {longest} by "
                 "--max-len-a and --max-len-b: give a higher --max-len-b"
             )
@@ -401,10 +396,8 @@ def _generate(
         }  # without it fairseq uses positions in the batch
     try:
         return generate(generator, sample, *args, **options)
-    except AssertionError as error:
-        if not is_raised_in(error, FAIRSEQ):
-            raise
-        raise ValueError(
+    except AssertionError as error:  # fairseq's only one in the loop of its search
+        raise UserError(
             "no hypothesis of a sentence ends within --max-len-a and --max-len-b as the other flags ask for: allow "
             "longer ones"
         ) from error
@@ -505,7 +498,7 @@ def _extract_hard_alignment(
     eos: int,
 ) -> HardAlignment:
     if attn.dim() < 2:
-        raise ValueError("--print-alignment needs a model with attention: leave it out, or train with --attention")
+        raise UserError("--print-alignment needs a model with attention: leave it out, or train with --attention")
     pairs = extract_hard_alignment(attn, src_sent, tgt_sent, pad, eos)
     return HardAlignment(pairs, num_source_words=int((src_sent.ne(pad) & src_sent.ne(eos)).sum()))
 
@@ -538,13 +531,13 @@ def _source_positions(alignment: Any, source: str) -> List[int]:
     """The source position of each target word, from the pairs of ``--print-alignment hard``.
 
     Raises:
-        ValueError: if there are no pairs, or the source no longer has the words that the model read.
+        UserError: if there are no pairs, or the source no longer has the words that the model read.
     """
     if not isinstance(alignment, HardAlignment):
-        raise ValueError("--replace-unk needs the words that the attention reads most: add --print-alignment hard")
+        raise UserError("--replace-unk needs the words that the attention reads most: add --print-alignment hard")
     num_words = len(tokenize_line(source))
     if num_words != alignment.num_source_words:
-        raise ValueError(
+        raise UserError(
             f"--replace-unk copies words that the model reads: it read {alignment.num_source_words} and the source has "
             f"{num_words}, '{source[:30]}'; leave out --bpe and --tokenizer, and join subwords by --remove-bpe of "
             "fairseq-generate"

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adagrad
 
 from fairseq_plugins.fairseq_patches.patching import wrap
+from fairseq_plugins.options import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -179,7 +180,7 @@ def _check_takes_sparse(optimizer: FairseqOptimizer) -> None:
     settings = [group.get(name, 0) for group in optimizer.param_groups for name in ("momentum", "weight_decay")]
     if type(optimizer.optimizer) not in TAKE_SPARSE or any(settings):
         name = type(optimizer.optimizer).__name__
-        raise ValueError(
+        raise UserError(
             f"--sparse-gradients on: {name} with these flags changes all rows; give off, or --optimizer sgd, "
             "adagrad or damped_adagrad with --momentum 0 and --weight-decay 0"
         )

@@ -17,6 +17,7 @@ from fairseq.trainer import Trainer
 from omegaconf import DictConfig
 
 from fairseq_plugins.fairseq_patches.patching import wrap
+from fairseq_plugins.options import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -66,14 +67,14 @@ def _check_num_batches(
     """Restore the position in the epoch.
 
     Raises:
-        ValueError: if the epoch has too few batches.
+        UserError: if the epoch has too few batches.
     """
     try:
         load_state_dict(iterator, state_dict)
     except RuntimeError as error:
         if "dataloader mismatch" not in str(error):
             raise
-        raise ValueError(
+        raise UserError(
             f"the checkpoint stopped inside an epoch after {state_dict['iterations_in_epoch']:,} batches, and now an "
             "epoch has no more than those: use the same data, --batch-size or --max-tokens, and number of processes, "
             "or train on from these weights, beginning at epoch 1 again, with --reset-dataloader"
@@ -86,7 +87,7 @@ def _check_task(
     """Load a checkpoint.
 
     Raises:
-        ValueError: if it stopped inside an epoch, and only one of its task and this task keeps a position in a stream.
+        UserError: if it stopped inside an epoch, and only one of its task and this task keeps a position in a stream.
     """
     state = load_checkpoint(trainer, filename, *args, **kwargs)
     cfg = trainer.cfg.checkpoint
@@ -95,7 +96,7 @@ def _check_task(
     keeping = {task.__name__ for task in TASK_REGISTRY.values() if hasattr(task, "get_checkpoint_dict")}
     is_inside = state["train_iterator"]["iterations_in_epoch"] > 0
     if is_inside and keeping & state.keys() != keeping & {type(trainer.task).__name__}:
-        raise ValueError(
+        raise UserError(
             f"{filename} stopped inside an epoch of another --task, whose batches are not this one's: give the --task "
             "that it was trained with, or train on from these weights, beginning at epoch 1 again, with "
             "--reset-dataloader"

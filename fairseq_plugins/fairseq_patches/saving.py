@@ -28,7 +28,7 @@ from filelock import FileLock, Timeout
 from fairseq_plugins.data.streams import TokenStream
 from fairseq_plugins.fairseq_patches.patching import wrap
 from fairseq_plugins.fairseq_patches.resume import PATIENCE
-from fairseq_plugins.options import is_user_error
+from fairseq_plugins.options import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -69,13 +69,13 @@ def lock_save_dir(save_dir: str) -> None:
     A file system without locks only gets a warning. Incomplete files of killed processes are removed.
 
     Raises:
-        ValueError: if another process holds the lock, or its file is a symbolic link.
+        UserError: if another process holds the lock, or its file is a symbolic link.
     """
     key, path = (os.getpid(), os.path.abspath(save_dir)), Path(save_dir) / LOCK_FILE
     if any(pid == key[0] and identity == _file_identity(path) for (pid, _), (_, identity) in _held.items()):
         return
     if path.is_symlink():
-        raise ValueError(f"{path} is a symbolic link, which a training does not follow: remove it")
+        raise UserError(f"{path} is a symbolic link, which a training does not follow: remove it")
     lock = FileLock(path)
     try:
         if not os.path.isdir(save_dir):
@@ -101,7 +101,7 @@ def keep_lock(save_dir: str) -> None:
     If it was removed or replaced, it is made again and locked anew.
 
     Raises:
-        ValueError: if another process has locked it meanwhile.
+        UserError: if another process has locked it meanwhile.
     """
     key = os.getpid(), os.path.abspath(save_dir)
     lock, identity = _held.get(key, (None, None))
@@ -142,7 +142,7 @@ def _acquire(lock: FileLock, save_dir: str) -> None:
         except Timeout:
             owner = _read_owner(save_dir)
     name = "another training" if owner is None else "the training with process id {} on host {}".format(*owner)
-    raise ValueError(
+    raise UserError(
         f"{name} writes to --save-dir {save_dir}: wait until it has ended, end it, or give another --save-dir"
     )
 
@@ -210,7 +210,7 @@ def _renamed_after(path: str) -> Iterator[str]:
     """Yield a temporary path, which is renamed to ``path`` at the end of the block.
 
     Raises:
-        ValueError: if another run has locked the folder meanwhile.
+        UserError: if another run has locked the folder meanwhile.
     """
     folder, name = os.path.split(os.path.abspath(path))
     keep_lock(folder)
@@ -241,13 +241,13 @@ def _check_named(
     """Load a checkpoint.
 
     Raises:
-        ValueError: if a flag names one that does not exist.
+        UserError: if a flag names one that does not exist.
     """
     if trainer.data_parallel_rank == 0:  # it reads the file for all processes
         flag, path = _named_checkpoint(cfg, trainer.checkpoint_suffix)
         if path is not None and not PathManager.isfile(path):
             kind = "is no file" if PathManager.exists(path) else "does not exist"
-            raise ValueError(
+            raise UserError(
                 f"{flag} {path} {kind}: give the path of a checkpoint, such as {cfg.save_dir}/checkpoint_best.pt, or "
                 f"leave {flag} out to resume from {cfg.save_dir}/{LAST}, or to start anew if that does not exist"
             )
@@ -319,7 +319,7 @@ def _check_and_load(
     """Start or resume a run.
 
     Raises:
-        ValueError: if the metric is not logged, or the run would start anew in a directory with checkpoints.
+        UserError: if the metric is not logged, or the run would start anew in a directory with checkpoints.
     """
     validates = not trainer.cfg.dataset.disable_validation
     if validates:
@@ -348,7 +348,7 @@ def _check_metric(cfg: CheckpointConfig, trainer: Trainer) -> None:
     """Check ``--best-checkpoint-metric`` and set its direction.
 
     Raises:
-        ValueError: if the task and the criterion do not log it.
+        UserError: if the task and the criterion do not log it.
     """
     name, known = cfg.best_checkpoint_metric, _logged(trainer)
     if known is not None and name not in known:
@@ -357,7 +357,7 @@ def _check_metric(cfg: CheckpointConfig, trainer: Trainer) -> None:
             if "bleu" in known or not isinstance(trainer.task, TranslationTask)
             else ("; BLEU, chrF and ROUGE are logged by --task scored_translation, as --eval-scorer names them")
         )
-        raise ValueError(
+        raise UserError(
             f"--best-checkpoint-metric {name}: validation of this task and criterion logs {', '.join(known)}: give "
             f"one of these{also}"
         )
@@ -386,7 +386,7 @@ def _check_start(cfg: CheckpointConfig, suffix: str) -> None:
     """Refuse to start anew in a directory with checkpoints, unless flags name a checkpoint to start from.
 
     Raises:
-        ValueError: with the remedy.
+        UserError: with the remedy.
     """
     last = Path(cfg.save_dir, LAST.replace(".pt", f"{suffix}.pt"))
     if cfg.restore_file != LAST or last.is_file():
@@ -401,7 +401,7 @@ def _check_start(cfg: CheckpointConfig, suffix: str) -> None:
     else:
         return
     resume = f"give --restore-file {Path(cfg.save_dir, there[0])} to resume from it, " if there else ""
-    raise ValueError(
+    raise UserError(
         f"{found}, and a run that begins anew would replace what is there: {resume}give another --save-dir, or "
         "--restore-file '' to begin anew here"
     )
@@ -455,7 +455,7 @@ def _compare_with_best_file(cfg: CheckpointConfig, suffix: str, own: Dict[str, A
     """Compare with the value of ``checkpoint_best.pt`` as well, and log what the next one must improve on.
 
     Raises:
-        ValueError: if the file cannot be read.
+        UserError: if the file cannot be read.
     """
     path, counted = Path(cfg.save_dir, f"checkpoint_best{suffix}.pt"), vars(checkpoint_utils.save_checkpoint)
     metric, best = own["metric"], counted.get("best")
@@ -467,7 +467,7 @@ def _compare_with_best_file(cfg: CheckpointConfig, suffix: str, own: Dict[str, A
         extra = torch.load(path, map_location="cpu", weights_only=True, mmap=True)["extra_state"]
         value = extra.get("best", extra["val_loss"])
     except Exception as error:  # damage leads to errors of any kind
-        raise ValueError(f"{path} cannot be read, and this run would replace it: move it away") from error
+        raise UserError(f"{path} cannot be read, and this run would replace it: move it away") from error
     if value is None:
         return
     if extra.get(VALIDATION, own) != own:
@@ -511,12 +511,12 @@ def _save_unless_user_error(
     save_checkpoint: Callable[..., Optional[str]], trainer: Trainer, *args: Any, **kwargs: Any
 ) -> Optional[str]:
     error = sys.exception()
-    if error is not None and is_user_error(error):
+    if error is not None and isinstance(error, UserError):
         return None
     try:
         return save_checkpoint(trainer, *args, **kwargs)
     except ValueError as refused:
-        if error is None or not is_user_error(refused):
+        if error is None or not isinstance(refused, UserError):
             raise
         logger.warning(f"no crash.pt is saved: {refused}")  # the error itself is shown afterwards
         return None

@@ -13,6 +13,7 @@ from fairseq.trainer import Trainer
 from omegaconf import DictConfig
 
 from fairseq_plugins.fairseq_patches.patching import wrap
+from fairseq_plugins.options import UserError
 
 Languages = Tuple[Optional[str], Optional[str]]
 """Source and target language; None means unknown."""
@@ -52,7 +53,7 @@ def complete_languages(given: Languages, data: str) -> Tuple[str, str]:
         data: folder of fairseq-preprocess; it is read only if a language is missing.
 
     Raises:
-        ValueError: if the folder holds no pair, or not the given language.
+        UserError: if the folder holds no pair, or not the given language.
     """
     source, target = given
     if source is not None and target is not None:
@@ -60,7 +61,7 @@ def complete_languages(given: Languages, data: str) -> Tuple[str, str]:
     first, second = map(str, data_utils.infer_language_pair(data))
     for flag, language in (("--source-lang", source), ("--target-lang", target)):
         if language is not None and language not in (first, second):
-            raise ValueError(f"{flag} {language}: {data} holds {first} and {second}: give one of them, or both flags")
+            raise UserError(f"{flag} {language}: {data} holds {first} and {second}: give one of them, or both flags")
     is_turned = source == second or target == first
     return (second, first) if is_turned else (first, second)
 
@@ -74,12 +75,12 @@ def check_direction(given: Languages, trained: Languages, *, name: str) -> None:
         name: of the checkpoint.
 
     Raises:
-        ValueError: with the remedy.
+        UserError: with the remedy.
     """
     source, target = trained
     is_known = source is not None and target is not None and source != target
     if is_known and (given[0] == target or given[1] == source):
-        raise ValueError(
+        raise UserError(
             f"{name} translates {source} into {target}, not {given[0]} into {given[1]}: give --source-lang {source} "
             f"--target-lang {target}, or another checkpoint"
         )
@@ -94,7 +95,7 @@ def check_task_direction(task: Any, state: Dict[str, Any], *, name: str) -> None
         name: of the checkpoint.
 
     Raises:
-        ValueError: if the checkpoint translates the other way.
+        UserError: if the checkpoint translates the other way.
     """
     if isinstance(task, TranslationTask):
         check_direction(languages_of(task.cfg), _languages_of_state(state), name=name)
@@ -140,7 +141,7 @@ def _keep_languages(
     """Read a checkpoint and refuse flags that exchange its languages.
 
     Raises:
-        ValueError: if the flags do, or the run that resumes translates the other way.
+        UserError: if the flags do, or the run that resumes translates the other way.
     """
     given = {name: arg_overrides[name] for name in FLAGS if arg_overrides and arg_overrides.get(name)}
     others = arg_overrides and {name: value for name, value in arg_overrides.items() if name not in FLAGS}
@@ -167,7 +168,7 @@ def _check_resumed(
     """Resume a run after comparing its direction with the checkpoint. With ``--reset-optimizer`` any weights will do.
 
     Raises:
-        ValueError: if the checkpoint translates the other way.
+        UserError: if the checkpoint translates the other way.
     """
     task = getattr(trainer, "task", None)
     resumes = isinstance(task, TranslationTask) and not reset_optimizer

@@ -22,6 +22,7 @@ from fairseq_plugins.metrics.rouge import (
     without_escapes,
 )
 from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
+from fairseq_plugins.options import UserError
 
 
 class CorpusMetric(ABC):
@@ -92,7 +93,7 @@ class MakesCorpusMetric(Protocol):
     """Makes a metric of text in a language, by its code, or in any language with blanks between words.
 
     Raises:
-        ValueError: if the tokeniser of the language is not installed.
+        UserError: if the tokeniser of the language is not installed.
     """
 
     def __call__(self, *, case: LetterCase = "kept", language: str = "") -> CorpusMetric: ...
@@ -107,12 +108,12 @@ def bleu_of_text(*, case: LetterCase = "kept", language: str = "", force: bool =
         force: do not warn about text that looks tokenised.
 
     Raises:
-        ValueError: if the tokeniser is not installed.
+        UserError: if the tokeniser is not installed.
     """
     try:
         return BLEU(lowercase=case == "ignored", force=force, trg_lang=language)
     except RuntimeError as error:
-        raise ValueError(
+        raise UserError(
             f"BLEU of text in {language} needs a tokeniser that is not installed: pip install 'sacrebleu[{language}]'"
         ) from error
 
@@ -149,7 +150,7 @@ def check_script(metric: str, references: Iterable[str], *, flag: str) -> None:
         flag: that chooses the metric.
 
     Raises:
-        ValueError: with the first such line.
+        UserError: with the first such line.
     """
     if metric in ROUGE_METRICS:
         texts = [[without_escapes(reference)] for reference in references]

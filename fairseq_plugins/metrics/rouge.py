@@ -34,7 +34,7 @@ from fairseq.scoring import BaseScorer, register_scorer
 from rouge_score import rouge_scorer, scoring, tokenizers
 from tqdm import tqdm
 
-from fairseq_plugins.options import OnOff, choices
+from fairseq_plugins.options import OnOff, UserError, choices
 
 UNKNOWN_REFERENCE = Dictionary().unk_string(escape=True)
 """fairseq's replacement for words of references that the dictionary lacks. Metrics would count parts of it as words."""
@@ -80,7 +80,7 @@ class RougeSettings:
         max_words: texts are cut after so many words, as ROUGE-1.5.5 -l; 0 is no limit.
 
     Raises:
-        ValueError: on an unknown value, a negative limit or two limits.
+        UserError: on an unknown value, a negative limit or two limits.
     """
 
     stemming: str = "on"
@@ -90,14 +90,14 @@ class RougeSettings:
 
     def __post_init__(self) -> None:
         if self.stemming not in ("on", "off"):
-            raise ValueError(f'stemming "{self.stemming}": choose on or off')
+            raise UserError(f'stemming "{self.stemming}": choose on or off')
         if self.tokenizer not in TOKENIZERS:
-            raise ValueError(f'tokeniser "{self.tokenizer}": choose {" or ".join(TOKENIZERS)}')
+            raise UserError(f'tokeniser "{self.tokenizer}": choose {" or ".join(TOKENIZERS)}')
         for unit, limit in (("bytes", self.max_bytes), ("words", self.max_words)):
             if limit < 0:
-                raise ValueError(f"a limit of {limit} {unit}: give 0 for no limit, or more")
+                raise UserError(f"a limit of {limit} {unit}: give 0 for no limit, or more")
         if self.max_bytes and self.max_words:
-            raise ValueError(f"limits of {self.max_bytes} bytes and of {self.max_words} words: give one of them")
+            raise UserError(f"limits of {self.max_bytes} bytes and of {self.max_words} words: give one of them")
 
     def signature(self, *, num_references: int, references: str = "raw") -> str:
         """The settings, as short as sacreBLEU's; ``references`` says whether they are "raw" or of a "dictionary"."""
@@ -135,7 +135,7 @@ def read_rouge_settings(args: argparse.Namespace) -> RougeSettings:
     """The settings of the flags of :func:`add_rouge_settings`.
 
     Raises:
-        ValueError: see :class:`RougeSettings`.
+        UserError: see :class:`RougeSettings`.
     """
     return RougeSettings(
         stemming=args.stemming, tokenizer=args.tokenizer, max_bytes=args.max_bytes, max_words=args.max_words
@@ -257,14 +257,14 @@ def score_corpus(
         show_progress: draw a bar.
 
     Raises:
-        ValueError: on different lengths, no text, a hypothesis without references, or if a process ended early.
+        UserError: on different lengths, no text, a hypothesis without references, or if a process ended early.
     """
     if len(hypotheses) != len(references):
-        raise ValueError(f"{len(hypotheses):,} hypotheses and {len(references):,} references: give as many")
+        raise UserError(f"{len(hypotheses):,} hypotheses and {len(references):,} references: give as many")
     if not hypotheses:
-        raise ValueError("there is no text to score")
+        raise UserError("there is no text to score")
     if not all(references):
-        raise ValueError(f"line {[bool(texts) for texts in references].index(False) + 1} has no reference")
+        raise UserError(f"line {[bool(texts) for texts in references].index(False) + 1} has no reference")
     if num_processes is None:
         num_processes = max(1, len(hypotheses) // 500)
     num_processes = min(num_processes, len(os.sched_getaffinity(0)), math.ceil(len(hypotheses) / TEXTS_AT_ONCE))
@@ -278,7 +278,7 @@ def score_corpus(
             try:
                 scores = list(bar(pool.map(_score_in_worker, pairs, chunksize=TEXTS_AT_ONCE)))
             except BrokenProcessPool:
-                raise ValueError("a scoring process ended (out of memory?): score with one process") from None
+                raise UserError("a scoring process ended (out of memory?): score with one process") from None
             except KeyboardInterrupt:
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -296,7 +296,7 @@ def check_tokens(
         remedy: end of the error message.
 
     Raises:
-        ValueError: with the first such line.
+        UserError: with the first such line.
     """
     tokenizer = Rouge(settings).tokenizer
     numbered = [(number, text) for number, texts in enumerate(references, 1) for text in texts]
@@ -304,7 +304,7 @@ def check_tokens(
     lines = [(number, text) for number, text in known if _WORD.search(text)]
     emptied = [number for number, text in lines if not text.isascii() and not tokenizer.tokenize(text)]
     if emptied and 2 * len(emptied) >= len(lines):
-        raise ValueError(
+        raise UserError(
             f"line {emptied[0]} of the references has no word of a-z and 0-9, which ROUGE-1.5.5 knows alone, nor have "
             f"{len(emptied) - 1} others: {remedy}"
         )

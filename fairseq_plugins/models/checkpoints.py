@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.data.text import TextTask, dictionary_fingerprint, task_config
 from fairseq_plugins.modules.layers import SavesSettings
-from fairseq_plugins.options import FAIRSEQ, PACKAGE, is_raised_in
+from fairseq_plugins.options import UserError
 
 Model = TypeVar("Model", bound=BaseFairseqModel)
 
@@ -29,29 +29,29 @@ def check_checkpoints(paths: Sequence[Union[str, Path]]) -> None:
     """Check that all paths are files.
 
     Raises:
-        ValueError: for the first that is not.
+        UserError: for the first that is not.
     """
     for path in paths:
         if not Path(path).is_file():
             wrong = (
                 "is a directory" if Path(path).is_dir() else "is no file" if Path(path).exists() else "does not exist"
             )
-            raise ValueError(f"{path} {wrong}: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt")
+            raise UserError(f"{path} {wrong}: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt")
 
 
 @contextmanager
 def naming_checkpoint(path: Union[str, Path]) -> Iterator[None]:
-    """Prefix the message of a ``ValueError`` in the block with the name of the checkpoint, unless it holds it."""
+    """Prefix the message of a ``UserError`` in the block with the name of the checkpoint, unless it holds it."""
     try:
         yield
-    except ValueError as error:
-        if str(path) in str(error) or not is_raised_in(error, PACKAGE, FAIRSEQ):
+    except UserError as error:
+        if str(path) in str(error):
             raise
-        raise ValueError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {error}") from error
 
 
 def read_state(path: Union[str, Path], overrides: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:
-    """Load a checkpoint to the CPU, with some flags overridden. A ``ValueError`` names a damaged file."""
+    """Load a checkpoint to the CPU, with some flags overridden. A ``UserError`` names a damaged file."""
     with naming_checkpoint(path):
         return checkpoint_utils.load_checkpoint_to_cpu(str(path), dict(overrides or {}))
 
@@ -60,13 +60,13 @@ def last_epoch_checkpoints(folder: Path, number: int) -> List[Path]:
     """The checkpoints of the last epochs in a ``--save-dir``, oldest first.
 
     Raises:
-        ValueError: if there are fewer than ``number``, or it is no folder.
+        UserError: if there are fewer than ``number``, or it is no folder.
     """
     if not folder.is_dir():
-        raise ValueError(f"{folder} is no folder: --last takes the epoch checkpoints of a --save-dir")
+        raise UserError(f"{folder} is no folder: --last takes the epoch checkpoints of a --save-dir")
     found = checkpoint_utils.checkpoint_paths(str(folder))  # newest first
     if len(found) < number:
-        raise ValueError(
+        raise UserError(
             f"{folder} holds {len(found)} epoch checkpoints, fewer than {number}: train with --keep-last-epochs "
             f"{number} and without --no-epoch-checkpoints"
         )
@@ -77,13 +77,13 @@ def checkpoints_of_updates(folder: Path) -> Dict[int, Path]:
     """The checkpoints that ``--save-interval-updates`` left in a ``--save-dir``, by their updates, oldest first.
 
     Raises:
-        ValueError: if there is none, or it is no folder.
+        UserError: if there is none, or it is no folder.
     """
     if not folder.is_dir():
-        raise ValueError(f"{folder} is no folder: give the --save-dir of a training")
+        raise UserError(f"{folder} is no folder: give the --save-dir of a training")
     paths = [Path(str(path)) for path in checkpoint_utils.checkpoint_paths(str(folder), pattern=CHECKPOINTS_OF_UPDATES)]
     if not paths:
-        raise ValueError(
+        raise UserError(
             f"{folder} has no checkpoint_EPOCH_UPDATES.pt: train with --save-interval-updates N and without "
             "--keep-interval-updates"
         )
@@ -93,7 +93,7 @@ def checkpoints_of_updates(folder: Path) -> Dict[int, Path]:
 def refuse_unequal_copies(model: nn.Module) -> None:
     """Let ``model`` refuse checkpoints that hold different matrices where it shares one.
 
-    torch would silently keep the last of them. The ``ValueError`` is raised after all modules are loaded, because a
+    torch would silently keep the last of them. The ``UserError`` is raised after all modules are loaded, because a
     module may report the cause more precisely. A checkpoint that shares more than the model is loaded: each of the
     model's matrices gets the shared values.
     """
@@ -120,7 +120,7 @@ class _Copies:
 
     def refuse(self, model: nn.Module, keys: Any) -> None:
         if self._differ is not None:
-            raise ValueError(
+            raise UserError(
                 f"{self._differ} are one matrix in this model and two in the checkpoint: share embeddings as in its "
                 "training"
             )
@@ -140,7 +140,7 @@ def _compare_size(
     """Refuse embeddings of a dictionary of another size; ``text`` is "source ", "target " or empty."""
     saved = state_dict.get(f"{prefix}weight")
     if saved is not None and len(saved) != embedding.num_embeddings:
-        raise ValueError(
+        raise UserError(
             f"the checkpoint was trained with {len(saved):,} {text}vocabulary items but the data directory's {text}"
             f"dictionary gives {embedding.num_embeddings:,}: point to the data that the checkpoint was trained on"
         )

@@ -33,7 +33,7 @@ from fairseq_plugins.models.recurrent_lm import RecurrentDecoder, RecurrentLangu
 from fairseq_plugins.modules.cell import DecoderState
 from fairseq_plugins.modules.layers import ModuleSequence
 from fairseq_plugins.modules.stack import RecurrentStack
-from fairseq_plugins.options import check_choices, listed_paths
+from fairseq_plugins.options import UserError, check_choices, listed_paths
 from fairseq_plugins.output_layers.base import OutputPrecision, OutputPrecisionName, check_takes_gate
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES, NoGate, OutputGate, build_output_gate
 from fairseq_plugins.output_layers.mixture import ensemble_log_probs, ensemble_loss, joint_states
@@ -76,10 +76,10 @@ class GatedDecoder(StreamDecoder):
         """The recurrent layers.
 
         Raises:
-            ValueError: if there are several models.
+            UserError: if there are several models.
         """
         if len(self.members) > 1:
-            raise ValueError(f"the gated model has {len(self.members)} base models: look into the layers of one alone")
+            raise UserError(f"the gated model has {len(self.members)} base models: look into the layers of one alone")
         return self.members[0].stack
 
     def train(self, mode: bool = True) -> "GatedDecoder":
@@ -114,12 +114,12 @@ class GatedDecoder(StreamDecoder):
         **loss: Any,
     ) -> Tuple[DecoderStates, Scores, DecoderState]:
         if noise is not None:
-            raise ValueError(
+            raise UserError(
                 "--criterion noise_contrastive has no gates: train --arch gated_lm with --criterion "
                 "regularized_cross_entropy"
             )
         if self.weights == "awaited":
-            raise ValueError(
+            raise UserError(
                 "the base models have no weights yet: load the gated model's checkpoint, or build it by flags without "
                 "base_model_flags"
             )
@@ -164,7 +164,7 @@ def base_models(
         overrides: flags that differ from those of the base models' runs.
 
     Raises:
-        ValueError: if no model is named, one is named twice, a checkpoint is missing, damaged, of another vocabulary,
+        UserError: if no model is named, one is named twice, a checkpoint is missing, damaged, of another vocabulary,
             or holds another kind of model, or a resumed run has other base models.
     """
     kept: Optional[List[BaseFlags]] = getattr(args, FLAGS_IN_CHECKPOINT, None)
@@ -178,7 +178,7 @@ def base_models(
         if kept is not None:
             weights = state["model"]
             if not _are_saved_models(paths, task, kept, weights):
-                raise ValueError(
+                raise UserError(
                     f"{resumed} holds a gate on other base models than --base-model {':'.join(paths)}: take another "
                     "--save-dir, start from other weights, or leave --base-model out to go on with those of the "
                     "checkpoint"
@@ -187,7 +187,7 @@ def base_models(
             with building_model(resumed, {"model": weights}):
                 return [build_base_model(flags, task, overrides) for flags in kept], "awaited"
     if not paths:
-        raise ValueError(_NO_PATH)
+        raise UserError(_NO_PATH)
     check_checkpoints(paths)
     read = [read_base_model(path, task, overrides) for path in paths]
     setattr(args, FLAGS_IN_CHECKPOINT, [flags for flags, _ in read])
@@ -199,16 +199,16 @@ def _base_model_paths(args: Namespace) -> List[str]:
     given: str = getattr(args, "base_model", None) or ""
     paths = listed_paths(given) if given else []
     if not all(paths):
-        raise ValueError(_NO_PATH)
+        raise UserError(_NO_PATH)
     files = [Path(path).resolve() for path in paths]
     for n, path in enumerate(paths):
         if files[n] in files[:n]:
-            raise ValueError(f"--base-model: {path} is given twice; give each model of an ensemble once")
+            raise UserError(f"--base-model: {path} is given twice; give each model of an ensemble once")
     digests = [file_digest(file) if len(paths) > 1 and file.is_file() else path for file, path in zip(files, paths)]
     for n, path in enumerate(paths):
         if digests[n] in digests[:n]:
             same = paths[digests.index(digests[n])]
-            raise ValueError(f"--base-model: {path} is a copy of {same}; give each model of an ensemble once")
+            raise UserError(f"--base-model: {path} is a copy of {same}; give each model of an ensemble once")
     return paths
 
 
@@ -242,7 +242,7 @@ def read_base_model(path: str, task: TextTask, overrides: BaseFlags) -> Tuple[Ba
         overrides: flags that differ from those of its run.
 
     Raises:
-        ValueError: if the checkpoint is damaged, of another vocabulary, or holds another kind of model.
+        UserError: if the checkpoint is damaged, of another vocabulary, or holds another kind of model.
     """
     state = read_state(path)
     flags = _checked_flags(state, path)
@@ -257,11 +257,11 @@ def build_base_model(flags: BaseFlags, task: TextTask, overrides: BaseFlags) -> 
     """Build a model by its flags. Its loss is always the fused one, which never holds the logits of all tokens.
 
     Raises:
-        ValueError: if the flags are of another kind of model.
+        UserError: if the flags are of another kind of model.
     """
     arch = flags.get("arch")
     if _base_class(arch) is None:
-        raise ValueError(f"--arch {arch} is no recurrent language model of this package")
+        raise UserError(f"--arch {arch} is no recurrent language model of this package")
     taken = {name: value for name, value in {**flags, **overrides}.items() if name != "output_loss"}
     # fairseq's models of argparse flags take these
     # pyrefly: ignore[bad-argument-type]
@@ -289,18 +289,18 @@ def _checked_flags(state: Dict[str, Any], path: str) -> BaseFlags:
     """The flags to build a checkpoint's model by.
 
     Raises:
-        ValueError: if it is no recurrent language model, or has a gate.
+        UserError: if it is no recurrent language model, or has a gate.
     """
     saved = vars(saved_flags(state))
     model_class = _base_class(saved.get("arch"))
     if model_class is None:
-        raise ValueError(
+        raise UserError(
             f"{path} holds a model of --arch {saved.get('arch')}: --base-model takes recurrent language models of this "
             "package, such as lstm_lm_awd"
         )
     gate = saved.get(OUTPUT_GATES.destination, NoGate.name)
     if gate != NoGate.name:
-        raise ValueError(f"{path} has a gate already, {OUTPUT_GATES.flag} {gate}: give a model without one")
+        raise UserError(f"{path} has a gate already, {OUTPUT_GATES.flag} {gate}: give a model without one")
     parser = ArgumentParser(add_help=False)
     model_class.add_args(parser)
     names = {"arch", *(action.dest for action in parser._actions)}
@@ -341,12 +341,12 @@ class GatedLanguageModel(FairseqLanguageModel):
         """Build the model for the task's dictionary; see :func:`base_models`.
 
         Raises:
-            ValueError: on a value that does not fit, or a base model that cannot be used, with the remedy.
+            UserError: on a value that does not fit, or a base model that cannot be used, with the remedy.
         """
         check_reads_one_text(task)
         config = check_choices(GatedLanguageModelConfig.from_namespace(args))
         if args.output_gate == NoGate.name:
-            raise ValueError(f"--output-gate {NoGate.name}: nothing would learn; take --output-gate iog")
+            raise UserError(f"--output-gate {NoGate.name}: nothing would learn; take --output-gate iog")
         overrides: BaseFlags = {}
         if config.output_precision is not None:
             overrides = {"output_precision": config.output_precision}

@@ -33,6 +33,7 @@ from fairseq_plugins.modules.layers import STARTS, BiasStart, initialise_by_laye
 from fairseq_plugins.modules.stack import DIRECTIONS, MERGES, EncoderStack, StackState
 from fairseq_plugins.options import (
     OnOff,
+    UserError,
     check_choices,
     check_dropout,
     check_positive,
@@ -305,7 +306,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         """Build the model for the task's dictionaries.
 
         Raises:
-            ValueError: on a value that does not fit, with the flag and the remedy.
+            UserError: on a value that does not fit, with the flag and the remedy.
         """
         check_reads_pairs(task)
         config = check_choices(RecurrentEncoderDecoderConfig.from_namespace(args))
@@ -316,7 +317,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         _check_start(args, config)
         check_dropout(config.dropout, flag="--dropout")
         if config.share_embeddings == "all" and source != target:
-            raise ValueError("--share-embeddings all needs one dictionary: run fairseq-preprocess --joined-dictionary")
+            raise UserError("--share-embeddings all needs one dictionary: run fairseq-preprocess --joined-dictionary")
         target_embedding = source_embedding = nn.Embedding(len(target), config.embed_dim)
         if config.share_embeddings != "all":
             source_embedding = nn.Embedding(len(source), config.embed_dim)
@@ -385,7 +386,7 @@ def _check_start(args: Namespace, config: RecurrentEncoderDecoderConfig) -> None
     for name in of_other:
         if getattr(args, name, None) is not None:
             flag = flag_of(name)
-            raise ValueError(f"--init {config.init} has no {flag}: leave out {flag}, or take the other --init")
+            raise UserError(f"--init {config.init} has no {flag}: leave out {flag}, or take the other --init")
 
 
 for name, preset in ENCODER_DECODER_ARCHITECTURES.items():

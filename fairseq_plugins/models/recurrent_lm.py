@@ -45,7 +45,14 @@ from fairseq_plugins.modules.layers import (
 )
 from fairseq_plugins.modules.simple_rnn import ColumnNorm
 from fairseq_plugins.modules.stack import OUTPUT_SKIPS, RecurrentStack, StackState
-from fairseq_plugins.options import check_choices, check_dropout, check_positive, choices, parse_int_list
+from fairseq_plugins.options import (
+    UserError,
+    check_choices,
+    check_dropout,
+    check_positive,
+    choices,
+    parse_int_list,
+)
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, SharingFlags, build_output_layer
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.projected import ProjectedOutput
@@ -156,7 +163,7 @@ class StreamDecoder(CachingDecoder):
             fairseq reads.
 
         Raises:
-            ValueError: in training with :attr:`state_dropout` on separate sequences, which carry no state.
+            UserError: in training with :attr:`state_dropout` on separate sequences, which carry no state.
         """
         tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
         state: Optional[DecoderState] = self.cached(incremental_state)
@@ -164,7 +171,7 @@ class StreamDecoder(CachingDecoder):
             state = self.carried_state.get(stream, position)
         if self.state_dropout > 0 and self.training:
             if stream is None:
-                raise ValueError(
+                raise UserError(
                     f"--dropout-carried-state {self.state_dropout:g}: no state is carried from window to window here: "
                     "train with --task stateful_lm, or give 0"
                 )
@@ -370,7 +377,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         """Build the model for the task's dictionary.
 
         Raises:
-            ValueError: on a value that does not fit, with the flag and the remedy.
+            UserError: on a value that does not fit, with the flag and the remedy.
         """
         check_reads_one_text(task)
         config = check_choices(RecurrentLanguageModelConfig.from_namespace(args))
@@ -422,11 +429,11 @@ class RecurrentLanguageModel(FairseqLanguageModel):
             check_positive(config.init_range, flag="--init-range")
             initialise_uniformly(model, config.init_range, biases=config.init_biases)
         elif config.init_biases != "zero":
-            raise ValueError(f"--init-biases {config.init_biases} is a start within --init-range: give that, too")
+            raise UserError(f"--init-biases {config.init_biases} is a start within --init-range: give that, too")
         if config.column_norm != 0:
             check_positive(config.column_norm, flag="--column-norm")
             if not isinstance(output_layer, ProjectedOutput):
-                raise ValueError(
+                raise UserError(
                     f"--column-norm {config.column_norm}: --output-layer {output_layer.name} has no output matrix, "
                     "leave it out"
                 )

@@ -32,12 +32,11 @@ from fairseq_plugins.models.presets.translation import (
 from fairseq_plugins.models.recurrent_lm import CachingDecoder, IncrementalState
 from fairseq_plugins.modules.cell import named_tensors
 from fairseq_plugins.options import (
-    FAIRSEQ,
+    UserError,
     check_at_least_one,
     check_dropout,
     check_not_negative,
     flag_of,
-    is_raised_in,
 )
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.copying import COPYING, build_copying
@@ -62,7 +61,7 @@ def check_flags(args: Namespace) -> None:
     """Check that fairseq can build a Transformer with these flags.
 
     Raises:
-        ValueError: if it cannot, with the flag and the remedy.
+        UserError: if it cannot, with the flag and the remedy.
     """
     check_at_least_one(args.decoder_layers, flag="--decoder-layers")  # without a layer nothing attends to the source
     check_not_negative(args.encoder_layers, flag="--encoder-layers")
@@ -71,7 +70,7 @@ def check_flags(args: Namespace) -> None:
     try:  # fairseq converts this flag when it builds the model
         output_width = int(args.decoder_output_dim)
     except ValueError:
-        raise ValueError(f"--decoder-output-dim {args.decoder_output_dim}: give a whole number") from None
+        raise UserError(f"--decoder-output-dim {args.decoder_output_dim}: give a whole number") from None
     check_at_least_one(output_width, flag="--decoder-output-dim")
     for name in ("max_source_positions", "max_target_positions"):
         if getattr(args, name, None) is not None:
@@ -85,9 +84,9 @@ def _check_sizes(args: Namespace, *, side: str) -> None:
         check_at_least_one(getattr(args, f"{side}_{size}"), flag=flag_of(f"{side}_{size}"))
     width, num_heads = getattr(args, f"{side}_embed_dim"), getattr(args, f"{side}_attention_heads")
     if width % num_heads:
-        raise ValueError(f"--{side}-embed-dim {width}: give a multiple of --{side}-attention-heads {num_heads}")
+        raise UserError(f"--{side}-embed-dim {width}: give a multiple of --{side}-attention-heads {num_heads}")
     if width < 4 and not (getattr(args, f"{side}_learned_pos") or args.no_token_positional_embeddings):
-        raise ValueError(f"--{side}-embed-dim {width}: give at least 4 for sines and cosines, or --{side}-learned-pos")
+        raise UserError(f"--{side}-embed-dim {width}: give at least 4 for sines and cosines, or --{side}-learned-pos")
 
 
 FLAGS = ModelFlags(TransformerConfig, OUTPUT_LAYERS, OUTPUT_GATES, COPYING, left_out=LEFT_OUT)
@@ -204,18 +203,13 @@ class TransformerWithOutputLayer(TransformerModel):
         """Build the model for the task's dictionaries.
 
         Raises:
-            ValueError: on a value that does not fit, with the flag and the remedy.
+            UserError: on a value that does not fit, with the flag and the remedy.
         """
         check_reads_pairs(task)
         check_flags(args)
-        try:
-            model = super().build_model(args, task)
-        except ValueError as error:
-            if is_raised_in(error, FAIRSEQ):  # fairseq's check of a flag; raised here it counts as a user error
-                raise ValueError(str(error)) from error
-            raise
+        model = super().build_model(args, task)
         if args.decoder_layerdrop > 0 and isinstance(model.decoder.output, MixtureOutput):
-            raise ValueError(
+            raise UserError(
                 f"--decoder-layerdrop {args.decoder_layerdrop}: --output-layer {args.output_layer} reads layers by "
                 "their numbers, so that none can be dropped: leave it out"
             )
@@ -239,14 +233,14 @@ class TransformerWithOutputLayer(TransformerModel):
         """fairseq's embedding, read from ``path`` if it is given.
 
         Raises:
-            ValueError: if the file cannot be read or has another width.
+            UserError: if the file cannot be read or has another width.
         """
         try:
             return super().build_embedding(args, dictionary, embed_dim, path)
         except (OSError, ValueError, RuntimeError, StopIteration) as error:
             if not path:
                 raise
-            raise ValueError(
+            raise UserError(
                 f"--encoder-embed-path or --decoder-embed-path {path}: give a text of words with {embed_dim} numbers "
                 f"each, below a line of its own ({error})"
             ) from error

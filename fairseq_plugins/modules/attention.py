@@ -16,6 +16,7 @@ from fairseq_plugins.modules.layers import MASKS, BroadcastDropout, Linear
 from fairseq_plugins.modules.stack import RecurrentStack, StackState
 from fairseq_plugins.ops.matmul import accumulation_dtype, linear
 from fairseq_plugins.ops.recurrence import StepProducts
+from fairseq_plugins.options import UserError
 
 
 @dataclass
@@ -209,7 +210,7 @@ class AttentionalStack(nn.Module):
         output_dropout: dropout rate of the last layer and of h~. Attention reads the last layer before this dropout.
 
     Raises:
-        ValueError: on input feeding without attention, and as :class:`RecurrentStack`.
+        UserError: on input feeding without attention, and as :class:`RecurrentStack`.
     """
 
     def __init__(
@@ -227,7 +228,7 @@ class AttentionalStack(nn.Module):
         super().__init__()
         self.feeds = input_feeding == "on"
         if self.feeds and attention is None:
-            raise ValueError("--input-feeding on feeds the attention's output back: take an --attention, or off")
+            raise UserError("--input-feeding on feeds the attention's output back: take an --attention, or off")
         self.stack = RecurrentStack(
             input_size + (hidden_sizes[-1] if self.feeds and hidden_sizes else 0),
             hidden_sizes,

@@ -36,6 +36,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.components import Component, Registry
 from fairseq_plugins.modules.layers import ResetsByLayer
+from fairseq_plugins.options import UserError
 
 LayerState = Dict[str, Tensor]
 """State of one layer by name, each (B, *), such as h and c of an LSTM."""
@@ -156,7 +157,7 @@ def provide_dictionary(module: nn.Module, dictionary: Dictionary) -> None:
     """Give the dictionary to all recurrent layers in a module.
 
     Raises:
-        ValueError: if the dictionary lacks what a layer needs.
+        UserError: if the dictionary lacks what a layer needs.
     """
     for cell in module.modules():
         if isinstance(cell, RecurrentCell):
@@ -315,14 +316,14 @@ class CarriedState:
         fairseq skips a window that does not fit in memory. The state before that window is then used for the next one.
 
         Raises:
-            ValueError: if no window of the stream has ended at or before the position.
+            UserError: if no window of the stream has ended at or before the position.
         """
         if position == 0:
             self._streams[stream] = {0: None}
         states = self._streams.get(stream, {})
         earlier = [p for p in states if p <= position]
         if not earlier:
-            raise ValueError(
+            raise UserError(
                 f"stream '{stream}' cannot go on at token {position}: its windows come in order, from token 0"
             )
         return states[max(earlier)]

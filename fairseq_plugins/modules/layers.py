@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.ops.matmul import autocast_dtype, linear
 from fairseq_plugins.ops.regularizers import dropout_mask
-from fairseq_plugins.options import check_dropout, check_not_negative, check_positive, choices
+from fairseq_plugins.options import UserError, check_dropout, check_not_negative, check_positive, choices
 
 
 class Linear(nn.Linear):
@@ -59,7 +59,7 @@ class FeedForward(nn.Module):
         x: (B, T, C); output: (B, T, D).
 
     Raises:
-        ValueError: on a size below one.
+        UserError: on a size below one.
     """
 
     def __init__(self, input_size: int, size: int):
@@ -137,7 +137,7 @@ class BroadcastDropout(DropsAtRandom, nn.Module):
         shared_dims: dimensions over which the mask is shared; see :data:`MASKS`.
 
     Raises:
-        ValueError: if the rate is outside [0, 1).
+        UserError: if the rate is outside [0, 1).
     """
 
     def __init__(self, rate: float, *, flag: str, shared_dims: Sequence[int]):
@@ -262,7 +262,7 @@ class SavesSettings(nn.Module):
             saved = state_dict.setdefault(f"{prefix}{name}", missing)
             saved_value = bytes(saved.nan_to_num().round().clamp(0, 255).int().tolist()).decode(errors="replace")
             if saved_value != value:
-                raise ValueError(explain(saved_value))
+                raise UserError(explain(saved_value))
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 

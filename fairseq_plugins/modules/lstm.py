@@ -245,7 +245,7 @@ class RecurrentDropout(BroadcastDropout):
         options: contains the rate.
 
     Raises:
-        ValueError: on a rate outside [0, 1).
+        UserError: on a rate outside [0, 1).
     """
 
     def __init__(self, options: RecurrentDropoutOptions):

@@ -14,7 +14,7 @@ from torch import Tensor
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput, map_state
 from fairseq_plugins.modules.layers import SavesSettings
 from fairseq_plugins.modules.lstm import PreparedLSTM, WeightDropLSTM, WeightDropOptions, update, zero_state
-from fairseq_plugins.options import choices, parse_float_list
+from fairseq_plugins.options import UserError, choices, parse_float_list
 
 MINOR_INPUTS = ("embedding", "previous")
 """Input of the minor LSTMs: that of the stack's first layer, or that of their major LSTM."""
@@ -82,13 +82,13 @@ class MajorMinorLSTM(RecurrentCell, SavesSettings):
         """The layers of a stack, bottom first. A layer without a minor part is a plain LSTM.
 
         Raises:
-            ValueError: on proportions out of range, on too many or too few, or if a part would be empty.
+            UserError: on proportions out of range, on too many or too few, or if a part would be empty.
         """
         proportions = parse_float_list(options.major_proportions, flag="--major-proportions")
         if len(proportions) == 1:
             proportions *= len(hidden_sizes)
         if len(proportions) != len(hidden_sizes):
-            raise ValueError(
+            raise UserError(
                 f'--major-proportions "{options.major_proportions}" has {len(proportions)} values for '
                 f"{len(hidden_sizes)} layers: give one for all or one for each"
             )
@@ -138,11 +138,11 @@ class MajorMinorLSTM(RecurrentCell, SavesSettings):
 def _split(width: int, proportion: float) -> Tuple[int, int]:
     """D_ma and D_mi."""
     if not 0 < proportion < 1:
-        raise ValueError(f"--major-proportions {proportion:g}: a share is above 0 and at most 1 (1: no minor LSTM)")
+        raise UserError(f"--major-proportions {proportion:g}: a share is above 0 and at most 1 (1: no minor LSTM)")
     major = math.floor(proportion * width + 0.5)
     if not 0 < major < width:
         part = "minor" if major else "major"
-        raise ValueError(
+        raise UserError(
             f"--major-proportions {proportion:g} leaves no {part} LSTM in a layer of width {width}: take another share"
             f"{', or 1 for none' if part == 'minor' else ''}"
         )

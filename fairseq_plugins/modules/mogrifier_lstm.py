@@ -100,7 +100,7 @@ class MogrifierLSTM(RecurrentCell):
         options: flags.
 
     Raises:
-        ValueError: on a number of rounds or a rank below zero.
+        UserError: on a number of rounds or a rank below zero.
     """
 
     Options = MogrifierOptions

@@ -75,7 +75,7 @@ class RecurrentHighway(RecurrentCell, SavesSettings):
         options: flags.
 
     Raises:
-        ValueError: on a depth below one.
+        UserError: on a depth below one.
     """
 
     Options = RecurrentHighwayOptions

@@ -18,7 +18,7 @@ from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerStat
 from fairseq_plugins.modules.layers import SavesSettings, orthogonal_
 from fairseq_plugins.ops.matmul import accumulation_dtype, linear
 from fairseq_plugins.ops.recurrence import StepProducts, linear_scan
-from fairseq_plugins.options import check_positive, choices
+from fairseq_plugins.options import UserError, check_positive, choices
 
 INPUT_MATRICES = ("on", "off")
 """Values of ``--input-matrix``."""
@@ -87,7 +87,7 @@ class SimpleRecurrentLayer(RecurrentCell, SavesSettings):
         options: flags.
 
     Raises:
-        ValueError: if the input without a matrix is not as wide as the layer, or the scale is not above zero.
+        UserError: if the input without a matrix is not as wide as the layer, or the scale is not above zero.
     """
 
     recurrent: Optional[nn.Linear]
@@ -97,7 +97,7 @@ class SimpleRecurrentLayer(RecurrentCell, SavesSettings):
     def __init__(self, input_size: int, hidden_size: int, *, options: SimpleRecurrentOptions):
         super().__init__()
         if options.input_matrix == "off" and input_size != hidden_size:
-            raise ValueError(
+            raise UserError(
                 f"--input-matrix off: the layer is {hidden_size} wide and its input {input_size}: give --hidden-sizes "
                 "the value of --embed-dim, and a decoder --input-feeding off, or leave it on"
             )
@@ -137,12 +137,12 @@ class SimpleRecurrentLayer(RecurrentCell, SavesSettings):
         """Read which symbols are between words: that of ``--word-skip``, begin and end of sentence, and padding.
 
         Raises:
-            ValueError: if the dictionary does not hold the symbol.
+            UserError: if the dictionary does not hold the symbol.
         """
         if self.word_skip is None:
             return
         if self.word_skip not in dictionary:
-            raise ValueError(f"--word-skip {self.word_skip}: dict.txt has no such symbol; give the one between words")
+            raise UserError(f"--word-skip {self.word_skip}: dict.txt has no such symbol; give the one between words")
         boundaries = [dictionary.index(self.word_skip), dictionary.bos(), dictionary.eos(), dictionary.pad()]
         is_boundary = torch.zeros(len(dictionary), dtype=torch.bool)
         is_boundary[boundaries] = True
@@ -245,7 +245,7 @@ class DiagonalRNN(SimpleRecurrentLayer):
     ``--transition full`` a matrix replaces r, and its values are not bounded.
 
     Raises:
-        ValueError: as :class:`SimpleRecurrentLayer`, or if the longest timescale is out of range.
+        UserError: as :class:`SimpleRecurrentLayer`, or if the longest timescale is out of range.
     """
 
     Options = DiagonalOptions
@@ -261,7 +261,7 @@ class DiagonalRNN(SimpleRecurrentLayer):
     def __init__(self, input_size: int, hidden_size: int, *, options: DiagonalOptions):
         super().__init__(input_size, hidden_size, options=options)
         if not SHORTEST_TIMESCALE < options.longest_timescale <= LONGEST_TIMESCALE:
-            raise ValueError(
+            raise UserError(
                 f"--longest-timescale {options.longest_timescale}: give a number of tokens above {SHORTEST_TIMESCALE}, "
                 f"up to {LONGEST_TIMESCALE:,}"
             )
@@ -334,7 +334,7 @@ class SmoothRectifierRNN(RectifierRNN):
     """x_t = f(W y_t + R x_{t-1}) with f(z) = max(0, z - a tanh(z / a)), whose derivative is continuous.
 
     Raises:
-        ValueError: as :class:`SimpleRecurrentLayer`, or if a is not above zero.
+        UserError: as :class:`SimpleRecurrentLayer`, or if a is not above zero.
     """
 
     Options = SmoothRectifierOptions
@@ -384,10 +384,10 @@ class ColumnNorm:
         """Check that a task applies the constraint, before training.
 
         Raises:
-            ValueError: if none does.
+            UserError: if none does.
         """
         if not self.is_held:
-            raise ValueError("--column-norm needs --task stateful_lm, which holds it after every update")
+            raise UserError("--column-norm needs --task stateful_lm, which holds it after every update")
 
     def normalise_(self, weight: Tensor) -> Tensor:
         """Scale the columns of a matrix (V, D) to the length; see :func:`normalise_columns_`."""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput, add_states
 from fairseq_plugins.modules.layers import MASKS, BroadcastDropout, ModuleSequence, SavesSettings
+from fairseq_plugins.options import UserError
 
 StackState = List[LayerState]
 """States of the layers, bottom first."""
@@ -82,7 +83,7 @@ class RecurrentStack(nn.Module):
         skip: a value of :data:`OUTPUT_SKIPS`.
 
     Raises:
-        ValueError: on an unknown cell, no layer, a width below one, a rate outside [0, 1), options that do not fit, or
+        UserError: on an unknown cell, no layer, a width below one, a rate outside [0, 1), options that do not fit, or
             a sum over a single layer or over layers of several widths.
     """
 
@@ -103,9 +104,9 @@ class RecurrentStack(nn.Module):
         self.skip = skip
         cell_class = RECURRENT_CELLS.find(cell)
         if not hidden_sizes or min(hidden_sizes) < 1:
-            raise ValueError(f"--hidden-sizes {list(hidden_sizes)}: every layer needs a width of at least 1")
+            raise UserError(f"--hidden-sizes {list(hidden_sizes)}: every layer needs a width of at least 1")
         if skip == "sum" and (len(hidden_sizes) < 2 or len(set(hidden_sizes)) > 1):
-            raise ValueError(
+            raise UserError(
                 f'--output-skip sum adds the outputs of several layers of one width: --hidden-sizes "'
                 f'{" ".join(map(str, hidden_sizes))}" has not those, give others or --output-skip none'
             )
@@ -211,7 +212,7 @@ class EncoderStack(SavesSettings):
         output: annotations (B, S, D_N), zero at padding, and the state of each layer.
 
     Raises:
-        ValueError: as :class:`RecurrentStack`.
+        UserError: as :class:`RecurrentStack`.
     """
 
     def __init__(

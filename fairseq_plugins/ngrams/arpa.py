@@ -21,7 +21,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_plugins.data.text import byte_lines
-from fairseq_plugins.options import replaced_file
+from fairseq_plugins.options import UserError, replaced_file
 
 LOG_ZERO = -99.0
 """The logarithm of a probability of zero in files."""
@@ -68,7 +68,7 @@ def read_orders(path: Path, symbols: Sequence[str], *, show_progress: bool = Fal
         show_progress: draw a bar, for large files.
 
     Raises:
-        ValueError: if the file is missing, damaged, or of another format; the message names the line.
+        UserError: if the file is missing, damaged, or of another format; the message names the line.
     """
     lines = byte_lines(path, wanted="an ARPA file; train_ngram writes one, KenLM's lmplz as well")
     numbers = {symbol.encode(): number for number, symbol in enumerate(symbols)}
@@ -86,7 +86,7 @@ class _ArpaLines:
     def orders(self, numbers: Dict[bytes, int], *, show_progress: bool) -> Iterator[ArpaRows]:
         """See :func:`read_orders`."""
         if not any(line.removeprefix(codecs.BOM_UTF8).strip() == b"\\data\\" for line in self._counted()):
-            raise ValueError(
+            raise UserError(
                 f"{self._path} is no ARPA file: it has no line \\data\\: give the .arpa file, not a binary made of it"
             )
         line, sizes = self._read_sizes()
@@ -162,7 +162,7 @@ class _ArpaLines:
             self._refuse(f"expected {expected}")
 
     def _refuse(self, wrong: str) -> NoReturn:
-        raise ValueError(f"{self._path}, line {self._num_read}: damaged: {wrong}")
+        raise UserError(f"{self._path}, line {self._num_read}: damaged: {wrong}")
 
 
 COMPRESSION = 6

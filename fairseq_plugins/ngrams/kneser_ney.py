@@ -12,6 +12,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_plugins.ngrams.model import ABSENT, NGramIndex, NGramModel, mark_lines
+from fairseq_plugins.options import UserError
 
 FALLBACK = (0.5, 1.0, 1.5)
 """Discounts of a text that is too small to estimate them."""
@@ -93,16 +94,16 @@ def count_ngrams(stream: Tensor, dictionary: Dictionary, *, order: int, show_pro
         show_progress: draw a bar.
 
     Raises:
-        ValueError: if K is below one or above the longest line, or if the text is empty or holds a sentence start or
+        UserError: if K is below one or above the longest line, or if the text is empty or holds a sentence start or
             padding.
     """
     if order < 1:
-        raise ValueError(f"order {order}: give at least 1")
+        raise UserError(f"order {order}: give at least 1")
     if not len(stream):
-        raise ValueError("the text is empty: n-grams are counted in at least one line")
+        raise UserError("the text is empty: n-grams are counted in at least one line")
     for symbol in (dictionary.bos(), dictionary.pad()):
         if bool((stream == symbol).any()):
-            raise ValueError(f"the text holds {dictionary[symbol]}, which stands for no word: take it out")
+            raise UserError(f"the text holds {dictionary[symbol]}, which stands for no word: take it out")
     words = mark_lines(stream, dictionary).words
     index = NGramIndex(vocab_size=len(dictionary), sentence_start=dictionary.bos())
     numbers = words
@@ -112,7 +113,7 @@ def count_ngrams(stream: Tensor, dictionary: Dictionary, *, order: int, show_pro
         keys = index.keys_in(words, numbers)
         whole = keys != ABSENT
         if not bool(whole.any()):
-            raise ValueError(
+            raise UserError(
                 f"order {order}: the longest line has {longer - 1} words, both its marks included: give at most that"
             )
         found, inverse, counted = torch.unique(keys[whole], return_inverse=True, return_counts=True)
@@ -149,7 +150,7 @@ def estimate_model(stream: Tensor, dictionary: Dictionary, *, order: int, show_p
         stream, dictionary, order, show_progress: see :func:`count_ngrams`.
 
     Raises:
-        ValueError: see :func:`count_ngrams`.
+        UserError: see :func:`count_ngrams`.
     """
     counts = count_ngrams(stream, dictionary, order=order, show_progress=show_progress)
     never_predicted = torch.tensor([dictionary.bos(), dictionary.pad()])

@@ -15,6 +15,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_plugins.ngrams.arpa import ArpaRows, read_orders, write_rows
+from fairseq_plugins.options import UserError
 
 ABSENT = -1
 """The number of an n-gram that is not in the index, and the key of one whose context is not."""
@@ -314,7 +315,7 @@ class NGramModel:
             show_progress: draw a bar.
 
         Raises:
-            ValueError: if the file is missing or damaged, has no word of the dictionary, or probabilities that sum to
+            UserError: if the file is missing or damaged, has no word of the dictionary, or probabilities that sum to
                 more than 1 after some context; the message names the line or the context.
         """
         index = NGramIndex(vocab_size=len(dictionary), sentence_start=dictionary.bos())
@@ -331,9 +332,9 @@ class NGramModel:
             log_probs.append(rows.log10_probs[by_key] * LOG_10)
             log_backoffs.append(rows.log10_backoffs[by_key] * LOG_10)
         if not known[dictionary.eos()]:
-            raise ValueError(f"{path} lacks </s>: give a model of lines, which end with it")
+            raise UserError(f"{path} lacks </s>: give a model of lines, which end with it")
         if not known[dictionary.nspecial :].any():
-            raise ValueError(f"{path} has no word of dict.txt: give a model of the same language")
+            raise UserError(f"{path} has no word of dict.txt: give a model of the same language")
         # the index numbers all words of the dictionary, also those that the file lacks
         log_probs[0] = torch.full((len(dictionary),), -torch.inf).double().masked_scatter(known, log_probs[0])
         log_probs[0][[dictionary.bos(), dictionary.pad()]] = -torch.inf
@@ -356,11 +357,11 @@ class NGramModel:
         L back off. So the sums of an order follow from those of the order below.
 
         Raises:
-            ValueError: if they sum to more than :data:`MAX_SUM` after some context.
+            UserError: if they sum to more than :data:`MAX_SUM` after some context.
         """
         totals = [self._log_probs[0][:-1].exp().sum().view(1)]
         if totals[0] > MAX_SUM:
-            raise ValueError(
+            raise UserError(
                 f"{path} is damaged: the probabilities of its single words sum to {float(totals[0]):.4g}, not to 1"
             )
         for order in range(1, self.order):
@@ -378,7 +379,7 @@ class NGramModel:
             if total[worst] > MAX_SUM:
                 words = self.index.words(order, torch.tensor([worst]))[0].tolist()
                 context = " ".join(self.dictionary.symbols[word] for word in words)
-                raise ValueError(
+                raise UserError(
                     f"{path} is damaged: after '{context}' the probabilities of all words sum to "
                     f"{float(total[worst]):.4g}, not to 1, with its back-off weight of "
                     f"{float(self._log_backoffs[order - 1][worst]) / LOG_10:.4g}: normalise the file or estimate the "
@@ -414,7 +415,7 @@ def _check_rows(words: Tensor, keys: Tensor, *, known: Tensor, path: Path, symbo
         known: (V,) whether a word is among the file's unigrams.
 
     Raises:
-        ValueError: for the first n-gram that lacks its context or words, or occurs twice.
+        UserError: for the first n-gram that lacks its context or words, or occurs twice.
     """
     alone = (keys == ABSENT) | ~known[words].all(dim=1)
     twice = torch.zeros_like(alone)
@@ -425,7 +426,7 @@ def _check_rows(words: Tensor, keys: Tensor, *, known: Tensor, path: Path, symbo
     ):
         if bool(wrong.any()):
             text = " ".join(symbols[word] for word in words[wrong][0].tolist())
-            raise ValueError(f"{path} is damaged: {words.shape[1]}-gram '{text}': {reason}")
+            raise UserError(f"{path} is damaged: {words.shape[1]}-gram '{text}': {reason}")
 
 
 def _stand_ins(dictionary: Dictionary, known: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.ops.matmul import accumulation_dtype, autocast_dtype, project
+from fairseq_plugins.options import UserError
 
 # The gate (Takase et al. 2017, eq. 6)
 
@@ -54,7 +55,7 @@ def apply_gate(logits: Tensor, gate: LogitGate) -> Tensor:
         (*, J, V) in float32 or wider.
 
     Raises:
-        ValueError: if a tensor of the gate has a wrong shape, type or device; the message names it.
+        UserError: if a tensor of the gate has a wrong shape, type or device; the message names it.
     """
     check_gate(gate, logits, vocab_size=logits.size(-1), caller="apply_gate", name="logits")
     scores = torch.nn.functional.linear(gate.features, gate.weight, gate.bias)
@@ -70,7 +71,7 @@ def check_gate(gate: Optional[LogitGate], inputs: Tensor, *, vocab_size: int, ca
         caller: the function that was given the gate, for the messages.
 
     Raises:
-        ValueError: if a tensor of the gate has a wrong shape, type or device.
+        UserError: if a tensor of the gate has a wrong shape, type or device.
     """
     if gate is None:
         return
@@ -83,15 +84,15 @@ def check_gate(gate: Optional[LogitGate], inputs: Tensor, *, vocab_size: int, ca
     }
     if num_features == 0 or tuple(gate.features.shape) != expected_shapes["features"]:
         wanted = ", ".join([*map(str, leading), "width"])
-        raise ValueError(f"{caller}: gate.features is {tuple(gate.features.shape)}: it must be ({wanted})")
+        raise UserError(f"{caller}: gate.features is {tuple(gate.features.shape)}: it must be ({wanted})")
     for part, shape in expected_shapes.items():
         tensor = getattr(gate, part)
         if tuple(tensor.shape) != shape:
-            raise ValueError(f"{caller}: gate.{part} is {tuple(tensor.shape)}: it must be {shape}")
+            raise UserError(f"{caller}: gate.{part} is {tuple(tensor.shape)}: it must be {shape}")
         if tensor.device != inputs.device:
-            raise ValueError(f"{caller}: gate.{part} is on {tensor.device}, {name} on {inputs.device}")
+            raise UserError(f"{caller}: gate.{part} is on {tensor.device}, {name} on {inputs.device}")
         if tensor.dtype != inputs.dtype and autocast_dtype(inputs) is None:
-            raise ValueError(f"{caller}: gate.{part} is {tensor.dtype}, {name} {inputs.dtype}: cast one")
+            raise UserError(f"{caller}: gate.{part} is {tensor.dtype}, {name} {inputs.dtype}: cast one")
 
 
 def gated_logits(

@@ -59,7 +59,7 @@ def mixture_log_probs_from_latents(
         (*, V) in the type of ``log_prior``.
 
     Raises:
-        ValueError: if a tensor of the gate has a wrong shape, type or device; the message names it.
+        UserError: if a tensor of the gate has a wrong shape, type or device; the message names it.
     """
     num_experts, width = latents.shape[-2:]
     leading, vocab_size = latents.shape[:-2], weight.size(0)
@@ -165,7 +165,7 @@ def softmax_entropies(
         (*, J), in float32 or wider.
 
     Raises:
-        ValueError: if a tensor of the gate has a wrong shape, type or device; the message names it.
+        UserError: if a tensor of the gate has a wrong shape, type or device; the message names it.
     """
     num_experts, width = latents.shape[-2:]
     check_gate(gate, latents, vocab_size=weight.size(0), caller="softmax_entropies", name="latents")

@@ -25,6 +25,7 @@ from fairseq_plugins.ops.logit_gate import (
 )
 from fairseq_plugins.ops.matmul import accumulation_dtype, add_matmul, autocast_dtype, backward_keeps_graph, matmul
 from fairseq_plugins.ops.mixture_chunk import LogitGradient, MixtureChunk
+from fairseq_plugins.options import UserError
 
 CPU_CHUNK_BYTES = 32 * 2**20
 """Logits of a chunk on a CPU: about a last-level cache."""
@@ -122,7 +123,7 @@ def mixture_nll(
             and probabilities do as well.
 
     Raises:
-        ValueError: if an argument has a wrong shape, type, device or value (the message names it), or if
+        UserError: if an argument has a wrong shape, type, device or value (the message names it), or if
             ``reduction="none"`` is called where a gradient would be needed.
         RuntimeError: if a second derivative is taken.
     """
@@ -628,7 +629,7 @@ def logit_bound(latents: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tens
 
 def _require(condition: bool, message: str) -> None:
     if not condition:
-        raise ValueError(f"mixture_nll: {message}")
+        raise UserError(f"mixture_nll: {message}")
 
 
 def _check_tensors(

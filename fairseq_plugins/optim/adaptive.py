@@ -48,7 +48,7 @@ class L2Adam(FairseqOptimizer):
     There the second form takes shorter steps until b2^t is near zero. t is that of the first parameter.
 
     Raises:
-        ValueError: if ``--adam-betas`` are not two numbers from 0 on, below 1, or another value is below zero.
+        UserError: if ``--adam-betas`` are not two numbers from 0 on, below 1, or another value is below zero.
     """
 
     def __init__(self, cfg: L2AdamConfig, params: Iterable[nn.Parameter]):
@@ -114,7 +114,7 @@ class DampedAdagrad(FairseqOptimizer):
     In fairseq's ``--optimizer adagrad`` a is 0. Works with the sparse gradients of ``--criterion noise_contrastive``.
 
     Raises:
-        ValueError: if a value is below zero or not a number.
+        UserError: if a value is below zero or not a number.
     """
 
     def __init__(self, cfg: DampedAdagradConfig, params: Iterable[nn.Parameter]):

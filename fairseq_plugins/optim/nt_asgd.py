@@ -20,7 +20,7 @@ from torch.optim import SGD
 from torch.optim.optimizer import ParamsT
 
 from fairseq_plugins.modules.simple_rnn import ColumnNorm, column_norm
-from fairseq_plugins.options import check_not_negative, choices
+from fairseq_plugins.options import UserError, check_not_negative, choices
 
 logger = logging.getLogger(__name__)
 
@@ -195,27 +195,27 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
     trigger ends the run: :meth:`get_lr` becomes minus infinity, below any ``--stop-min-lr``, where fairseq stops.
 
     Raises:
-        ValueError: on a negative interval or weight decay, a task that does not report validation losses, 16-bit
+        UserError: on a negative interval or weight decay, a task that does not report validation losses, 16-bit
             training without ``--amp``, or fine-tuning with a scheduler that cannot end it.
     """
 
     def __init__(self, cfg: NTASGDConfig, params: Iterable[nn.Parameter]):
         super().__init__(cfg)
         if cfg.nonmonotone_interval < 0:
-            raise ValueError(f"--nonmonotone-interval {cfg.nonmonotone_interval}: give 0 or more")
+            raise UserError(f"--nonmonotone-interval {cfg.nonmonotone_interval}: give 0 or more")
         if not issubclass(TASK_REGISTRY.get(cfg.task, type(None)), ReportsValidation):
-            raise ValueError(
+            raise UserError(
                 f"--optimizer nt_asgd needs the validation loss of each epoch, which --task {cfg.task} does not hand "
                 "over: use --task stateful_lm, or another optimizer"
             )
         check_not_negative(cfg.weight_decay, flag="--weight-decay")
         if cfg.averaging == "immediate" and cfg.lr_scheduler not in STOPPABLE_SCHEDULERS:
-            raise ValueError(
+            raise UserError(
                 f"--averaging immediate cannot end a training with --lr-scheduler {cfg.lr_scheduler}: "
                 f"use {' or '.join(STOPPABLE_SCHEDULERS)}"
             )
         if cfg.fp16 or cfg.bf16:
-            raise ValueError(
+            raise UserError(
                 "--optimizer nt_asgd averages 32-bit weights: leave out --fp16 and --bf16; on a GPU --amp may take "
                 "their place"
             )
@@ -243,14 +243,14 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
         """Resume from a checkpoint.
 
         Raises:
-            ValueError: if ``--averaging immediate`` is given and the checkpoint's run did not average from its start.
+            UserError: if ``--averaging immediate`` is given and the checkpoint's run did not average from its start.
         """
         super().load_state_dict(state_dict, optimizer_overrides)
         group = self.param_groups[0]
         # Earlier versions did not save the kind of averaging. Their averages are taken for immediate ones.
         was_immediate = group.setdefault("averaging", "immediate") == "immediate" and self._optimizer.is_averaging
         if self.cfg.averaging == "immediate" and not was_immediate:
-            raise ValueError(
+            raise UserError(
                 "--averaging immediate needs a fresh average, and the checkpoint brings the state of a training that "
                 "was not averaged from its start: name it with --finetune-from-model, or add --reset-optimizer"
             )
@@ -297,7 +297,7 @@ def apply_column_norm(model: Optional[nn.Module], optimizer: FairseqOptimizer) -
     rescales by itself, before it averages.
 
     Raises:
-        ValueError: if the optimiser holds all weights in one vector, as fairseq's does with ``--fp16``.
+        UserError: if the optimiser holds all weights in one vector, as fairseq's does with ``--fp16``.
     """
     norm = model_column_norm(model)
     if norm is None:
@@ -309,7 +309,7 @@ def apply_column_norm(model: Optional[nn.Module], optimizer: FairseqOptimizer) -
                 norm.normalise_(weight.data)
         return
     if wrapped.has_flat_params:
-        raise ValueError("--column-norm finds no columns in the one vector of --fp16: add --fp16-no-flatten-grads")
+        raise UserError("--column-norm finds no columns in the one vector of --fp16: add --fp16-no-flatten-grads")
     for weight in norm.weights:
         copy = next(copy for own, copy in zip(wrapped.fp16_params, wrapped.fp32_params) if own is weight)
         norm.normalise_(copy.data)

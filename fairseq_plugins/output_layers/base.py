@@ -18,7 +18,7 @@ from fairseq_plugins.modules.cell import State
 from fairseq_plugins.modules.layers import SavesSettings
 from fairseq_plugins.ops.logit_gate import Interpolation, LogitGate
 from fairseq_plugins.ops.matmul import bfloat16_gain, has_native_bfloat16, is_bfloat16_faster
-from fairseq_plugins.options import check_choice, choices
+from fairseq_plugins.options import UserError, check_choice, choices
 from fairseq_plugins.output_layers.copying import Copying, NoCopying
 from fairseq_plugins.output_layers.gates import NoGate, OutputGate, build_output_gate
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
@@ -124,10 +124,10 @@ class OutputLayer(Component, SavesSettings):
         """Loss of telling the targets from noise words (noise-contrastive estimation), without a sum over V.
 
         Raises:
-            ValueError: if the layer cannot compute it, as here.
+            UserError: if the layer cannot compute it, as here.
         """
         others = [name for name, layer in OUTPUT_LAYERS.items() if layer.noise_loss is not OutputLayer.noise_loss]
-        raise ValueError(
+        raise UserError(
             f"--criterion noise_contrastive needs logits of single words, which --output-layer {self.name} has not: "
             f"take {', '.join(sorted(others))}, or train with --criterion regularized_cross_entropy"
         )
@@ -150,14 +150,14 @@ class OutputLayer(Component, SavesSettings):
         ``gate_state`` is taken from the :class:`Scores` of the preceding tokens, None at the start.
 
         Raises:
-            ValueError: on noise with copying, and as :meth:`noise_loss`.
+            UserError: on noise with copying, and as :meth:`noise_loss`.
         """
         gate, gate_state = self.gate_after(states, gate_state)
         if target is None:
             scores = self.copying.blended(self.log_probs(states, gate), states)
         elif noise is not None:
             if self.copying.name != NoCopying.name:
-                raise ValueError(
+                raise UserError(
                     f"--criterion noise_contrastive has no copying: leave --copying {self.copying.name} out, or train "
                     "with --criterion regularized_cross_entropy"
                 )
@@ -188,7 +188,7 @@ def build_output_layer(
     """Build the layer that ``args.output_layer`` names, with its gate. Absent flags take their defaults.
 
     Raises:
-        ValueError: if the layer or gate does not exist, the layer takes no gate, or an option does not fit the model or
+        UserError: if the layer or gate does not exist, the layer takes no gate, or an option does not fit the model or
             belongs to another layer or gate.
     """
     options = OUTPUT_LAYERS.read_options(args)
@@ -204,10 +204,10 @@ def check_takes_gate(layer: OutputLayer, *, gate: str) -> None:
     """Check that the layer has logits that the gate can multiply.
 
     Raises:
-        ValueError: if it has none.
+        UserError: if it has none.
     """
     if not layer.takes_gate:
-        raise ValueError(
+        raise UserError(
             f"--output-gate {gate}: --output-layer {layer.name} has no logits that a gate could multiply; leave the "
             "gate out or take another --output-layer"
         )
@@ -262,14 +262,14 @@ class SharingFlags:
         """The matrix of the input embedding if the output layer that ``args`` name uses it, else None.
 
         Raises:
-            ValueError: if the layer does not support what ``args`` ask for.
+            UserError: if the layer does not support what ``args`` ask for.
         """
         layer = OUTPUT_LAYERS.find(args.output_layer)
         supported, requested = layer.tie_embeddings, self.requested(args)
         if (supported, requested) == (TieEmbeddings.NEVER, TieEmbeddings.ALWAYS):
-            raise ValueError(self.cannot_share.format(layer=layer.name))
+            raise UserError(self.cannot_share.format(layer=layer.name))
         if (supported, requested) == (TieEmbeddings.ALWAYS, TieEmbeddings.NEVER):
-            raise ValueError(self.must_share.format(layer=layer.name))
+            raise UserError(self.must_share.format(layer=layer.name))
         return None if TieEmbeddings.NEVER in (supported, requested) else cast(nn.Parameter, embedding.weight)
 
 
@@ -296,7 +296,7 @@ class OutputPrecision(nn.Module):
             checkpoints or updates keeps the sign of those that chose.
 
     Raises:
-        ValueError: if there is no such value.
+        UserError: if there is no such value.
     """
 
     chosen: Tensor
@@ -312,7 +312,7 @@ class OutputPrecision(nn.Module):
         """Compute scores and search in the precision ``name``, or with None as by default.
 
         Raises:
-            ValueError: if ``--output-precision`` has no such value, or the processor has no such products.
+            UserError: if ``--output-precision`` has no such value, or the processor has no such products.
         """
         if name is not None:
             self._dtype(check_choice(name, OUTPUT_PRECISIONS, flag="--output-precision"))
@@ -322,7 +322,7 @@ class OutputPrecision(nn.Module):
         """The precision of training in training mode, and that of scores in evaluation mode.
 
         Raises:
-            ValueError: if the processor has no products in bfloat16.
+            UserError: if the processor has no products in bfloat16.
         """
         return self._dtype(self._trained_in(choose=True)) if self.training else self.for_scores()
 
@@ -344,7 +344,7 @@ class OutputPrecision(nn.Module):
             return None
         device = self.chosen.device
         if not has_native_bfloat16(device):
-            raise ValueError(
+            raise UserError(
                 f"--output-precision bfloat16: this {device.type} has no matrix products in bfloat16; give "
                 "--output-precision float32"
             )

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from fairseq_plugins.components import Component, Registry
 from fairseq_plugins.ops.logit_gate import Interpolation
 from fairseq_plugins.ops.matmul import accumulation_dtype
+from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.scores import DecoderStates, Scores
 
 
@@ -73,14 +74,14 @@ def build_copying(
         attention_removed_by: the flag because of which the states have no attention, or None if they have it.
 
     Raises:
-        ValueError: if the copying does not exist, or needs the missing attention.
+        UserError: if the copying does not exist, or needs the missing attention.
     """
     vars(args).setdefault(COPYING.destination, NoCopying.name)  # presets leave it out
     options = COPYING.read_options(args)
     copying_class: Callable[..., Copying] = COPYING[args.copying]
     copying = copying_class(source=source, target=target, width=width, options=options)
     if attention_removed_by is not None and copying.needs_attention:
-        raise ValueError(f"--copying {copying.name} needs attention to the source: leave out {attention_removed_by}")
+        raise UserError(f"--copying {copying.name} needs attention to the source: leave out {attention_removed_by}")
     return copying
 
 
@@ -135,12 +136,12 @@ class AttentionCopying(Copying):
         """The target word at every source position, (B, S), and the attention, (B, T, S), normalised to sum to one.
 
         Raises:
-            ValueError: if attention in float16 needs gradients: those by a weight a are as large as 1 / a and overflow.
+            UserError: if attention in float16 needs gradients: those by a weight a are as large as 1 / a and overflow.
         """
         weights = states.attention
         assert states.source is not None and weights is not None
         if weights.dtype == torch.float16 and weights.requires_grad:
-            raise ValueError(
+            raise UserError(
                 "--copying attention: gradients by a Transformer's attention overflow in --fp16; train with --amp, "
                 "--bf16 or in 32 bits"
             )

@@ -68,7 +68,7 @@ def build_output_gate(args: Namespace, *, dictionary: Dictionary, layer_widths: 
     """Build the gate that ``args.output_gate`` names, by default none.
 
     Raises:
-        ValueError: if the gate does not exist, or an option does not fit the model or belongs to another gate.
+        UserError: if the gate does not exist, or an option does not fit the model or belongs to another gate.
     """
     vars(args).setdefault(OUTPUT_GATES.destination, NoGate.name)  # presets leave it out
     options = OUTPUT_GATES.read_options(args)
@@ -103,7 +103,7 @@ class InputToOutputGate(OutputGate):
     A subclass adds features by :meth:`num_features`, :meth:`features` and :meth:`add_modules`.
 
     Raises:
-        ValueError: on a width below one, a rate outside [0, 1) or a range that is not above zero.
+        UserError: on a width below one, a rate outside [0, 1) or a range that is not above zero.
     """
 
     Options = InputToOutputOptions

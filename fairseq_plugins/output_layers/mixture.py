@@ -25,7 +25,7 @@ from fairseq_plugins.modules.layers import (
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.ops.matmul import accumulation_dtype
 from fairseq_plugins.ops.mixture_distribution import mean_log_probs, responsibilities, softmax_entropies
-from fairseq_plugins.options import check_not_negative, choices, parse_int_list
+from fairseq_plugins.options import UserError, check_not_negative, choices, parse_int_list
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer
 from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput, WordProjection
 from fairseq_plugins.output_layers.scores import DecoderStates, Scores
@@ -143,21 +143,21 @@ class MixtureOutput(ResetsByLayer, ProjectedOutput):
         """Parse ``--experts-per-layer`` and check it against the number of layers.
 
         Raises:
-            ValueError: on a wrong length, a negative number or no expert at all.
+            UserError: on a wrong length, a negative number or no expert at all.
         """
         if text is None:
             return cls.default_experts(num_layers)
         example = " ".join(map(str, cls.default_experts(num_layers)))
         experts = parse_int_list(text, flag="--experts-per-layer", example=example)
         if len(experts) != num_layers:
-            raise ValueError(
+            raise UserError(
                 f'--experts-per-layer "{text}" has {len(experts)} numbers: give {num_layers}, one for the embedding '
                 f"and one for each of the {num_layers - 1} layers above it"
             )
         if min(experts) < 0:
-            raise ValueError(f'--experts-per-layer "{text}": a number of experts cannot be negative')
+            raise UserError(f'--experts-per-layer "{text}": a number of experts cannot be negative')
         if sum(experts) == 0:
-            raise ValueError(f'--experts-per-layer "{text}" has no expert: at least one number must be above 0')
+            raise UserError(f'--experts-per-layer "{text}" has no expert: at least one number must be above 0')
         return experts
 
     def expert_hidden_states(self, layers: Sequence[Tensor]) -> Tensor:
@@ -200,7 +200,7 @@ class MixtureOfSoftmaxes(MixtureOutput):
     """MoS: a mixture of softmaxes that all read the last layer (Yang et al. 2018).
 
     Raises:
-        ValueError: if ``--experts-per-layer`` names another layer.
+        UserError: if ``--experts-per-layer`` names another layer.
     """
 
     default_mask = "per-expert"
@@ -213,7 +213,7 @@ class MixtureOfSoftmaxes(MixtureOutput):
     def read_experts(cls, text: Optional[str], *, num_layers: int) -> List[int]:
         experts = super().read_experts(text, num_layers=num_layers)
         if any(experts[:-1]):
-            raise ValueError(
+            raise UserError(
                 f'--experts-per-layer "{text}": mos reads the last layer only, so all numbers but the last are 0; '
                 "take --output-layer doc to read other layers"
             )
@@ -245,7 +245,7 @@ class DirectOutputConnection(MixtureOutput):
     and the experts above it get too little gradient (results/multi30k).
 
     Raises:
-        ValueError: if there is a warm-up but no expert reads the last layer.
+        UserError: if there is a warm-up but no expert reads the last layer.
     """
 
     Options = DirectOutputConnectionOptions
@@ -265,7 +265,7 @@ class DirectOutputConnection(MixtureOutput):
             nn.init.zeros_(linear.bias)
         check_not_negative(options.expert_warmup, flag="--expert-warmup")
         if options.expert_warmup > 0 and self.experts_per_layer[-1] == 0:
-            raise ValueError("--expert-warmup needs an expert on the last layer: see --experts-per-layer, or give 0")
+            raise UserError("--expert-warmup needs an expert on the last layer: see --experts-per-layer, or give 0")
         self.expert_warmup = options.expert_warmup
         reads_lower = torch.arange(self.num_experts) < sum(self.experts_per_layer[:-1])
         self.register_buffer("reads_lower", reads_lower, persistent=False)
@@ -337,14 +337,14 @@ def ensemble_loss(
     (B, T, V).
 
     Raises:
-        ValueError: if there are several models and ``label_smoothing`` is above zero.
+        UserError: if there are several models and ``label_smoothing`` is above zero.
     """
     if len(layers) == 1:
         return layers[0].target_loss(
             states[0], target, gate, token_weights=token_weights, label_smoothing=label_smoothing
         )
     if label_smoothing > 0:
-        raise ValueError(
+        raise UserError(
             f"--label-smoothing {label_smoothing}: several base models have none; leave it out, or name one by "
             "--base-model"
         )

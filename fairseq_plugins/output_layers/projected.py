@@ -15,7 +15,7 @@ from fairseq_plugins.ops.logit_gate import Interpolation, LogitGate, apply_gate
 from fairseq_plugins.ops.matmul import autocast_dtype, is_recorded
 from fairseq_plugins.ops.mixture_distribution import mixture_log_probs, mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_loss import mixture_nll
-from fairseq_plugins.options import OnOff, check_positive, choices
+from fairseq_plugins.options import OnOff, UserError, check_positive, choices
 from fairseq_plugins.output_layers.base import OutputLayer, OutputPrecision, OutputPrecisionName, TieEmbeddings
 from fairseq_plugins.output_layers.scores import DecoderStates, Gradients, Scores
 
@@ -48,7 +48,7 @@ class WordProjection(nn.Module):
         x: (*, C); output: (*, V).
 
     Raises:
-        ValueError: if the shared matrix has another width.
+        UserError: if the shared matrix has another width.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class WordProjection(nn.Module):
         if shared_weight is None:
             shared_weight = nn.Parameter(torch.empty(vocab_size, width).uniform_(-0.1, 0.1))
         elif shared_weight.size(1) != width:
-            raise ValueError(
+            raise UserError(
                 f"the output layer reads {width} features but the shared embedding is {shared_weight.size(1)} wide: "
                 f"{MAKE_WIDTHS_EQUAL}"
             )
@@ -197,17 +197,17 @@ class ProjectedOutput(OutputLayer):
         if options.output_chunk is not None:
             check_positive(options.output_chunk, flag="--output-chunk")
         if options.output_loss == "plain" and options.output_chunk is not None:
-            raise ValueError(f"--output-loss plain has no --output-chunk {options.output_chunk}: leave out one of them")
+            raise UserError(f"--output-loss plain has no --output-chunk {options.output_chunk}: leave out one of them")
         if options.output_loss == "plain" and options.output_precision != "float32":
-            raise ValueError(
+            raise UserError(
                 f"--output-loss plain has no --output-precision {options.output_precision}: leave out one of them"
             )
         if options.output_loss == "plain" and options.adversarial_epsilon != 0:
-            raise ValueError(
+            raise UserError(
                 f"--output-loss plain has no --adversarial-epsilon {options.adversarial_epsilon}: leave out one of them"
             )
         if not 0 <= options.adversarial_epsilon < 1:
-            raise ValueError(f"--adversarial-epsilon {options.adversarial_epsilon}: give a share of at least 0 below 1")
+            raise UserError(f"--adversarial-epsilon {options.adversarial_epsilon}: give a share of at least 0 below 1")
         self.adversarial_epsilon = options.adversarial_epsilon
         self.precision = OutputPrecision(options.output_precision)
         self.output_loss = options.output_loss
@@ -223,7 +223,7 @@ class ProjectedOutput(OutputLayer):
 
     def log_probs(self, states: DecoderStates, gate: Optional[LogitGate] = None) -> Scores:
         if self.training and self.adversarial_epsilon > 0:
-            raise ValueError(
+            raise UserError(
                 f"--adversarial-epsilon {self.adversarial_epsilon} needs the targets: train with --criterion "
                 "regularized_cross_entropy, or leave it out"
             )
@@ -298,7 +298,7 @@ class ProjectedOutput(OutputLayer):
 
     def _check_trains_in_precision_of_model(self, where: str) -> None:
         if self.training and self.precision.name == "bfloat16":
-            raise ValueError(
+            raise UserError(
                 f"--output-precision bfloat16 is not for {where}, which computes in the precision of the model: train "
                 "with --criterion regularized_cross_entropy, or give float32 or auto"
             )

@@ -24,7 +24,14 @@ from fairseq_plugins.modules.layers import (
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.ops.matmul import accumulation_dtype, linear
 from fairseq_plugins.ops.noise_contrastive import chosen_logits, noise_contrast
-from fairseq_plugins.options import OnOff, check_dropout, check_not_negative, check_positive, choices
+from fairseq_plugins.options import (
+    OnOff,
+    UserError,
+    check_dropout,
+    check_not_negative,
+    check_positive,
+    choices,
+)
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, TieEmbeddings
 from fairseq_plugins.output_layers.projected import MAKE_WIDTHS_EQUAL, ProjectedOptions, ProjectedOutput, WordProjection
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
@@ -53,15 +60,15 @@ class SoftmaxOutput(ProjectedOutput):
         """Loss of telling the targets from noise words. Only the rows of L of these words are read.
 
         Raises:
-            ValueError: with a gate, a margin or an output layer in bfloat16.
+            UserError: with a gate, a margin or an output layer in bfloat16.
         """
         if gate is not None:
-            raise ValueError(
+            raise UserError(
                 f"--criterion noise_contrastive has no gates: leave --output-gate {self.gate.name} out, or train with "
                 "--criterion regularized_cross_entropy"
             )
         if self.adversarial_epsilon > 0:
-            raise ValueError(
+            raise UserError(
                 f"--criterion noise_contrastive has no --adversarial-epsilon {self.adversarial_epsilon}: leave it out"
             )
         self._check_trains_in_precision_of_model("--criterion noise_contrastive")
@@ -100,7 +107,7 @@ class TiedSoftmax(SoftmaxOutput):
     """Softmax whose matrix is the input embedding (Inan et al. 2017; Press & Wolf 2017).
 
     Raises:
-        ValueError: if the last layer is not as wide as the embedding.
+        UserError: if the last layer is not as wide as the embedding.
     """
 
     tie_embeddings = TieEmbeddings.ALWAYS
@@ -205,7 +212,7 @@ def label_network(width: int, options: LabelNetworkOptions, *, mask: Optional[st
     ``mask`` overrides ``--label-mask``.
 
     Raises:
-        ValueError: on a negative depth or a rate outside [0, 1).
+        UserError: on a negative depth or a rate outside [0, 1).
     """
     check_not_negative(options.label_depth, flag="--label-depth")
     check_dropout(options.label_dropout, flag="--label-dropout")
@@ -274,7 +281,7 @@ class DualSoftmax(SoftmaxOutput):
     U and V map labels and hidden states into a joint space of C = ``--label-width`` features.
 
     Raises:
-        ValueError: on a width that is not positive.
+        UserError: on a width that is not positive.
     """
 
     Options = DualOptions
@@ -325,7 +332,7 @@ class Drill(SoftmaxOutput):
     12 drops its output. The residual E is never dropped. k is ``--label-depth``. With k = 0 this is the tied softmax.
 
     Raises:
-        ValueError: if the last layer is not as wide as the embedding.
+        UserError: if the last layer is not as wide as the embedding.
     """
 
     Options = DrillOptions
@@ -341,7 +348,7 @@ class Drill(SoftmaxOutput):
         super().__init__(options)
         width = layer_widths[0]
         if layer_widths[-1] != width:
-            raise ValueError(
+            raise UserError(
                 f"--output-layer drill compares hidden states, {layer_widths[-1]} wide, with word embeddings, {width} "
                 f"wide: {MAKE_WIDTHS_EQUAL}"
             )

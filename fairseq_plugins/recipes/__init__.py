@@ -6,6 +6,7 @@ script for each recipe.
 
 from typing import Dict
 
+from fairseq_plugins.options import UserError
 from fairseq_plugins.recipes import language_models, translation
 from fairseq_plugins.recipes.recipe import Recipe, System, training_arguments
 
@@ -60,10 +61,10 @@ def find_recipe(name: str) -> Recipe:
     """The recipe of that name.
 
     Raises:
-        ValueError: if there is none.
+        UserError: if there is none.
     """
     if name not in RECIPES:
-        raise ValueError(f"there is no recipe {name}: choose one of {', '.join(RECIPES)}")
+        raise UserError(f"there is no recipe {name}: choose one of {', '.join(RECIPES)}")
     return RECIPES[name]
 
 

@@ -13,7 +13,7 @@ from fairseq_plugins.data.text import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.scoring import evaluate_perplexity
 from fairseq_plugins.models.presets import ARCHITECTURES, Value
-from fairseq_plugins.options import replaced_file, write_text
+from fairseq_plugins.options import UserError, replaced_file, write_text
 from fairseq_plugins.recipes.recipe import COMMON, FULL_SIZE, fairseq_arguments
 from fairseq_plugins.recipes.training import Training
 
@@ -22,12 +22,12 @@ def fine_tuning_flags(arch: str) -> Dict[str, Value]:
     """Flags of ``fairseq-train`` for fine-tuning, which averages weights from the first update.
 
     Raises:
-        ValueError: if the paper of the architecture does not fine-tune it.
+        UserError: if the paper of the architecture does not fine-tune it.
     """
     preset = ARCHITECTURES[arch]
     if preset.fine_tuning is None:
         tuned = ", ".join(name for name, one in ARCHITECTURES.items() if one.fine_tuning is not None)
-        raise ValueError(
+        raise UserError(
             f"--arch {arch} has no fine-tuning of its own: take one of {tuned} with the flags of the model's shape, or "
             "fairseq-train --finetune-from-model CKPT --averaging immediate"
         )
@@ -38,7 +38,7 @@ def valid_nll(path: str, *, data: str, device: str) -> float:
     """Mean negative log-likelihood of the validation set in nats, the same as that of ``evaluate_lm --split valid``.
 
     Raises:
-        ValueError: if the checkpoint or the data cannot be read or do not belong together.
+        UserError: if the checkpoint or the data cannot be read or do not belong together.
     """
     models, dictionary = load_language_models([path], data)
     result = evaluate_perplexity(
@@ -86,7 +86,7 @@ class FineTuning:
             folder: directory of the round.
 
         Raises:
-            ValueError: if the paper of the architecture does not fine-tune it.
+            UserError: if the paper of the architecture does not fine-tune it.
         """
         flags = {"finetune-from-model": best, **COMMON, **FULL_SIZE, **fine_tuning_flags(self.arch)}
         return fairseq_arguments(flags, data=self.data, save_dir=str(folder), more=self.more)
@@ -98,7 +98,7 @@ class FineTuning:
             max_rounds: limit of at least 1, or None.
 
         Raises:
-            ValueError: if ``save_dir`` holds a fine-tuning with another start, if the paper does not fine-tune the
+            UserError: if ``save_dir`` holds a fine-tuning with another start, if the paper does not fine-tune the
                 architecture, or if the start or the data cannot be read.
             SystemExit: if ``fairseq-train`` fails, with its status.
         """
@@ -136,7 +136,7 @@ class FineTuning:
             return
         former = self._start_file.read_text(encoding="utf-8").rstrip("\n")
         if former != self._start:
-            raise ValueError(f"{self.save_dir} holds a fine-tuning of {former}: give another --save-dir")
+            raise UserError(f"{self.save_dir} holds a fine-tuning of {former}: give another --save-dir")
 
     def _valid_nll(self, path: str) -> float:
         return valid_nll(path, data=self.data, device=self.device)

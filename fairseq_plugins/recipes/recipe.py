@@ -11,6 +11,7 @@ from fairseq_plugins.components import Registry, option_names
 from fairseq_plugins.evaluation.raw_text import SubwordNMT, subword_kind
 from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, Value, apply_preset, command_line
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
+from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.copying import COPYING
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
@@ -104,7 +105,7 @@ def joined_subwords(data: Path) -> Value:
     """The value of ``--eval-scorer-remove-bpe`` for the subwords of a folder. True stands for ``@@``, the default.
 
     Raises:
-        ValueError: if the folder has subwords of several kinds.
+        UserError: if the folder has subwords of several kinds.
     """
     kind = subword_kind(data)
     return True if kind == SubwordNMT.kind else kind
@@ -161,13 +162,13 @@ class Recipe:
         """The system of that name.
 
         Raises:
-            ValueError: if there is none.
+            UserError: if there is none.
         """
         if name in self.systems:
             return self.systems[name]
         trained = self.systems.get(name.removesuffix(AVERAGED))
         if trained is None or not self.averaged_epochs or trained.flags["arch"] in GATED_LANGUAGE_MODELS:
-            raise ValueError(f"recipe {self.name} has no system {name}: choose one of {', '.join(self.systems)}")
+            raise UserError(f"recipe {self.name} has no system {name}: choose one of {', '.join(self.systems)}")
         return System(
             {**trained.flags, "averaging": "immediate", "max-epoch": self.averaged_epochs},
             label=trained.label and f"{trained.label}, averaged",
@@ -178,7 +179,7 @@ class Recipe:
         """Name of a system in tables.
 
         Raises:
-            ValueError: if the recipe has no such system.
+            UserError: if the recipe has no such system.
         """
         return self.system(system).label or system
 
@@ -186,7 +187,7 @@ class Recipe:
         """Flags of a system: those of its architecture's preset, overridden by the recipe's and then by its own.
 
         Raises:
-            ValueError: if the recipe has no such system.
+            UserError: if the recipe has no such system.
         """
         own = self.system(system).flags
         preset = ARCHITECTURES.get(str(own["arch"]))  # fairseq's architectures have none
@@ -197,7 +198,7 @@ class Recipe:
         """All settings of a system: its flags and the defaults of its architecture. Names have underscores.
 
         Raises:
-            ValueError: if the recipe has no such system.
+            UserError: if the recipe has no such system.
         """
         args = Namespace(**{name.replace("-", "_"): value for name, value in self.flags(system).items()})
         preset = ARCHITECTURES.get(args.arch)
@@ -222,7 +223,7 @@ def training_arguments(
             recipe's options of the replaced one are dropped. A single softmax drops the penalty of mixtures, too.
 
     Raises:
-        ValueError: if the recipe has no such system, if ``data`` has subwords of two kinds, or if the system starts
+        UserError: if the recipe has no such system, if ``data`` has subwords of two kinds, or if the system starts
             from trained models and ``more`` names a wrong number of them. Naming none is an error only if there is no
             run to resume.
     """
@@ -280,13 +281,13 @@ def _check_base(recipe: Recipe, system: str, *, save_dir: Union[str, Path], more
         what = "is a gate on" if flag == "base-model" else "goes on from"
         trained = "language model" if base is None else base.system
         several = "" if base is not None and base.num == 1 else f", or those of an ensemble by --{flag} CKPT:CKPT"
-        raise ValueError(
+        raise UserError(
             f"{system} of recipe {recipe.name} {what} a trained {trained}: "
             f"give its checkpoint by --{flag} CKPT{several}"
         )
     number = len(split_paths(given or ""))
     if given and base is not None and flag == "base-model" and number != base.num:
-        raise ValueError(
+        raise UserError(
             f"--base-model names {number}: {system} of recipe {recipe.name} is a gate on {base.num}; name that many "
             "checkpoints, joined by colons"
         )

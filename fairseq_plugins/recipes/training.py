@@ -11,7 +11,7 @@ from fairseq.utils import split_paths
 from filelock import FileLock, Timeout
 
 from fairseq_plugins.data.text import file_digest
-from fairseq_plugins.options import check_output_folder, write_text
+from fairseq_plugins.options import UserError, check_output_folder, write_text
 from fairseq_plugins.processes import fairseq_command, run_logged, training_environment
 from fairseq_plugins.recipes.recipe import Recipe, training_arguments
 
@@ -70,7 +70,7 @@ class Training:
         """Check that the folder is empty or holds this run.
 
         Raises:
-            ValueError: if nothing can be written to ``save_dir``, or it holds a run with other flags, with other data,
+            UserError: if nothing can be written to ``save_dir``, or it holds a run with other flags, with other data,
                 or with another checkpoint to start from.
         """
         self._check_start()
@@ -85,7 +85,7 @@ class Training:
         A finished run is left as it is.
 
         Raises:
-            ValueError: as :meth:`check` does, or if another call trains there.
+            UserError: as :meth:`check` does, or if another call trains there.
             SystemExit: if ``fairseq-train`` fails, with its status.
         """
         self.check()
@@ -113,7 +113,7 @@ class Training:
         try:
             lock.acquire(timeout=0)
         except Timeout as error:
-            raise ValueError(
+            raise UserError(
                 f"another call trains to --save-dir {self.save_dir}: wait until it has ended, end it, or give another "
                 "--save-dir"
             ) from error
@@ -172,7 +172,7 @@ class Training:
             return
         for path, digest in zip(start, _lines(kept)):
             if digest != file_digest(path):
-                raise ValueError(
+                raise UserError(
                     f"{self.save_dir} holds a training that began with other weights than those in {path} today: give "
                     "another --save-dir, or remove that folder to begin anew"
                 )
@@ -206,7 +206,7 @@ class Training:
         data = self._data
         for name in dict.fromkeys([*former, *data]):
             if name not in data or former.get(name) != file_digest(data[name]):
-                raise ValueError(
+                raise UserError(
                     f"{self.save_dir} holds a training on other data than those of today, which differ in {name}: give "
                     "another --save-dir, or remove that folder to begin anew"
                 )
@@ -226,11 +226,11 @@ class Training:
         try:
             words = shlex.split(self._read(names[0]))
         except ValueError as error:
-            raise ValueError(f"{self.save_dir / names[0]} holds no command line: remove it") from error
+            raise UserError(f"{self.save_dir / names[0]} holds no command line: remove it") from error
         former, now = _by_flag(words[1:]), _by_flag(self.arguments)
         for flag in dict.fromkeys([*former, *now]):
             if former.get(flag) != now.get(flag) and flag not in MAY_DIFFER:
-                raise ValueError(
+                raise UserError(
                     f"{self.save_dir} holds a training with {_flag_text(flag, former)}, and this one has "
                     f"{_flag_text(flag, now)}: give another --save-dir, or remove {' and '.join(names)} there to go "
                     "on with the flags of this one"
@@ -245,10 +245,10 @@ def check_not_stopped_by_the_clock(arguments: Sequence[str]) -> None:
     """Reject ``--stop-time-hours`` where later steps need a finished run.
 
     Raises:
-        ValueError: if the flag is given.
+        UserError: if the flag is given.
     """
     if STOPPING_FLAG in _by_flag(arguments):
-        raise ValueError(
+        raise UserError(
             f"{STOPPING_FLAG}: what follows would begin with a training that is to go on. Leave it out: a command that "
             "is interrupted goes on where it was"
         )
@@ -332,7 +332,7 @@ class TrainingPlan:
         block of ``num`` seeds (1 to ``num`` for s = 1), so that no two runs share a model.
 
         Raises:
-            ValueError: if the recipe has no such system, a gate has no base in the recipe, the seed of a gate on
+            UserError: if the recipe has no such system, a gate has no base in the recipe, the seed of a gate on
                 several models is below 1, or a path of its base models contains a colon, which separates them.
         """
         if (system, seed) not in self._planned:
@@ -348,7 +348,7 @@ class TrainingPlan:
         checkpoints = [str(planned.result) for planned in begins_with]
         flags = [] if base is None else [f"--{base.flag}={':'.join(checkpoints)}"]
         if base is not None and base.flag == "base-model" and ":" in "".join(checkpoints):
-            raise ValueError(f"--save-dir {self.save_dir}: a colon parts base models, give a directory without")
+            raise UserError(f"--save-dir {self.save_dir}: a colon parts base models, give a directory without")
         arguments = training_arguments(
             self.recipe, system, data=self.data, save_dir=str(save_dir), seed=seed, more=[*flags, *self.more]
         )
@@ -367,5 +367,5 @@ def _seeds_of_models(system: str, *, num: int, seed: int) -> Sequence[int]:
     if num == 1:
         return [seed]
     if seed < 1:
-        raise ValueError(f"--seeds {seed}: {system} begins with {num} models, whose seeds count from 1: give 1 or more")
+        raise UserError(f"--seeds {seed}: {system} begins with {num} models, whose seeds count from 1: give 1 or more")
     return range((seed - 1) * num + 1, seed * num + 1)

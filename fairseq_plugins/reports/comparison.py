@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from fairseq_plugins.data.text import read_lines
 from fairseq_plugins.metrics.corpus import TITLES, bootstrap_scores, paired_difference
+from fairseq_plugins.options import UserError
 from fairseq_plugins.reports.metrics import Figures, Metric, TextMetric
 from fairseq_plugins.reports.plots import draw_learning_curves
 from fairseq_plugins.reports.tables import Cell, Report, as_table, table_of_runs
@@ -108,11 +109,11 @@ def compare_runs(
         command: command line of the user.
 
     Raises:
-        ValueError, OSError: if a run or a text cannot be measured, if a run and a text have one name, or if there is
+        UserError, OSError: if a run or a text cannot be measured, if a run and a text have one name, or if there is
             no such baseline.
     """
     if both := {name for name, _ in runs} & {name for name, _ in texts}:
-        raise ValueError(f"{min(both)} names a run and a text: give the text another name")
+        raise UserError(f"{min(both)} names a run and a text: give the text another name")
     _check_baseline(baseline, metric, names=[name for name, _ in (*runs, *texts)])
     read = [read_run(name, path, data=data) for name, path in runs]
     _check_trainings(read)
@@ -163,9 +164,9 @@ def _check_baseline(baseline: Optional[str], metric: Metric, *, names: Sequence[
     if baseline is None:
         return
     if not isinstance(metric, TextMetric):
-        raise ValueError(f"--baseline {baseline}: sentences are compared by --metric bleu or rouge")
+        raise UserError(f"--baseline {baseline}: sentences are compared by --metric bleu or rouge")
     if baseline not in names:
-        raise ValueError(f"--baseline {baseline}: no such name, choose one of {', '.join(dict.fromkeys(names))}")
+        raise UserError(f"--baseline {baseline}: no such name, choose one of {', '.join(dict.fromkeys(names))}")
 
 
 def _check_trainings(runs: Sequence[TrainedRun]) -> None:
@@ -176,7 +177,7 @@ def _check_trainings(runs: Sequence[TrainedRun]) -> None:
         if first is not None:
             sizes = [one.figures()["parameters"] for one in (first, run)]
             if sizes[0] != sizes[1]:
-                raise ValueError(
+                raise UserError(
                     f"--path: runs that are called {run.name} have {sizes[0]:,} and {sizes[1]:,} parameters, and runs "
                     "of a name differ in their seed alone: give each system a name of its own"
                 )

@@ -26,6 +26,7 @@ from fairseq_plugins.evaluation.translation_scores import (
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, CorpusMetric, LetterCase, RougeMean, bleu_of_text
 from fairseq_plugins.metrics.rouge import DEFAULT_SETTINGS, RougeSettings
 from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
+from fairseq_plugins.options import UserError
 from fairseq_plugins.reports.tables import Cell
 from fairseq_plugins.reports.training_log import TrainedRun
 
@@ -41,7 +42,7 @@ class Metric(ABC):
         """Check that a run can be measured. All runs are checked before the first is measured.
 
         Raises:
-            ValueError: with the remedy.
+            UserError: with the remedy.
         """
 
     @abstractmethod
@@ -49,16 +50,16 @@ class Metric(ABC):
         """Figures of a run, in addition to those that all runs have.
 
         Raises:
-            ValueError, OSError: if the run cannot be measured.
+            UserError, OSError: if the run cannot be measured.
         """
 
     def measure_text(self, path: Path) -> Figures:
         """Figures of a text from elsewhere.
 
         Raises:
-            ValueError: if it cannot be scored, or if the metric needs a model.
+            UserError: if it cannot be scored, or if the metric needs a model.
         """
-        raise ValueError(f"{path}: a text cannot stand beside models here: compare by BLEU or ROUGE")
+        raise UserError(f"{path}: a text cannot stand beside models here: compare by BLEU or ROUGE")
 
     @abstractmethod
     def cells(self, figures: Figures) -> Dict[str, Cell]:
@@ -94,11 +95,11 @@ class TextMetric(Metric):
         """Path of the text that the run's checkpoint decoded.
 
         Raises:
-            ValueError: if there is none, or if another checkpoint decoded it.
+            UserError: if there is none, or if another checkpoint decoded it.
         """
         path = run.save_dir / self.split / GENERATED_FILE
         if not path.is_file():
-            raise ValueError(f"{path} does not exist: decode {self.split} with --out {path.parent}")
+            raise UserError(f"{path} does not exist: decode {self.split} with --out {path.parent}")
         check_decoded_by(run.checkpoint, path.parent)
         return path
 
@@ -122,7 +123,7 @@ class TextMetric(Metric):
         """Text that a run decoded, a line for each reference.
 
         Raises:
-            ValueError, OSError: if there is none.
+            UserError, OSError: if there is none.
         """
 
     @abstractmethod
@@ -130,7 +131,7 @@ class TextMetric(Metric):
         """A text from elsewhere, a line for each reference.
 
         Raises:
-            ValueError, OSError: if it cannot be compared.
+            UserError, OSError: if it cannot be compared.
         """
 
 
@@ -143,7 +144,7 @@ class BleuMetric(TextMetric):
         language: target language.
 
     Raises:
-        ValueError: if the tokeniser of the language is not installed.
+        UserError: if the tokeniser of the language is not installed.
     """
 
     compared = ("bleu", "chrf")
@@ -252,11 +253,11 @@ class PerplexityMetric(Metric):
 
     def _model(self, run: TrainedRun) -> FairseqLanguageModel:
         if run.model is None:
-            raise ValueError(
+            raise UserError(
                 f"{run.checkpoint} does not exist: fetch it, for a perplexity is measured anew, by the model"
             )
         if isinstance(run.model, FairseqEncoderDecoderModel):
-            raise ValueError(f"{run.checkpoint} holds an encoder-decoder: compare it by --metric bleu or rouge")
+            raise UserError(f"{run.checkpoint} holds an encoder-decoder: compare it by --metric bleu or rouge")
         return stateful_language_model(run.model, run.checkpoint)
 
     def measure(self, run: TrainedRun) -> Figures:
@@ -298,7 +299,7 @@ def text_metric(
         rouge: settings of ROUGE.
 
     Raises:
-        ValueError: if the tokeniser of the language is not installed.
+        UserError: if the tokeniser of the language is not installed.
     """
     if name == "rouge":
         return RougeMetric(reference, split=split, settings=rouge)

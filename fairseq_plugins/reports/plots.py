@@ -11,6 +11,7 @@ from fairseq_plugins.evaluation.raw_text import SideText, TextPreparation
 from fairseq_plugins.evaluation.text_scorer import ScoredLine
 from fairseq_plugins.evaluation.translation import TranslatedSentence, WordAttention, word_attention
 from fairseq_plugins.metrics.corpus import TITLES
+from fairseq_plugins.options import UserError
 from fairseq_plugins.reports.tables import as_label, as_table, new_picture, save_picture, write_plain_numbers
 from fairseq_plugins.reports.training_log import find_log, read_train_curve, read_valid_curve
 
@@ -126,13 +127,13 @@ def read_generalization(name: str, save_dir: Path) -> Generalization:
         save_dir: directory of ``train.log``.
 
     Raises:
-        ValueError, OSError: if there is no log, or no epoch with both.
+        UserError, OSError: if there is no log, or no epoch with both.
     """
     log = find_log(save_dir)
     train, valid = read_train_curve(log), read_valid_curve(log)
     epochs = [epoch for epoch in train if epoch in valid]
     if not epochs:
-        raise ValueError(f"{log} holds no epoch that was finished and validated")
+        raise UserError(f"{log} holds no epoch that was finished and validated")
     return Generalization(
         name=name, train={epoch: train[epoch] for epoch in epochs}, valid={epoch: valid[epoch] for epoch in epochs}
     )
@@ -212,12 +213,12 @@ def save_attention_map(sentence: TranslatedSentence, preparation: TextPreparatio
     """Save the picture of a sentence's attention between words, in the format of the path's suffix.
 
     Raises:
-        ValueError: if the sentence has no attention; the message names the path.
+        UserError: if the sentence has no attention; the message names the path.
     """
     try:
         attention = word_attention(sentence, preparation.subwords)
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise UserError(f"{path}: {error}") from error
     save_picture(draw_attention_map(attention), path)
 
 

@@ -19,6 +19,7 @@ from fairseq_plugins.evaluation.checkpoints import load_checkpoint, training_con
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS
 from fairseq_plugins.models.checkpoints import check_checkpoints, read_state
 from fairseq_plugins.ops.matmul import has_native_bfloat16
+from fairseq_plugins.options import UserError
 
 NUMBER = r"(-?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|inf|nan))"
 """A number as fairseq prints it."""
@@ -54,11 +55,11 @@ def find_log(save_dir: Path) -> Path:
     """The log in the ``--save-dir`` of a run.
 
     Raises:
-        ValueError: if there is none.
+        UserError: if there is none.
     """
     log = save_dir / "train.log"
     if not log.is_file():
-        raise ValueError(
+        raise UserError(
             f"{log} does not exist: it is what a training prints, which recipes and the command train write there; "
             "by hand: mkdir -p SAVE_DIR; fairseq-train ... --log-format simple 2>&1 | tee -a SAVE_DIR/train.log"
         )
@@ -89,7 +90,7 @@ def read_seed(path: Path) -> int:
     """Seed of the last run in the log.
 
     Raises:
-        ValueError: if the log does not have it.
+        UserError: if the log does not have it.
         OSError: if there is no log.
     """
     return int(_last_start(path, SEED, what="flags")[0])
@@ -99,7 +100,7 @@ def read_num_parameters(path: Path) -> Tuple[int, int]:
     """Parameters of the model of the last run, and how many of them are trained.
 
     Raises:
-        ValueError: if the log does not have them.
+        UserError: if the log does not have them.
         OSError: if there is no log.
     """
     total, learning = (
@@ -117,7 +118,7 @@ def _last_start(path: Path, line: "re.Pattern[str]", *, what: str) -> Sequence[s
     start = text[: _last_beginning(text) or None]
     found = [match.groups() for match in line.finditer(start, _last_beginning(start))]
     if not found:
-        raise ValueError(
+        raise UserError(
             f"{path} holds no {what}, which fairseq-train prints as it starts: wait until it has, or keep all that it "
             "prints"
         )
@@ -140,12 +141,12 @@ def read_valid_curve(path: Path) -> Dict[int, float]:
     """Validation perplexity by epoch of the last run.
 
     Raises:
-        ValueError: if the log holds none.
+        UserError: if the log holds none.
         OSError: if there is no log.
     """
     curve = _read_curve(VALIDATION, path)
     if not curve:
-        raise ValueError(
+        raise UserError(
             f"{path} holds no validation: log with --log-format simple, or wait for that of the first epoch"
         )
     return curve
@@ -157,12 +158,12 @@ def read_train_curve(path: Path) -> Dict[int, float]:
     Unfinished epochs have none.
 
     Raises:
-        ValueError: if the log holds none.
+        UserError: if the log holds none.
         OSError: if there is no log.
     """
     curve = _read_curve(TRAINING, path)
     if not curve:
-        raise ValueError(f"{path} holds no training perplexity: the criterion logs none, or no epoch was finished")
+        raise UserError(f"{path} holds no training perplexity: the criterion logs none, or no epoch was finished")
     return curve
 
 
@@ -248,13 +249,13 @@ def read_median_speed(path: Path) -> float:
     It is taken over intervals, or over epochs if no interval was logged.
 
     Raises:
-        ValueError: if the log holds none.
+        UserError: if the log holds none.
         OSError: if there is no log.
     """
     text = _read_last_run(path)
     speeds = read_speeds(text) or list(read_epoch_speeds(text).values())
     if not speeds:
-        raise ValueError(f"{path} holds no training speed: log with --log-format simple and a smaller --log-interval")
+        raise UserError(f"{path} holds no training speed: log with --log-format simple and a smaller --log-interval")
     return statistics.median(speeds)
 
 
@@ -264,12 +265,12 @@ def read_hours(path: Path) -> float:
     fairseq counts from 0 at every start, so the parts are added.
 
     Raises:
-        ValueError: if the log has no times.
+        UserError: if the log has no times.
         OSError: if there is no log.
     """
     parts = [[float(wall) for wall in WALL.findall(text)] for text in _read_last_run(path).split(START)]
     if not any(parts):
-        raise ValueError(f"{path} holds no times: log with --log-format simple")
+        raise UserError(f"{path} holds no times: log with --log-format simple")
     # if the line of a start is missing, the time falls there
     ends = [one for seconds in parts for one, after in zip(seconds, [*seconds[1:], 0]) if after < one]
     return sum(ends) / 3600
@@ -318,7 +319,7 @@ def read_logged_training(save_dir: Path) -> LoggedTraining:
     """Read the log in the ``--save-dir`` of a run.
 
     Raises:
-        ValueError, OSError: if it is missing, or has no validation, speed or times.
+        UserError, OSError: if it is missing, or has no validation, speed or times.
     """
     log = find_log(save_dir)
     return LoggedTraining(
@@ -387,7 +388,7 @@ def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
         data: directory with the data.
 
     Raises:
-        ValueError, OSError: if the log or a given checkpoint is missing or cannot be read, or if they belong to
+        UserError, OSError: if the log or a given checkpoint is missing or cannot be read, or if they belong to
             different runs.
     """
     checkpoint = checkpoint_of(path)
@@ -423,7 +424,7 @@ def _check_log(checkpoint: Path) -> None:
     metric: str = training_config(state).checkpoint.best_checkpoint_metric
     num_updates: int = state["optimizer_history"][-1]["num_updates"]
     if value is not None and not holds_validation(log, num_updates=num_updates, metric=metric, value=value):
-        raise ValueError(
+        raise UserError(
             f"{log} is not the log of the training that left {checkpoint}: it has no validation with {metric} "
             f"{value:g} after update {num_updates:,}; bring the log of that training there"
         )
@@ -508,12 +509,12 @@ def check_seeds(trainings: Iterable[Tuple[str, int, Path]]) -> None:
         trainings: name, seed and ``--save-dir`` of each run.
 
     Raises:
-        ValueError: for the first two with equal name and seed.
+        UserError: for the first two with equal name and seed.
     """
     first: Dict[Tuple[str, int], Path] = {}
     for name, seed, path in trainings:
         if (name, seed) in first:
-            raise ValueError(
+            raise UserError(
                 f"--path: {first[name, seed]} and {path} are both {name} with seed {seed}, and trainings of a name "
                 "differ in their seed: leave one out, or give it another name"
             )

@@ -26,7 +26,13 @@ from torch import Tensor, nn
 
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, check_script
 from fairseq_plugins.metrics.rouge import NO_HYPOTHESIS_HAS_THIS
-from fairseq_plugins.options import FAIRSEQ, PACKAGE, check_at_least_one, check_choice, choices, flag_of, is_raised_in
+from fairseq_plugins.options import (
+    UserError,
+    check_at_least_one,
+    check_choice,
+    choices,
+    flag_of,
+)
 
 EvalScorer = choices(list(CORPUS_METRICS))
 
@@ -89,7 +95,7 @@ class ScoredTranslationTask(TranslationTask):
     runs without dropout and restores the random state, so that it does not change the training run.
 
     Raises:
-        ValueError: if a flag is not a JSON object, generation or the tokeniser has no such argument or value, a
+        UserError: if a flag is not a JSON object, generation or the tokeniser has no such argument or value, a
             tokeniser or kind of subwords is unknown, or ``--eval-bleu`` is given as well.
     """
 
@@ -97,7 +103,7 @@ class ScoredTranslationTask(TranslationTask):
         super().__init__(cfg, src_dict, tgt_dict)
         self._scoring: EvalScorerConfig = cfg
         if cfg.eval_bleu:
-            raise ValueError(
+            raise UserError(
                 "--eval-bleu decodes as --eval-scorer bleu does: leave it out with --task scored_translation"
             )
         _check_no_flags_of_eval_bleu(cfg)
@@ -109,7 +115,7 @@ class ScoredTranslationTask(TranslationTask):
             try:
                 post_process("", cfg.eval_scorer_remove_bpe)
             except NotImplementedError as error:
-                raise ValueError(
+                raise UserError(
                     f"--eval-scorer-remove-bpe '{cfg.eval_scorer_remove_bpe}' is no kind of subwords: give '@@ ', or "
                     "sentencepiece"
                 ) from error
@@ -131,7 +137,7 @@ class ScoredTranslationTask(TranslationTask):
         """Read a split. fairseq reads validation sets before it trains, so their script is checked here.
 
         Raises:
-            ValueError: if ``--eval-scorer`` finds no words in the script of a validation set's references.
+            UserError: if ``--eval-scorer`` finds no words in the script of a validation set's references.
         """
         super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
         targets = self.datasets[split].tgt
@@ -193,7 +199,7 @@ def _check_no_flags_of_eval_bleu(cfg: TranslationConfig) -> None:
             own = one.name.replace("eval_bleu", "eval_scorer")
             flag, own_flag = flag_of(one.name), flag_of(own)
             remedy = f"give {own_flag}" if own in own_names else "leave it out"
-            raise ValueError(f"{flag} is of --task translation: {remedy} with --task scored_translation")
+            raise UserError(f"{flag} is of --task translation: {remedy} with --task scored_translation")
 
 
 @contextmanager
@@ -202,9 +208,7 @@ def _naming_generation() -> Iterator[None]:
     try:
         yield
     except (AssertionError, ValueError) as error:
-        if str(error) and is_raised_in(error, FAIRSEQ, PACKAGE):
-            raise ValueError(f"--eval-scorer-args: {error}") from error
-        raise
+        raise UserError(f"--eval-scorer-args: {error}") from error
 
 
 def _generation_arguments(text: str) -> Namespace:
@@ -213,7 +217,7 @@ def _generation_arguments(text: str) -> Namespace:
     given = _read_json(text, flag=flag)
     unknown = given.keys() - GENERATION_ARGUMENTS
     if unknown:
-        raise ValueError(
+        raise UserError(
             f"{flag}: generation while training has no argument {sorted(unknown)[0]}; it has "
             f"{', '.join(sorted(GENERATION_ARGUMENTS))}"
         )
@@ -234,7 +238,7 @@ def _tokenizer_arguments(cfg: ScoredTranslationConfig) -> Namespace:
         known = {argument.name for argument in fields(kind) if not argument.name.startswith("_")}
         unknown = given.keys() - known - arguments.keys()
         if unknown:
-            raise ValueError(
+            raise UserError(
                 f"{flag}: {name} has no argument {sorted(unknown)[0]}; it has {', '.join(sorted(known)) or 'none'}"
             )
         given = _typed({key: value for key, value in given.items() if key in known}, kind, flag=flag)
@@ -248,7 +252,7 @@ def _typed(given: Mapping[str, Any], kind: Type[FairseqDataclass], *, flag: str)
         try:
             config[name] = value
         except OmegaConfBaseException as error:
-            raise ValueError(f"{flag}: {name}: {str(error).splitlines()[0]}") from error
+            raise UserError(f"{flag}: {name}: {str(error).splitlines()[0]}") from error
     return {name: config[name] for name in given}
 
 
@@ -258,5 +262,5 @@ def _read_json(text: str, *, flag: str) -> Dict[str, Any]:
     except json.JSONDecodeError:
         value = None
     if not isinstance(value, dict):
-        raise ValueError(f"{flag} '{text}': give a JSON object, such as {flag} '{{\"beam\": 4}}'")
+        raise UserError(f"{flag} '{text}': give a JSON object, such as {flag} '{{\"beam\": 4}}'")
     return value

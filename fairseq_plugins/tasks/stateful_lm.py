@@ -29,7 +29,7 @@ from fairseq_plugins.data.streams import (
 from fairseq_plugins.data.text import load_dictionary, load_token_stream, load_training_stream
 from fairseq_plugins.modules.cell import CarriesState
 from fairseq_plugins.optim.nt_asgd import FollowsValidation, ReportsValidation, apply_column_norm, model_column_norm
-from fairseq_plugins.options import check_at_least_one, choices
+from fairseq_plugins.options import UserError, check_at_least_one, choices
 from fairseq_plugins.tasks.streams import (
     AccumulatedWindows,
     StreamPosition,
@@ -140,19 +140,19 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
         """Load the dictionary and check the flags.
 
         Raises:
-            ValueError: on a missing directory, a window below one token, or training text as validation.
+            UserError: on a missing directory, a window below one token, or training text as validation.
         """
         if args.data is None:
-            raise ValueError("give the data directory that fairseq-preprocess --only-source wrote")
+            raise UserError("give the data directory that fairseq-preprocess --only-source wrote")
         if ":" in args.data and not Path(args.data).exists():
-            raise ValueError(f"{args.data}: --task stateful_lm reads one directory, not shards joined by colons")
+            raise UserError(f"{args.data}: --task stateful_lm reads one directory, not shards joined by colons")
         if args.tokens_per_sample < 1:
-            raise ValueError(f"--tokens-per-sample {args.tokens_per_sample}: a window has at least 1 token")
+            raise UserError(f"--tokens-per-sample {args.tokens_per_sample}: a window has at least 1 token")
         if args.max_window is not None and args.max_window < 1:
-            raise ValueError(f"--max-window {args.max_window}: a window has at least 1 token")
+            raise UserError(f"--max-window {args.max_window}: a window has at least 1 token")
         check_at_least_one(args.row_groups, flag="--row-groups")
         if args.train_subset in args.valid_subset.split(","):
-            raise ValueError(
+            raise UserError(
                 f"--valid-subset {args.valid_subset} holds the training split: measure it after the training with "
                 f"python -m fairseq_plugins.cli.evaluate_lm --split {args.train_subset}"
             )
@@ -163,10 +163,10 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
     def build_model(self, args: Any, from_checkpoint: bool = False) -> FairseqLanguageModel:
         arch = getattr(args, "arch", None)
         if issubclass(ARCH_MODEL_REGISTRY.get(arch, type(None)), FairseqEncoderDecoderModel):
-            raise ValueError(f"--task stateful_lm reads one text, and --arch {arch} pairs: give --task translation")
+            raise UserError(f"--task stateful_lm reads one text, and --arch {arch} pairs: give --task translation")
         model = super().build_model(args, from_checkpoint)
         if not isinstance(model.decoder, CarriesState):
-            raise ValueError(
+            raise UserError(
                 f"--task stateful_lm needs a model that carries its state, such as --arch lstm_lm_awd; "
                 f"train {type(model).__name__} with --task language_modeling"
             )
@@ -203,14 +203,14 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
         """Windows of all rows of this process, in order.
 
         Raises:
-            ValueError: without ``--batch-size``, with ``--max-tokens`` in training, with more groups than rows, or if
+            UserError: without ``--batch-size``, with ``--max-tokens`` in training, with more groups than rows, or if
                 the corpus is too short for the rows.
         """
         if not max_sentences:
-            raise ValueError("--task stateful_lm needs --batch-size, the number of rows, in place of --max-tokens")
+            raise UserError("--task stateful_lm needs --batch-size, the number of rows, in place of --max-tokens")
         in_training = dataset.use == "training"
         if in_training and max_tokens:
-            raise ValueError(f"--max-tokens {max_tokens}: --task stateful_lm reads --batch-size rows: leave it out")
+            raise UserError(f"--max-tokens {max_tokens}: --task stateful_lm reads --batch-size rows: leave it out")
         streams = ContiguousStreams(
             dataset.tokens,
             name=dataset.split,
@@ -219,7 +219,7 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
             num_own_rows=max_sentences,
         )
         if in_training and self._config.row_groups > max_sentences:
-            raise ValueError(
+            raise UserError(
                 f"--row-groups {self._config.row_groups}: a process has {max_sentences} rows; give at most so many "
                 "groups, or a larger --batch-size"
             )
@@ -341,6 +341,6 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
         """Resume the training text where a checkpoint stopped.
 
         Raises:
-            ValueError: if, inside an epoch, the rows, windows or model differ from the checkpoint's.
+            UserError: if, inside an epoch, the rows, windows or model differ from the checkpoint's.
         """
         self._stream_position.restore(saved, self._decoder)

@@ -28,6 +28,7 @@ from fairseq_plugins.modules.cell import (
     unpack_state,
     with_tensors,
 )
+from fairseq_plugins.options import UserError
 
 Step = Tuple[Tensor, int, Dict[str, Any]]
 """Result of fairseq's step: the loss, the number that fairseq divides gradients by, and the logging output."""
@@ -57,10 +58,10 @@ def train_step_in_micro_batches(
         criterion: computes the loss in ``step``.
 
     Raises:
-        ValueError: if the criterion's logging outputs cannot be summed.
+        UserError: if the criterion's logging outputs cannot be summed.
     """
     if not criterion.logging_outputs_can_be_summed():
-        raise ValueError(
+        raise UserError(
             f"--row-groups {num_groups}: what {type(criterion).__name__} logs cannot be summed over groups; take "
             "--criterion regularized_cross_entropy"
         )
@@ -181,7 +182,7 @@ class StreamPosition:
             decoder: of the model that is resumed.
 
         Raises:
-            ValueError: if the rows, windows, offsets or text differ from the checkpoint's, or the state is that of
+            UserError: if the rows, windows, offsets or text differ from the checkpoint's, or the state is that of
                 another model.
         """
         if self._iterator.iterations_in_epoch == 0:
@@ -192,26 +193,26 @@ class StreamPosition:
         saved_state = _named(saved["hidden_state"], like=zeros)
         num_saved_rows = len(next(iter(saved_state.values())))
         if num_saved_rows != num_rows:
-            raise ValueError(
+            raise UserError(
                 f"the checkpoint stopped inside an epoch of {num_saved_rows} rows and cannot go on with "
                 f"{num_rows}: use the same --batch-size times processes, {_ANEW}"
             )
         if saved["next_window"] != self._next_window():
-            raise ValueError(
+            raise UserError(
                 "the checkpoint stopped inside an epoch that was cut into other windows: use the same text, --seed, "
                 f"--tokens-per-sample, --window-lengths and --max-window, {_ANEW}"
             )
         if saved.get("row_offsets", []) != self._row_offsets():  # older checkpoints hold none
-            raise ValueError(
+            raise UserError(
                 "the checkpoint stopped inside an epoch whose rows begin elsewhere: use the same --row-offsets and "
                 f"--seed, {_ANEW}"
             )
         if saved.get("text", self._streams.digest) != self._streams.digest:
-            raise ValueError(
+            raise UserError(
                 f"the checkpoint stopped inside an epoch of another text: use the text that it was trained on, {_ANEW}"
             )
         if [(name, x.shape) for name, x in saved_state.items()] != [(name, x.shape) for name, x in zeros.items()]:
-            raise ValueError(
+            raise UserError(
                 "the checkpoint stopped inside an epoch with the hidden state of another model: give the --arch and "
                 f"the flags that it was trained with, {_ANEW}"
             )
@@ -337,15 +338,15 @@ class StreamReadingTask(LanguageModelingTask):
         """Windows for ``fairseq-eval-lm``, by default of one row.
 
         Raises:
-            ValueError: on shards or ``--context-window``, because state is carried through all windows.
+            UserError: on shards or ``--context-window``, because state is carried through all windows.
         """
         if num_shards > 1:
-            raise ValueError(
+            raise UserError(
                 f"--task stateful_lm reads a text as one stream, not in {num_shards} shards: leave out --num-shards, "
                 "or give --distributed-world-size 1"
             )
         if context_window > 0:
-            raise ValueError(
+            raise UserError(
                 f"--context-window {context_window}: --task stateful_lm carries its state from window to window, which "
                 "is all the context: leave it out"
             )
@@ -357,16 +358,16 @@ class StreamReadingTask(LanguageModelingTask):
         """Called for sentences, by ``fairseq-interactive`` for example.
 
         Raises:
-            ValueError: always, with the command that reads sentences.
+            UserError: always, with the command that reads sentences.
         """
-        raise ValueError(_READS_NO_SENTENCES)
+        raise UserError(_READS_NO_SENTENCES)
 
     def inference_step(self, generator: Any, models: Any, sample: Dict[str, Any], *args: Any, **kwargs: Any) -> Any:
         """fairseq's step, which can score windows of a stream (``fairseq-generate --score-reference``).
 
         Raises:
-            ValueError: if a window is to be continued.
+            UserError: if a window is to be continued.
         """
         if "stream" in sample["net_input"] and not isinstance(generator, SequenceScorer):
-            raise ValueError(_READS_NO_SENTENCES)
+            raise UserError(_READS_NO_SENTENCES)
         return super().inference_step(generator, models, sample, *args, **kwargs)

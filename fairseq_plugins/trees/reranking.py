@@ -23,6 +23,7 @@ from tqdm import tqdm
 from fairseq_plugins.data.text import numbered_lines
 from fairseq_plugins.evaluation.raw_text import encode_lines
 from fairseq_plugins.evaluation.scoring import ScoredSequence, average_nll, longest_sequence, score_sequences
+from fairseq_plugins.options import UserError
 from fairseq_plugins.trees.trees import (
     BracketCounts,
     EmptyTree,
@@ -59,7 +60,7 @@ class CandidateTree:
 
         Raises:
             EmptyTree: if a constituent has no word, as in failed parses.
-            ValueError: if the text is not a tree.
+            UserError: if the text is not a tree.
         """
         return read_tree(self.bracketed, name=self.place)
 
@@ -85,16 +86,16 @@ def read_parse_lists(path: Path) -> ParseLists:
     format has a line ``ID<TAB>SCORE<TAB>TREE`` for each candidate, in any order, and is sorted here.
 
     Raises:
-        ValueError: with the line, if one has neither format.
+        UserError: with the line, if one has neither format.
     """
     lines = numbered_lines(path, wanted="a file of a parser's candidates")
     first = next(((number, line) for number, line in lines if line.strip()), None)
     if first is None:
-        raise ValueError(f"{path} is empty: give the candidates of a parser")
+        raise UserError(f"{path} is empty: give the candidates of a parser")
     lines = chain([first], lines)
     number, line = first
     if "\t" not in line:
-        raise ValueError(f"{path}, line {number}: '{line[:40]}' has no tab: {FORMS}")
+        raise UserError(f"{path}, line {number}: '{line[:40]}' has no tab: {FORMS}")
     if line.count("\t") == 1:
         return ParseLists(_lists_of_parser(path, lines), order="of sentences")
     return ParseLists(_lists_of_table(path, lines), order="any")
@@ -107,15 +108,15 @@ def _lists_of_parser(path: Path, lines: Iterator[Tuple[int, str]]) -> Dict[str, 
             continue
         count, tab, sentence = line.partition("\t")
         if not tab or not re.fullmatch(r"[0-9]{1,9}", count):
-            raise ValueError(f"{path}, line {number}: '{line[:40]}' where COUNT<TAB>ID of a list is expected: {FORMS}")
+            raise UserError(f"{path}, line {number}: '{line[:40]}' where COUNT<TAB>ID of a list is expected: {FORMS}")
         if sentence in candidates:
-            raise ValueError(f"{path}, line {number}: sentence {sentence} has a list already")
+            raise UserError(f"{path}, line {number}: sentence {sentence} has a list already")
         candidates[sentence] = []
         for _ in range(int(count)):
             pair = list(islice(lines, 2))
             if len(pair) < 2:
                 found = len(candidates[sentence])
-                raise ValueError(f"{path} ends within the list of {sentence}: {found} of {count} candidates are whole")
+                raise UserError(f"{path} ends within the list of {sentence}: {found} of {count} candidates are whole")
             (score_number, score), (tree_number, bracketed) = pair
             value = _score(score, place=f"{path}, line {score_number}")
             candidates[sentence].append(CandidateTree(bracketed, value, place=f"{path}, line {tree_number}"))
@@ -129,7 +130,7 @@ def _lists_of_table(path: Path, lines: Iterator[Tuple[int, str]]) -> Dict[str, L
             continue
         fields = line.split("\t", 2)
         if len(fields) != 3:
-            raise ValueError(
+            raise UserError(
                 f"{path}, line {number}: {len(fields)} fields where ID<TAB>SCORE<TAB>TREE is expected: {FORMS}"
             )
         (sentence, score, bracketed), place = fields, f"{path}, line {number}"
@@ -147,7 +148,7 @@ def _score(text: str, *, place: str) -> float:
     except ValueError:
         score = math.nan
     if math.isnan(score):
-        raise ValueError(f"{place}: '{text[:40]}' where the score of a candidate is expected")
+        raise UserError(f"{place}: '{text[:40]}' where the score of a candidate is expected")
     return score
 
 
@@ -171,7 +172,7 @@ def read_gold_sentences(path: Path) -> List[GoldSentence]:
     """Sentences of a file, which may be compressed, with a line ``TREE`` or ``ID<TAB>TREE`` for each.
 
     Raises:
-        ValueError: with the line, if one is not a tree, only some have names, or two have the same name.
+        UserError: with the line, if one is not a tree, only some have names, or two have the same name.
     """
     sentences = []
     for number, line in numbered_lines(path, wanted="a file of gold trees"):
@@ -179,16 +180,16 @@ def read_gold_sentences(path: Path) -> List[GoldSentence]:
         if "\t" in line and not line.lstrip(" ").startswith("("):
             name, _, bracketed = line.partition("\t")
             if not name.strip():
-                raise ValueError(f"{path}, line {number}: the ID before the tab is empty: write ID<TAB>TREE, or TREE")
+                raise UserError(f"{path}, line {number}: the ID before the tab is empty: write ID<TAB>TREE, or TREE")
         sentences.append(GoldSentence(read_tree(bracketed, name=f"{path}, line {number}"), name=name))
     names = [sentence.name for sentence in sentences]
     if not sentences:
-        raise ValueError(f"{path} is empty: give a gold tree a line")
+        raise UserError(f"{path} is empty: give a gold tree a line")
     if None in names and len(set(names)) > 1:
-        raise ValueError(f"{path}: some lines are ID<TAB>TREE and others only a tree: write all in one way")
+        raise UserError(f"{path}: some lines are ID<TAB>TREE and others only a tree: write all in one way")
     if None not in names and len(set(names)) < len(names):
         twice = Counter(names).most_common(1)[0][0]
-        raise ValueError(f"{path}: sentence {twice} stands there twice")
+        raise UserError(f"{path}: sentence {twice} stands there twice")
     return sentences
 
 
@@ -199,19 +200,19 @@ def pair_lists(lists: ParseLists, gold: Sequence[GoldSentence]) -> Dict[str, Lis
     are in the order of the sentences, and otherwise the list with the sentence's number, from 0.
 
     Raises:
-        ValueError: if lists and sentences do not match.
+        UserError: if lists and sentences do not match.
     """
     candidates = lists.candidates
     if all(sentence.name is None for sentence in gold) and lists.order == "of sentences":
         if len(candidates) != len(gold):
-            raise ValueError(f"{len(candidates)} lists for {len(gold)} gold trees: give the lists of these sentences")
+            raise UserError(f"{len(candidates)} lists for {len(gold)} gold trees: give the lists of these sentences")
         return candidates
     names = [str(number) if sentence.name is None else sentence.name for number, sentence in enumerate(gold)]
     known = set(names)
     foreign = next((name for name in candidates if name not in known), None)
     if foreign is not None:
         remedy = "" if gold[0].name is not None else f"; lines are counted from 0 to {len(gold) - 1}"
-        raise ValueError(f"there is a list for sentence {foreign}, which the gold trees do not have{remedy}")
+        raise UserError(f"there is a list for sentence {foreign}, which the gold trees do not have{remedy}")
     return {name: candidates.get(name, []) for name in names}
 
 
@@ -250,7 +251,7 @@ def merge_candidates(
         dictionary: of the models.
 
     Raises:
-        ValueError: if a candidate is not a tree.
+        UserError: if a candidate is not a tree.
     """
     hypotheses: Dict[str, Hypothesis] = {}
     for place, candidate in enumerate(candidates, start=1):
@@ -316,7 +317,7 @@ def read_sentences(
         show_progress: draw a bar.
 
     Raises:
-        ValueError: if a candidate is not a tree, or lists and sentences do not match, for example because no tree has
+        UserError: if a candidate is not a tree, or lists and sentences do not match, for example because no tree has
             the words of its gold tree.
     """
     paired = pair_lists(lists, gold)
@@ -327,7 +328,7 @@ def read_sentences(
         hypotheses = merge_candidates(candidates, gold_tree, linearisation=linearisation, dictionary=dictionary)
         sentences.append(Sentence(name, hypotheses, num_candidates=len(candidates)))
     if not any(hypothesis.best_counts for sentence in sentences for hypothesis in sentence.hypotheses):
-        raise ValueError("no candidate has the words of its gold tree: give lists and gold trees of the same sentences")
+        raise UserError("no candidate has the words of its gold tree: give lists and gold trees of the same sentences")
     return sentences
 
 
@@ -374,7 +375,7 @@ def score_hypotheses(
         show_progress: draw a bar.
 
     Raises:
-        ValueError: if a batch would have no token, or an NLL is not finite.
+        UserError: if a batch would have no token, or an NLL is not finite.
     """
     scores = ModelScores(alone=[[] for _ in models], together=[[] for _ in ensembles])
     num_symbols = len(models) * sum(_num_symbols(sentence) for sentence in sentences)
@@ -396,14 +397,14 @@ def check_lengths(models: Sequence[FairseqLanguageModel], sentences: Sequence[Se
     """Check that the models can read all hypotheses.
 
     Raises:
-        ValueError: for the first that is too long, with the name of its sentence.
+        UserError: for the first that is too long, with the name of its sentence.
     """
     longest = longest_sequence(models)
     for sentence in sentences:
         for hypothesis in sentence.hypotheses:
             length = len(hypothesis.symbols)
             if length > longest:
-                raise ValueError(
+                raise UserError(
                     f"sentence {sentence.name}: the candidate in {hypothesis.candidate.place} has {length:,} symbols "
                     f"with the end mark, and the models read at most {longest:,}: leave it out or take other models"
                 )

@@ -10,13 +10,15 @@ from enum import Enum
 from pathlib import Path
 from typing import Collection, Iterable, Iterator, List, Literal, Optional, Sequence, Tuple, Union
 
+from fairseq_plugins.options import UserError
+
 TOP_LABELS = frozenset(["", "S1", "TOP", "ROOT"])
 """Labels of a node above the sentence, which is not a constituent."""
 
 _TOKEN = re.compile(r"[()]|[^\s()]+")
 
 
-class EmptyTree(ValueError):
+class EmptyTree(UserError):
     """A tree, or a constituent of it, has no word. Parsers write such trees when they fail."""
 
 
@@ -79,7 +81,7 @@ def read_tree(text: str, *, name: str = "tree") -> Tree:
 
     Raises:
         EmptyTree: if there is no tree, or one with a constituent without a word.
-        ValueError: unless the text is exactly one tree.
+        UserError: unless the text is exactly one tree.
     """
     reader = _Reader()
     try:
@@ -88,7 +90,7 @@ def read_tree(text: str, *, name: str = "tree") -> Tree:
     except ValueError as error:
         raise type(error)(f"{name}: {error}") from error
     if len(trees) != 1:
-        raise (ValueError if trees else EmptyTree)(f"{name}: {len(trees)} trees where one is expected")
+        raise (UserError if trees else EmptyTree)(f"{name}: {len(trees)} trees where one is expected")
     return trees[0]
 
 
@@ -96,7 +98,7 @@ def read_trees(lines: Iterable[str], *, name: str) -> Iterator[Tree]:
     """Trees of a text, which may span lines; ``name`` is its origin in messages.
 
     Raises:
-        ValueError: with the line, if brackets or words do not form a tree.
+        UserError: with the line, if brackets or words do not form a tree.
     """
     reader = _Reader()
     num_lines = 0
@@ -106,7 +108,7 @@ def read_trees(lines: Iterable[str], *, name: str) -> Iterator[Tree]:
             yield from reader.trees(line)
         reader.check_end()
     except ValueError as error:
-        raise ValueError(f"{name}, line {num_lines}: {error}") from error
+        raise UserError(f"{name}, line {num_lines}: {error}") from error
 
 
 @dataclass
@@ -134,7 +136,7 @@ class _Reader:
     def check_end(self) -> None:
         """Check that no tree is open."""
         if self._path:
-            raise ValueError(f"the text ends within a tree, {len(self._path)} ')' are missing")
+            raise UserError(f"the text ends within a tree, {len(self._path)} ')' are missing")
 
     def _take(self, token: str) -> Optional[Tree]:
         if token == "(":
@@ -150,23 +152,23 @@ class _Reader:
             above = self._path[-1]
             above.label = above.label or ""
             if above.word is not None:
-                raise ValueError(f"'(' after the word {above.word}, which is not in brackets with its part of speech")
+                raise UserError(f"'(' after the word {above.word}, which is not in brackets with its part of speech")
         self._path.append(_OpenNode([]))
 
     def _add(self, token: str) -> None:
         if not self._path:
-            raise ValueError(f"'{token}' outside of brackets")
+            raise UserError(f"'{token}' outside of brackets")
         node = self._path[-1]
         if node.label is None:
             node.label = token
         elif node.word is not None or node.children:
-            raise ValueError(f"'{token}' has no part of speech: a word is written (TAG {token})")
+            raise UserError(f"'{token}' has no part of speech: a word is written (TAG {token})")
         else:
             node.word = token
 
     def _close(self) -> Optional[Tree]:
         if not self._path:
-            raise ValueError("')' without '('")
+            raise UserError("')' without '('")
         node = self._path.pop()
         if node.word is None and not node.children:
             raise EmptyTree(f"({node.label or ''}) is empty: there is neither a word nor a constituent in it")
@@ -294,11 +296,11 @@ def read_linearisation(data_dir: Union[str, Path]) -> Linearisation:
     """The linearisation of a prepared corpus.
 
     Raises:
-        ValueError: if the folder has no list of kept words.
+        UserError: if the folder has no list of kept words.
     """
     path = Path(data_dir) / "trees" / KEPT_WORDS
     if not path.is_file():
-        raise ValueError(
+        raise UserError(
             f"{path} does not exist, which tells how trees become symbols: give the directory that "
             "data-prep/wsj/prepare.sh wrote"
         )
@@ -322,7 +324,7 @@ Bracket = Tuple[str, int, int]
 """Label, first word, and the word after the last."""
 
 
-class NotComparable(ValueError):
+class NotComparable(UserError):
     """A tree does not have the words of the gold tree, or has only punctuation. EVALB leaves such trees out."""
 
 

@@ -316,7 +316,6 @@ WRONG: List[Tuple[str, str, str]] = [
     ("generate", "--bpe subword_nmt", "--bpe subword_nmt needs --bpe-codes: give it"),
     ("interactive", "--bpe subword_nmt --bpe-codes nowhere", "--bpe-codes nowhere is no file"),
     ("generate", "--bpe characters", "--bpe characters: fairseq cannot configure it; give another"),
-    ("generate", "--fp16 --bf16", "Cannot combine --fp16 and --tpu"),
     ("interactive", "--print-alignment soft", "--print-alignment soft: fairseq-interactive cannot print it"),
     ("interactive", "--batch-size 4", "--batch-size 4: give --buffer-size 4 or more"),
     ("interactive", "--input nowhere", "--input nowhere is no file: give one, or - for the standard input"),

@@ -82,6 +82,6 @@ def test_it_trains_or_ends_with_a_line(arch, workplace, pytestconfig):
             if ended.status == 0:
                 assert saved and not re.search(r"\bloss (nan|inf)", ended.out + ended.err), ended.err
             else:
-                assert not saved and re.match(r"ValueError: |\S+: error: ", ended.err.split("\n")[-2]), ended.err
+                assert not saved and re.match(r"error: |\S+: error: ", ended.err.split("\n")[-2]), ended.err
 
     check(training_flags(arch))

@@ -35,7 +35,7 @@ class Writing(NamedTuple):
         """The beginning of the line that refuses it."""
         module = self.words[0]
         if module.startswith("fairseq_cli."):
-            return "ValueError: "
+            return "error: "
         return f"python -m {module}: error: " if module.startswith("fairseq_plugins.") else "error: "
 
 

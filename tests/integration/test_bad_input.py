@@ -67,7 +67,7 @@ def test_parts_that_do_not_go_together(data, tmp_path, task, arch, optimizer, me
     result = run("fairseq_cli.train", data, "--save-dir", tmp_path, "--cpu", *flags)
     assert result.returncode != 0
     line = result.stderr.strip().splitlines()[-1]
-    assert line.startswith("ValueError: ") and message in line
+    assert line.startswith("error: ") and message in line
 
 
 @pytest.mark.parametrize("first, then", [("language_modeling", "stateful_lm"), ("stateful_lm", "language_modeling")])
@@ -166,9 +166,7 @@ def test_training_on_with_another_network(trained, data, tmp_path, flags, differ
     result = run_training(data, tmp_path, "--max-epoch", 3, *flags)
     assert result.returncode != 0
     line = result.stderr.strip().splitlines()[-1]
-    assert (
-        line.startswith(f"ValueError: {tmp_path / 'checkpoint_last.pt'} does not fit this model") and "--arch" in line
-    )
+    assert line.startswith(f"error: {tmp_path / 'checkpoint_last.pt'} does not fit this model") and "--arch" in line
     assert difference in line
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
 
@@ -179,7 +177,7 @@ def test_training_on_with_another_optimizer(trained, data, tmp_path):
     result = run_training(data, tmp_path, "--max-epoch", 3, "--optimizer", "sgd")
     assert result.returncode != 0
     line, told = result.stderr.strip().splitlines()[-1], "is of a training with another --optimizer (NTASGD vs SGD)"
-    assert line.startswith(f"ValueError: {tmp_path / 'checkpoint_last.pt'} {told}") and "--reset-optimizer" in line
+    assert line.startswith(f"error: {tmp_path / 'checkpoint_last.pt'} {told}") and "--reset-optimizer" in line
 
 
 @pytest.mark.slow
@@ -202,7 +200,7 @@ def test_criterion_of_this_package_with_an_architecture_of_fairseq(data, pair_da
     result = run("fairseq_cli.train", text, "--save-dir", tmp_path, *flags)
     assert result.returncode != 0
     line = result.stderr.strip().splitlines()[-1]
-    assert line.startswith("ValueError: --criterion regularized_cross_entropy needs an --arch of fairseq_plugins")
+    assert line.startswith("error: --criterion regularized_cross_entropy needs an --arch of fairseq_plugins")
 
 
 def evaluate_and_fail(*args) -> str:
@@ -250,7 +248,7 @@ def test_translation_with_other_words(translator, pair_data, tmp_path, side, fla
     shutil.copy(translator / "checkpoint_last.pt", checkpoint)
     before = checkpoint.read_bytes()
     name = {"src": "source", "tgt": "target"}[side]
-    told = f"ValueError: the {name} dictionary, dict.{side}.txt, is not the one that the checkpoint was trained with"
+    told = f"error: the {name} dictionary, dict.{side}.txt, is not the one that the checkpoint was trained with"
     decoded = run("fairseq_cli.generate", other, *FAIRSEQ_FLAGS, "--path", checkpoint)
     trained_on = train_translation(other, tmp_path, "--max-epoch", EPOCHS + 1)
     tuned = train_translation(other, tmp_path / "tuned", "--finetune-from-model", checkpoint, "--max-epoch", 1)
@@ -272,7 +270,7 @@ def test_language_model_with_other_words_under_the_task_of_fairseq(data, tmp_pat
     then = run("fairseq_cli.train", other, "--save-dir", tmp_path, *flags, "--max-update", 2)
     line = then.stderr.strip().splitlines()[-1]
     assert then.returncode != 0
-    assert line.startswith("ValueError: the vocabulary, dict.txt, is not the one that the checkpoint was trained with")
+    assert line.startswith("error: the vocabulary, dict.txt, is not the one that the checkpoint was trained with")
 
 
 # runs that diverge

@@ -176,7 +176,7 @@ def test_flags_of_the_score_change_fairseqs_score_and_its_signature(evaluated, h
 @pytest.mark.parametrize(
     "flags, told",
     [
-        (["--rouge-max-bytes", "-1"], "ValueError: a limit of -1 bytes: give 0 for no limit, or more"),
+        (["--rouge-max-bytes", "-1"], "error: a limit of -1 bytes: give 0 for no limit, or more"),
         (["--rouge-stemming", "maybe"], "argument --rouge-stemming: invalid choice: 'maybe' (choose from"),
     ],
 )

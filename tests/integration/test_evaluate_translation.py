@@ -571,7 +571,7 @@ def test_missing_binaries_are_told_in_a_line(decoded, folder, capsys):
 
 
 def test_what_fairseq_refuses_is_told_in_a_line(decoded, folder, capsys):
-    line = "ValueError: model.pt is damaged: take another"
+    line = "error: model.pt is damaged: take another"
     (folder / "stub/fairseq_cli/generate.py").write_text(f"import sys; sys.exit('{line}')")
     assert "error: model.pt is damaged: take another (log: out/generate.log)" in refusal(
         capsys, *decoded, "--reference", "raw.de"

@@ -124,7 +124,7 @@ def test_stops_inside_an_epoch_in_the_warmup_and_after_it_change_nothing(pair_da
 def test_flags_that_do_not_fit_end_with_their_name_and_the_remedy(pair_data, tmp_path, flags, message):
     result = train_translation(pair_data, tmp_path, "--max-update", 1, *flags)
     line = result.stderr.strip().splitlines()[-1]
-    assert result.returncode != 0 and line.startswith("ValueError: ") and re.search(message, line), line
+    assert result.returncode != 0 and line.startswith("error: ") and re.search(message, line), line
     assert not list(tmp_path.glob("*.pt"))
 
 
@@ -219,7 +219,7 @@ def test_shards_are_the_whole_and_are_scored(pair_data, pairs, translator, trans
     assert result.returncode == 0 and "BLEU, detokenised" in result.stdout, result.stderr
     flags = ["--num-shards", 9, "--shard-id", 8, "--batch-size", 8]
     result = run("fairseq_cli.generate", pair_data, *FAIRSEQ_FLAGS, "--path", path, *flags)
-    told = "ValueError: --num-shards 9 --shard-id 8: no batch is left for this shard: give a lower --num-shards, or"
+    told = "error: --num-shards 9 --shard-id 8: no batch is left for this shard: give a lower --num-shards, or"
     assert result.returncode != 0 and result.stderr.splitlines()[-1].startswith(told)
 
 

@@ -15,6 +15,7 @@ from tqdm import tqdm
 import fairseq_plugins
 from fairseq_plugins.benchmarks.device.setting import Setting, device_facts, facts_table
 from fairseq_plugins.benchmarks.output_layer import report_name
+from fairseq_plugins.options import UserError
 from fairseq_plugins.reports.tables import Report, as_table
 from fairseq_plugins.reports.training_log import describe_code, describe_machine
 
@@ -106,7 +107,7 @@ class Record:
         """Items that an earlier call recorded under the same conditions.
 
         Raises:
-            ValueError: if the file is not a record of this step.
+            UserError: if the file is not a record of this step.
         """
         if not self.path.exists():
             return {}
@@ -115,7 +116,7 @@ class Record:
             same = all(kept[name] == value for name, value in self._identity.items())
             return kept["items"] if same else {}
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{self.path} is no report of {self._step.name}: move it away") from error
+            raise UserError(f"{self.path} is no report of {self._step.name}: move it away") from error
 
     def write(self) -> str:
         """Write both files and return the tables."""
@@ -180,12 +181,12 @@ def run_step(
         only: parts of item names; items with other names are left out. Empty takes all items.
 
     Raises:
-        ValueError: if no item matches ``only``, or another file is in the record's place.
+        UserError: if no item matches ``only``, or another file is in the record's place.
     """
     record = Record(step, command=command)
     chosen = [item for item in step.items() if not only or any(part in item.name for part in only)]
     if not chosen:
-        raise ValueError(f"--only {' '.join(only)}: no item of {step.name} has such a name")
+        raise UserError(f"--only {' '.join(only)}: no item of {step.name} has such a name")
     if kept == "measured again":
         for item in chosen:
             record.found.pop(item.name, None)

@@ -347,7 +347,7 @@ class TimedTraining:
         save_dir: directory of checkpoints and ``train.log``, or None for one in the folder of the report.
 
     Raises:
-        ValueError: if there is no such preset.
+        UserError: if there is no such preset.
     """
 
     def __init__(self, setting: Setting, arch: str, *, save_dir: Optional[Path] = None):

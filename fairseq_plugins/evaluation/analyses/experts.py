@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fairseq_plugins.evaluation.scoring import score_pairs, score_windows, shifted
 from fairseq_plugins.models.gated_lm import GatedDecoder
+from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.mixture import MixtureOutput
 from fairseq_plugins.output_layers.scores import Scores
 
@@ -78,16 +79,14 @@ def mixture_output(model: BaseFairseqModel) -> MixtureOutput:
     """The output layer of a model with a mixture.
 
     Raises:
-        ValueError: if the model has no mixture.
+        UserError: if the model has no mixture.
     """
     decoder = getattr(model, "decoder", None)
     if isinstance(decoder, GatedDecoder):
-        raise ValueError(
-            "the model is a gate on trained models, which have the experts: give a base model's checkpoint"
-        )
+        raise UserError("the model is a gate on trained models, which have the experts: give a base model's checkpoint")
     output = getattr(decoder, "output", None)
     if not isinstance(output, MixtureOutput):
-        raise ValueError("the model has no mixture of softmaxes: give one with --output-layer mos or doc")
+        raise UserError("the model has no mixture of softmaxes: give one with --output-layer mos or doc")
     return output
 
 
@@ -95,7 +94,7 @@ def expert_layers(model: BaseFairseqModel) -> List[int]:
     """The layer that each expert of a model reads, J.
 
     Raises:
-        ValueError: if the model has no mixture.
+        UserError: if the model has no mixture.
     """
     experts_per_layer = mixture_output(model).experts_per_layer
     return [layer for layer, number in enumerate(experts_per_layer) for _ in range(number)]
@@ -107,7 +106,7 @@ def stream_expert_use(
     """Use of the experts in a stream with carried state; the arguments are those of ``score_windows``.
 
     Raises:
-        ValueError: if the model has no mixture, or as ``score_windows``.
+        UserError: if the model has no mixture, or as ``score_windows``.
     """
     output, uses, gate_state = mixture_output(model), _Sums(model), None
     for window in score_windows([model], tokens, num_rows=num_rows, device=device, show_progress=show_progress):
@@ -129,7 +128,7 @@ def pairs_expert_use(
     """Use of the experts in the targets of sentence pairs; the arguments are those of ``score_pairs``.
 
     Raises:
-        ValueError: if the model has no mixture, or as ``score_pairs``.
+        UserError: if the model has no mixture, or as ``score_pairs``.
     """
     output, uses = mixture_output(model), _Sums(model)
     for scored in score_pairs(model, sources, targets, device=device, show_progress=show_progress):
@@ -170,7 +169,7 @@ def line_experts(model: FairseqLanguageModel, sequence: Tensor, *, device: str =
     """Priors in a line (n,) int64 with its end mark, from a fresh state.
 
     Raises:
-        ValueError: if the model has no mixture.
+        UserError: if the model has no mixture.
     """
     layers = expert_layers(model)
     dictionary = model.decoder.dictionary
@@ -185,7 +184,7 @@ def pair_experts(
     """Priors in a target (n,) int64 with its end mark, given its source.
 
     Raises:
-        ValueError: if the model has no mixture.
+        UserError: if the model has no mixture.
     """
     layers = expert_layers(model)
     (scored,) = score_pairs(model, [source], [target], device=device)

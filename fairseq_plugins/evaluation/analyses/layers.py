@@ -19,6 +19,7 @@ from tqdm import tqdm
 from fairseq_plugins.evaluation.analyses.experts import expert_layers, mixture_output
 from fairseq_plugins.evaluation.scoring import evaluate_perplexity, score_pairs, score_windows, shifted
 from fairseq_plugins.modules.simple_rnn import DiagonalRNN, SimpleRecurrentLayer
+from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.scores import DecoderStates
 
 
@@ -42,7 +43,7 @@ def lines_learning(model: FairseqLanguageModel, lines: Sequence[Tensor], *, devi
     """Measure lines (n,) int64 with their end marks, each from a fresh state and without dropout.
 
     Raises:
-        ValueError: if the model has no mixture, or there is no line.
+        UserError: if the model has no mixture, or there is no line.
     """
     return _learning(model, _read_lines(model.eval(), lines, device=device))
 
@@ -53,7 +54,7 @@ def pairs_learning(
     """Measure sentence pairs without dropout; the arguments are those of ``score_pairs``.
 
     Raises:
-        ValueError: if the model has no mixture, there is no pair, or as ``score_pairs``.
+        UserError: if the model has no mixture, there is no pair, or as ``score_pairs``.
     """
     expert_layers(model)  # raises before anything is scored
     batches = (
@@ -94,7 +95,7 @@ def _learning(model: BaseFairseqModel, batches: Iterator[Tuple[DecoderStates, Te
         mass += scores.mixture_weights.detach().double()[is_token].sum(0).cpu()
         num_words += int(is_token.sum())
     if num_words == 0:
-        raise ValueError("there is no sentence that has a word")
+        raise UserError("there is no sentence that has a word")
     shares = [float(mass[read_layers == n].sum()) / num_words for n in range(len(norms))]
     return LayerLearning(shares=shares, gradients=[norm / num_words for norm in norms], num_words=num_words)
 
@@ -180,11 +181,11 @@ def masking_curves(
         show_progress: draw a bar.
 
     Raises:
-        ValueError: if the models differ in depth.
+        UserError: if the models differ in depth.
     """
     depths = {len(model.decoder.stack.layers) for model in models.values()}
     if len(depths) > 1:
-        raise ValueError(f"models with {' and '.join(map(str, sorted(depths)))} layers: compare those of one depth")
+        raise UserError(f"models with {' and '.join(map(str, sorted(depths)))} layers: compare those of one depth")
     layers = range(1, depths.pop() + 1)
     masked = {"all": list(layers), **{str(n): [n] for n in layers if len(layers) > 1}}
     cases = [
@@ -357,12 +358,12 @@ def spectra(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Spectru
     """Spectrum of each layer, bottom first, in float64; ``path`` names the model.
 
     Raises:
-        ValueError: if a layer has gates or no recurrent matrix.
+        UserError: if a layer has gates or no recurrent matrix.
     """
     found = []
     for number, layer in enumerate(model.decoder.stack.layers, start=1):
         if not isinstance(layer, SimpleRecurrentLayer) or layer.recurrent is None:
-            raise ValueError(
+            raise UserError(
                 f"{path}: layer {number} has no recurrent matrix without gates: give a model with --rnn-cell "
                 "rectifier, smooth-rectifier, or diagonal with --transition full"
             )
@@ -415,12 +416,12 @@ def timescales(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Time
     """Timescales of each layer, bottom first; ``path`` names the model.
 
     Raises:
-        ValueError: if a layer is not diagonal.
+        UserError: if a layer is not diagonal.
     """
     found = []
     for number, layer in enumerate(model.decoder.stack.layers, start=1):
         if not isinstance(layer, DiagonalRNN) or layer.recurrent is not None:
-            raise ValueError(
+            raise UserError(
                 f"{path}: layer {number} has no self-connections: give a model with --rnn-cell diagonal, such as "
                 "--arch fpnn_lm"
             )

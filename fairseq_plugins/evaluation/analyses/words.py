@@ -13,6 +13,7 @@ from fairseq.models import BaseFairseqModel, FairseqLanguageModel
 from torch import Tensor
 
 from fairseq_plugins.evaluation.scoring import score_windows
+from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES, InputToOutputGate, NoGate, OutputGate
 
 LOWER_BOUNDS = (1, 50, 100, 250, 500, 1000, 2500, 5000)
@@ -115,14 +116,14 @@ def word_gate(model: BaseFairseqModel, path: Union[str, Path]) -> InputToOutputG
     """The gate of a model, which must read only the input word; ``path`` names the model.
 
     Raises:
-        ValueError: if there is none, or it reads more.
+        UserError: if there is none, or it reads more.
     """
     gates = [module for module in model.modules() if isinstance(module, OutputGate) and module.name != NoGate.name]
     if not gates:
-        raise ValueError(f"{path} has no gate: give a model with {OUTPUT_GATES.flag} {InputToOutputGate.name}")
+        raise UserError(f"{path} has no gate: give a model with {OUTPUT_GATES.flag} {InputToOutputGate.name}")
     (gate,) = gates
     if type(gate) is not InputToOutputGate:
-        raise ValueError(
+        raise UserError(
             f"{path} has {OUTPUT_GATES.flag} {gate.name}, which depends on more than the input word: give a model with "
             f"{OUTPUT_GATES.flag} {InputToOutputGate.name}"
         )
@@ -133,12 +134,12 @@ def word_indices(words: Sequence[str], dictionary: Dictionary) -> Tensor:
     """Numbers of the words, (n,) int64.
 
     Raises:
-        ValueError: if one is not in the dictionary.
+        UserError: if one is not in the dictionary.
     """
     indices = [dictionary.index(word) for word in words]
     unknown = [word for word, index in zip(words, indices) if index == dictionary.unk() and word != dictionary.unk_word]
     if unknown:
-        raise ValueError(f"{', '.join(unknown)}: not in the dictionary of the data; give words as the text has them")
+        raise UserError(f"{', '.join(unknown)}: not in the dictionary of the data; give words as the text has them")
     return torch.tensor(indices)
 
 
@@ -163,13 +164,13 @@ def raised_words(
         num_words: largest number of output words for an input word.
 
     Raises:
-        ValueError: if an input word is not in the dictionary, or no output word is frequent enough.
+        UserError: if an input word is not in the dictionary, or no output word is frequent enough.
     """
     device = gate.linear.weight.device
     values = torch.sigmoid(gate.linear(gate.embedding(word_indices(words, dictionary).to(device)))).cpu()
     frequent = (counts >= min_count).nonzero().squeeze(-1)
     if not len(frequent):
-        raise ValueError(f"--min-count {min_count}: no word of train occurs as often; give a lower one")
+        raise UserError(f"--min-count {min_count}: no word of train occurs as often; give a lower one")
     best = values[:, frequent].sort(dim=-1, descending=True, stable=True)
     return {
         word: [
