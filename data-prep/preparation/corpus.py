@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from .lines import Row
+from .lines import MissingFiles, Row
 
 
 class Step(NamedTuple):
@@ -46,17 +46,24 @@ class Corpus(ABC):
         ``threshold`` (rarer words become unknown) and ``joined_dictionary``.
         """
 
-    @abstractmethod
     def recipe(self, options: Namespace) -> str:
         """A line that identifies how the result is made, the first one of ``prepared.txt``."""
+        return self.name
 
-    @abstractmethod
     def variant(self, options: Namespace) -> str:
         """The part of the recipe on which the raw text depends."""
+        return ""
 
     @abstractmethod
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
-        """The files to read, by the corpus' own names. DataError names what ``folder`` lacks."""
+        """The files to read, by the corpus' own names. MissingFiles names what ``folder`` lacks."""
+
+    def found(self, folder: Path, options: Namespace) -> dict[str, Path]:
+        """The same files, none if ``folder`` lacks some."""
+        try:
+            return self.find(folder, options)
+        except MissingFiles:
+            return {}
 
     @abstractmethod
     def download(self, folder: Path, options: Namespace) -> None:
@@ -89,7 +96,7 @@ class Corpus(ABC):
 
     @abstractmethod
     def report(self, options: Namespace) -> str:
-        """Where the result lies and what to run next."""
+        """The folder of the result, and the command to run next."""
 
 
 LARGEST = 10**9  # largest number that an option takes
@@ -124,7 +131,7 @@ def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
     options.check = expected == "check"
     corpus.settle(options, parser.error)
     if options.source and options.mirror:
-        parser.error("--mirror is a place to download from, and --from downloads nothing: give one of them")
+        parser.error("--from downloads nothing, so --mirror has no use: give one of them")
     options.workers = min(options.workers, _num_cores())
     options.dest = options.dest or Path("data-bin") / options.result
     if options.dest.is_symlink() or not options.dest.name:  # it is replaced by renaming
@@ -173,7 +180,7 @@ def _num_cores() -> int:
 
 
 def next_command(dest: Path, *, recipe: str, beside: str = "") -> str:
-    """Where the result is and which command trains on it.
+    """The folder of the result, and the command that trains on it.
 
     Args:
         dest: folder of the result.

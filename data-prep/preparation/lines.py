@@ -1,11 +1,12 @@
 """Lines of text: reading with the place of an error, writing, and work on a stream of lines in parallel.
 
 A line ends at LF only. Other characters at which some programs break lines (CR, U+0085, U+2028 ...) become spaces, so
-that all readers of the files count alike. Commands that read raw text clean it by the same function.
+that all readers of the files count alike.
 
 Everything is a stream: a bounded number of lines is in memory, whatever the length of a file.
 """
 
+import importlib.util
 import itertools
 import multiprocessing
 import os
@@ -22,20 +23,33 @@ from typing import Any, Self
 
 from tqdm import tqdm
 
-from .moses import clean
+# Commands of the package read raw text by the same code. It is loaded by its path, because importing the package takes
+# seconds.
+_MOSES = Path(__file__).resolve().parents[2] / "fairseq_plugins" / "evaluation" / "moses.py"
+_spec = importlib.util.spec_from_file_location(f"{__package__}.moses", _MOSES)
+_moses = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_moses)
+ESCAPES, MosesWords, TokenSigns = _moses.ESCAPES, _moses.MosesWords, _moses.TokenSigns
+clean, composed = _moses.clean, _moses.composed
 
 CHUNK = 500  # items that a process works on at a time
 CHUNKS_AHEAD = 3  # chunks of a process: one being worked on, one waiting for it, one waiting for the reader
 
 Row = tuple[str, ...]  # one line, or a line of the source and its translation
 
-PASS_OTHERS = "pass the right files with --from DIR"
-CHECK_OR_PASS = f"delete it and run again, or {PASS_OTHERS}"
+PASS_OTHERS = "pass the right files with --from DIR, or delete a downloaded file and run again"
 TO_UTF_8 = "convert it to UTF-8, such as by iconv -f UTF-16 -t UTF-8"
 
 
 class DataError(Exception):
     """A user error: of files, options or the machine. The text is the whole message."""
+
+
+class MissingFiles(DataError):
+    """A folder lacks files of the corpus."""
+
+    def __init__(self, folder: Path, files: str, remedy: str = "put it there, or leave out --from to download") -> None:
+        super().__init__(f"{folder} has no {files}: {remedy}")
 
 
 def note(message: str) -> None:
@@ -138,6 +152,12 @@ def write_rows(folder: Path, split: str, sides: Sequence[str], rows: Iterable[Ro
 
 
 # Work in processes
+
+
+def on_each_side(build: Callable[..., Callable[[str], str]], arguments: Iterable[tuple]) -> Callable[[Row], Row]:
+    """A function of rows that applies ``build(*arguments)`` of each side to its line."""
+    functions = [build(*each) for each in arguments]
+    return lambda row: tuple(function(line) for function, line in zip(functions, row, strict=True))
 
 
 _work: Callable[[Any], Any]  # of a worker process, made once by _start_worker

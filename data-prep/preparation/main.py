@@ -1,6 +1,5 @@
 """Prepare a corpus: options, download, steps, binaries, report, in this order."""
 
-import errno
 import shutil
 import sys
 from argparse import Namespace
@@ -11,18 +10,8 @@ from . import ACTIVATE
 from .corpora import CORPORA
 from .corpus import Corpus, parse_options
 from .lines import DataError, note
-from .sources import digest
-from .steps import (
-    check_writable,
-    complete_text_record,
-    files_line,
-    is_finished,
-    locked,
-    make_binaries,
-    make_text,
-    reserved,
-    run_step,
-)
+from .sources import FULL, digest
+from .steps import check_writable, files_line, is_finished, locked, make_binaries, make_text, reserved, run_step
 
 FORMAT = 5  # version of the work folder; another one repeats all steps
 
@@ -41,8 +30,7 @@ def main(arguments: list[str]) -> int:
         note(f"error: {error}")
         return 1
     except OSError as error:
-        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        remedy = ": make room and run again, or pass another --work and --dest" if is_full else ""
+        remedy = ": make room and run again, or pass another --work and --dest" if error.errno in FULL else ""
         note(f"error: {error.filename or 'a file'}: {error.strerror or error}{remedy}")
         return 1
     except KeyboardInterrupt:
@@ -60,7 +48,6 @@ def prepare(corpus: Corpus, options: Namespace) -> None:
         note("warning: EXPECTED_COUNTS=skip: checksums, counts and vocabulary are not checked")
         recipe += ", not checked"
     if is_finished(corpus, recipe, options):
-        complete_text_record(corpus, options)
         return
     if options.source and not options.source.is_dir():
         raise DataError(f"--from {options.source} is not a directory: pass the folder that holds the files")

@@ -1,22 +1,23 @@
-"""Corpora of two sides, tokenised and split into subwords, or of one of these sides for a language model."""
+"""Corpora of two sides, tokenised, filtered and split into subwords, or one of these sides for a language model."""
 
 import argparse
 import importlib.metadata
 import shutil
 import sys
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from . import subwords
 from .corpus import Corpus, Step, natural, next_command, positive, ratio
-from .moses import MosesWords
-from .subwords import make_subwords
-from .tokens import RAW, make_tokens, moses
+from .lines import DataError, MosesWords, Row, RowWriter, map_in_order, on_each_side, read_rows
+from .steps import splits_of, write_splits
+from .subwords import MODEL_FILES, make_subwords
 
-PAIR_OPTIONS = ("bpe", "merges", "min_length", "max_length", "max_ratio", "joined_dictionary")
+RAW = "raw"  # folder of the references, in that of the tokens
 
 LOWERCASE = {"lowercase tokens": "lower tokens", "lowercase": "lower lines"}  # in the recipe -> in text.json
 
@@ -63,21 +64,31 @@ class ParallelCorpus(Corpus):
         """The pair to read when only one side is prepared."""
         return next(pair for pair in self.pairs if language in pair.split("-"))
 
+    def _pair_defaults(self) -> dict[str, Any]:
+        """Options that only pairs have."""
+        return {
+            "bpe": "subword-nmt",
+            "merges": self.num_merges,
+            "min_length": 1,
+            "max_length": self.max_length,
+            "max_ratio": self.max_ratio,
+            "joined_dictionary": False,
+        }
+
     def add_options(self, parser: ArgumentParser) -> None:
         """Options of tokens, subwords and dictionaries, and the corpus' own ``extra_options``."""
         add = parser.add_argument
         add("pair", nargs="?", type=self.subject_type, metavar="PAIR", help=self.subject_help())
-        add("--pair", dest="pair_option", type=self.subject_type, metavar="PAIR", help="the same as an option")
         defaults = self._pair_defaults()
 
         def add_for_pairs(name: str, text: str, **kwargs: Any) -> None:
             add(f"--{name.replace('_', '-')}", help=f"{text} (default: {defaults[name]})", **kwargs)
 
-        add_for_pairs("bpe", "who splits words", choices=list(subwords.KINDS))
-        add_for_pairs("merges", "joint merges", type=positive, metavar="N")
-        add_for_pairs("min_length", "tokens, train only", type=positive, metavar="N")
-        add_for_pairs("max_length", "tokens, train only", type=positive, metavar="N")
-        text = "longer side / shorter side, train only; 0: no limit"
+        add_for_pairs("bpe", "program that learns subwords", choices=list(MODEL_FILES))
+        add_for_pairs("merges", "merges, learnt on both sides together", type=positive, metavar="N")
+        add_for_pairs("min_length", "shortest side of a training pair, in tokens", type=positive, metavar="N")
+        add_for_pairs("max_length", "longest side of a training pair, in tokens", type=positive, metavar="N")
+        text = "largest ratio of the lengths of a training pair's sides; 0: no limit"
         add_for_pairs("max_ratio", text, type=ratio, metavar="R")
         add("--joined-dictionary", action="store_true", default=None, help="one dictionary for both sides")
         text = f"lowercase the tokens; the raw references keep their case (default: {self.lowercase})"
@@ -87,16 +98,10 @@ class ParallelCorpus(Corpus):
         for flag, arguments in self.extra_options.items():
             add(flag, **arguments)
 
-    def _pair_defaults(self) -> dict[str, Any]:
-        values = ("subword-nmt", self.num_merges, 1, self.max_length, self.max_ratio, False)
-        return dict(zip(PAIR_OPTIONS, values))
-
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
-        """Which sides are prepared, and the defaults of options that only pairs have."""
-        if options.pair and options.pair_option and options.pair != options.pair_option:
-            error(f"two pairs: {options.pair} and {options.pair_option}")
+        """Set the sides that are prepared, and the defaults of options that only pairs have."""
         only = self.pairs[0] if len(self.pairs) == 1 else None
-        options.subject = options.pair or options.pair_option or only
+        options.subject = options.pair or only
         if not options.subject:
             error(f"name the pair: {self.subject_help()}")
         alone = "-" not in options.subject
@@ -136,17 +141,13 @@ class ParallelCorpus(Corpus):
         ]
         return ", ".join(filter(None, parts))
 
-    def variant(self, options: Namespace) -> str:
-        """The corpus' own options, on which the raw text depends."""
-        return ""
-
-    def tokenizer_of(self, options: Namespace) -> Callable[..., Callable[[str], str]]:
-        """A function of (side, lowercase) that returns a tokeniser, see :meth:`tokenizer`."""
-        return self.tokenizer
-
-    def tokenizer(self, side: str, lowercase: bool) -> Callable[[str], str]:
+    def tokenizer(self, side: str, options: Namespace) -> Callable[[str], str]:
         """A function from a raw line of a side to its tokens, joined by spaces."""
-        return moses(side, lowercase)
+        return moses(side, options.lowercase)
+
+    def reference(self, side: str, options: Namespace) -> Callable[[str], str]:
+        """A function from a raw line of a side to its reference."""
+        return str
 
     def joiner(self, side: str) -> Callable[[str], str]:
         """A function that detokenises a line of a side."""
@@ -158,10 +159,6 @@ class ParallelCorpus(Corpus):
         case = LOWERCASE[self.lowercase_recipe] if options.lowercase else "kept"
         return {"tokenizer": "moses", "language": options.subject, "case": case}
 
-    def reference_of(self, options: Namespace) -> Callable[[str], Callable[[str], str]]:
-        """A function of a side that returns a function from a raw line to its reference."""
-        return lambda side: str
-
     def validation_interval(self, options: Namespace) -> int:
         """Every n-th training pair that passes the filter goes to valid. 0 if valid has its own files."""
         return 0
@@ -172,7 +169,7 @@ class ParallelCorpus(Corpus):
         settings = {"sacremoses": importlib.metadata.version("sacremoses"), "filter": limits}
         steps = [Step("tokens", settings, partial(make_tokens, self, options))]
         if len(options.kept_sides) > 1:
-            version = importlib.metadata.version(subwords.KINDS[options.bpe].package)
+            version = importlib.metadata.version(options.bpe.removesuffix("-unigram"))
             settings = {"kind": options.bpe, "version": version, "merges": options.merges}
             steps.append(Step("subwords", settings, partial(make_subwords, self.symbols, options)))
         return steps
@@ -180,15 +177,153 @@ class ParallelCorpus(Corpus):
     def add_files(self, folders: dict[str, Path], result: Path, options: Namespace) -> None:
         """For a pair, the subword model and raw references."""
         if len(options.kept_sides) > 1:
-            model = subwords.KINDS[options.bpe].file
+            model = MODEL_FILES[options.bpe]
             shutil.copyfile(folders["subwords"] / model, result / model)
             shutil.copytree(folders["tokens"] / RAW, result / "raw")
 
     def report(self, options: Namespace) -> str:
-        """Where the result is, and the command that trains on it."""
+        """The folder of the result, and the command that trains on it."""
         if len(options.kept_sides) == 1:
             return next_command(options.dest, recipe="reduced")
-        model = subwords.KINDS[options.bpe].file
-        is_joined = options.joined_dictionary
-        recipe = self.recipe_of_one_dictionary if is_joined else self.recipe_of_two_dictionaries
-        return next_command(options.dest, recipe=recipe, beside=f", with {model} and the references in raw")
+        recipe = self.recipe_of_one_dictionary if options.joined_dictionary else self.recipe_of_two_dictionaries
+        beside = f", with {MODEL_FILES[options.bpe]} and the references in raw"
+        return next_command(options.dest, recipe=recipe, beside=beside)
+
+
+# The step from raw text to tokens. Training rows are filtered. In the other splits every row stays.
+
+
+def moses(language: str, lowercase: bool) -> Callable[[str], str]:
+    """A function from a raw line to its tokens, joined by spaces.
+
+    ``lowercase`` changes the tokens. The tokeniser needs the line's own case to tell sentence ends from abbreviations.
+    """
+    words = MosesWords(language)
+
+    def tokenize(line: str) -> str:
+        tokens = " ".join(words.split(line))
+        return tokens.lower() if lowercase else tokens
+
+    return tokenize
+
+
+def length_fault(row: Row, options: Namespace) -> str:
+    """Why a row of tokens is dropped from train, or "".
+
+    A side must have ``min_length`` to ``max_length`` tokens. ``max_ratio`` bounds the longer side's length divided by
+    the shorter's, 0 for no bound.
+    """
+    lengths = [len(side.split()) for side in row]
+    shorter, longer = min(lengths), max(lengths)
+    if shorter == 0:
+        return "empty side"
+    if shorter < options.min_length or longer > options.max_length:
+        return "length"
+    return "ratio" if options.max_ratio and longer > options.max_ratio * shorter else ""
+
+
+def listed(counts: Counter) -> str:
+    """Reasons with their counts, in alphabetical order."""
+    return ", ".join(f"{reason} {count}" for reason, count in sorted(counts.items())) or "none"
+
+
+def make_tokens(corpus: ParallelCorpus, options: Namespace, text: Path, folder: Path) -> None:
+    """Write the tokens of all splits, and references (raw text) of all splits except train.
+
+    Reports how many lines of valid detokenising does not restore.
+    """
+    (folder / RAW).mkdir()
+    splits = {}
+    for split, total in splits_of(text).items():
+        tokens = map_in_order(
+            on_each_side,
+            (corpus.tokenizer, [(side, options) for side in options.kept_sides]),
+            read_rows(text, split, options.kept_sides),
+            workers=options.workers,
+            label=f"tokenising {split}",
+            total=total,
+        )
+        rows = zip(tokens, read_rows(text, split, options.kept_sides))
+        if split == "train":
+            splits |= _write_training(corpus, options, folder, rows, total)
+        else:
+            splits[split] = _write_held_out(corpus, options, folder, rows, split)
+    write_splits(folder, splits)
+
+
+def _write_training(
+    corpus: ParallelCorpus, options: Namespace, folder: Path, rows: Iterator[tuple[Row, Row]], total: int
+) -> dict[str, int]:
+    """Write train, and valid if it is taken from train. Returns their numbers of rows."""
+    interval = corpus.validation_interval(options)
+    dropped: Counter = Counter()
+    num_kept = 0
+    with ExitStack() as stack:
+        train = stack.enter_context(RowWriter(folder, "train", options.kept_sides))
+        valid = stack.enter_context(_HeldOut(corpus, options, folder, "valid")) if interval else None
+        for tokens, raw in rows:
+            if fault := length_fault(tokens, options):
+                dropped[fault] += 1
+                continue
+            num_kept += 1
+            if valid and num_kept % interval == 0:
+                valid.write(tokens, raw)
+            else:
+                train.write(tokens)
+    unit = "pairs" if len(options.kept_sides) > 1 else "lines"
+    print(f"train: {num_kept} of {total} {unit} kept; dropped: {listed(dropped)}", flush=True)
+    splits = {"train": train.num_rows, **({"valid": valid.num_rows} if valid else {})}
+    if not num_kept:
+        raise DataError("the filter left no training pair: see --min-length, --max-length, --max-ratio")
+    if not all(splits.values()):
+        raise DataError(f"the filter left {num_kept} training pairs, too few for valid, one in {interval} of them")
+    return splits
+
+
+def _write_held_out(
+    corpus: ParallelCorpus, options: Namespace, folder: Path, rows: Iterator[tuple[Row, Row]], split: str
+) -> int:
+    num_empty = 0
+    with _HeldOut(corpus, options, folder, split) as held_out:
+        for tokens, raw in rows:
+            num_empty += not all(tokens)
+            held_out.write(tokens, raw)
+    if num_empty:
+        unit = "pairs with an empty side" if len(options.kept_sides) > 1 else "empty lines"
+        print(f"{split}: {num_empty} {unit}, kept in their places", flush=True)
+    return held_out.num_rows
+
+
+class _HeldOut(ExitStack):
+    """Writes tokens and references of a held-out split. Counts lines of valid that detokenising does not restore."""
+
+    def __init__(self, corpus: ParallelCorpus, options: Namespace, folder: Path, split: str) -> None:
+        super().__init__()
+        self.reference = on_each_side(corpus.reference, [(side, options) for side in options.kept_sides])
+        self.tokens = self.enter_context(RowWriter(folder, split, options.kept_sides))
+        self.raw = self.enter_context(RowWriter(folder / RAW, split, options.kept_sides))
+        is_moses = corpus.words_of_text(options)["tokenizer"] == "moses"
+        measured = options.kept_sides if split == "valid" and is_moses else ()
+        self.joiners = {side: corpus.joiner(side) for side in measured}
+        self.lowercase = options.lowercase
+        self.num_changed: Counter = Counter()
+
+    @property
+    def num_rows(self) -> int:
+        return self.tokens.num_rows
+
+    def write(self, tokens: Row, raw: Row) -> None:
+        self.tokens.write(tokens)
+        self.raw.write(self.reference(raw))
+        for (side, join), own, line in zip(self.joiners.items(), tokens, raw):
+            line = " ".join(line.split())  # fairseq splits words at all kinds of blanks
+            self.num_changed[side] += join(own) != (line.lower() if self.lowercase else line)
+
+    def __exit__(self, kind: type[BaseException] | None, *error: Any) -> bool:
+        for side, num_changed in self.num_changed.items() if kind is None else ():
+            print(
+                f"valid.{side}: tokenising and detokenising gives {self.num_rows - num_changed:,} of {self.num_rows:,} "
+                f"lines back; {num_changed:,} are changed",
+                flush=True,
+            )
+        return super().__exit__(kind, *error)

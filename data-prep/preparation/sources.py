@@ -3,33 +3,28 @@
 import errno
 import gzip
 import hashlib
-import io
-import json
 import os
 import shutil
-import signal
 import tarfile
-import threading
 import time
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPException
-from io import FileIO
 from pathlib import Path
 from typing import IO
 from urllib.error import HTTPError
 
-from .lines import CHECK_OR_PASS, DataError, Row, aligned, decode_lines, note, progress
+from .lines import PASS_OTHERS, DataError, Row, aligned, decode_lines, note, progress
 
 BLOCK = 1 << 20
 
-TIMEOUT = 60  # seconds without a byte, and seconds until a file begins
+FULL = (errno.ENOSPC, errno.EDQUOT)  # of a full disk
+
+TIMEOUT = 60  # seconds without a byte
 SLOWEST = 1000  # bytes a second, over each TIMEOUT
-LONGEST = 24 * 3600  # seconds for a file
-LARGEST = 1 << 34  # bytes of a file: six times the largest of these corpora
 RETRIES = 2  # for an address that may answer later
 PAUSE = 1.0  # seconds before a retry
 TRANSIENT = {408, 425, 429, 500, 502, 503, 504}  # HTTP statuses that are worth a retry
@@ -47,49 +42,43 @@ def digest(path: Path, algorithm: str = "sha256") -> str:
         return hashlib.file_digest(file, algorithm).hexdigest()
 
 
-def digest_of_all(digests: Mapping[str, str]) -> str:
-    """A short checksum of several files, by their names and checksums."""
-    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:16]
-
-
 @contextmanager
-def damage_reported(where: object, *, remedy: str = CHECK_OR_PASS) -> Iterator[None]:
+def damage_reported(where: object) -> Iterator[None]:
     """Turn the errors that a damaged archive raises into a DataError with a remedy."""
     try:
         yield
-    except DAMAGE as error:
-        raise DataError(f"{where} is truncated or damaged ({error}): {remedy}") from None
-    except OSError as error:
-        if error.errno not in (None, errno.EINVAL):  # from a decompressor, or a seek beyond the file
+    except (*DAMAGE, OSError) as error:
+        # A decompressor gives no errno, a seek beyond the file EINVAL. Others come from the disk.
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
-        raise DataError(f"{where} is truncated or damaged ({error}): {remedy}") from None
+        raise DataError(f"{where} is truncated or damaged ({error}): {PASS_OTHERS}") from None
 
 
 @contextmanager
-def opened(path: Path, *, remedy: str = CHECK_OR_PASS) -> Iterator[IO[bytes]]:
+def opened(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for reading. It is decompressed if its name ends in ``.gz``."""
-    with damage_reported(path, remedy=remedy), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+    with damage_reported(path), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
         yield file
 
 
-def content_digest(path: Path, *, remedy: str = CHECK_OR_PASS) -> str:
+def content_digest(path: Path) -> str:
     """SHA-256 of a file's content, after decompression."""
     result = hashlib.sha256()
-    with opened(path, remedy=remedy) as file:
+    with opened(path) as file:
         while block := file.read(BLOCK):
             result.update(block)
     return result.hexdigest()
 
 
-def check_digest(found: str, expected: str, where: object, *, remedy: str = CHECK_OR_PASS) -> None:
+def check_digest(found: str, expected: str, where: object) -> None:
     """DataError unless ``found`` is the expected SHA-256 of the content of ``where``."""
     if found != expected:
-        raise DataError(f"{where} has SHA-256 {found}, expected {expected}: {remedy}")
+        raise DataError(f"{where} has SHA-256 {found}, expected {expected}: {PASS_OTHERS}")
 
 
-def file_lines(path: Path, name: object = None, *, remedy: str = CHECK_OR_PASS) -> Iterator[str]:
+def file_lines(path: Path, name: object = None) -> Iterator[str]:
     """Cleaned lines of a file, decompressed as needed. ``name`` replaces its path in messages."""
-    with opened(path, remedy=remedy) as file:
+    with opened(path) as file:
         yield from decode_lines(file, name or path)
 
 
@@ -99,37 +88,37 @@ def aligned_files(source: Path, target: Path, source_name: object = None, target
     return aligned(file_lines(source, names[0]), file_lines(target, names[1]), *names)
 
 
-def counted(rows: Iterable[Row], expected: int, name: object, *, remedy: str = CHECK_OR_PASS) -> Iterator[Row]:
+def counted(rows: Iterable[Row], expected: int, name: object) -> Iterator[Row]:
     """``rows``. DataError at the end unless their number is as expected."""
     count = 0
     for row in rows:
         count += 1
         yield row
     if count != expected:
-        raise DataError(f"{name} has {count} lines, expected {expected}: {remedy}")
-
-
-def digested(rows: Iterable[Row], expected: str, name: object, *, remedy: str = CHECK_OR_PASS) -> Iterator[Row]:
-    """``rows`` of one side. DataError at the end unless their lines have the expected SHA-256."""
-    result = hashlib.sha256()
-    for row in rows:
-        (line,) = row
-        result.update(f"{line}\n".encode())
-        yield row
-    check_digest(result.hexdigest(), expected, name, remedy=remedy)
+        raise DataError(f"{name} has {count} lines, expected {expected}: {PASS_OTHERS}")
 
 
 def plain_or_gz(folder: Path, name: str) -> Path | None:
     """``name.gz`` in the folder, or ``name``, or None. DataError if both exist."""
     found = [path for path in (folder / f"{name}.gz", folder / name) if path.is_file()]
     if len(found) > 1:
-        raise DataError(f"{folder} has both {name}.gz and {name}: leave the one that is meant")
+        raise DataError(f"{folder} has both {name}.gz and {name}: keep the right one")
     return found[0] if found else None
 
 
-def text_lines(content: bytes, name: object) -> list[str]:
-    """Cleaned lines of a file's content."""
-    return list(decode_lines(io.BytesIO(content), name))
+def is_sound(path: Path) -> bool:
+    """Whether all members of a .zip file have the right checksum, or another file decompresses to its end."""
+    try:
+        with damage_reported(path):
+            if zipfile.is_zipfile(path):
+                with zipfile.ZipFile(path) as archive:
+                    return archive.testzip() is None
+            with gzip.open(path) as file:
+                while file.read(BLOCK):
+                    pass
+    except DataError:
+        return False
+    return True
 
 
 # Downloads
@@ -152,6 +141,8 @@ def try_download(attempts: Iterable[tuple[str, Path]], is_sound: Callable[[Path]
                 return True
             note("that mirror gave a damaged file")
         except (OSError, HTTPException, ValueError) as error:
+            if isinstance(error, OSError) and error.errno in FULL:  # another mirror would not help
+                raise
             note(f"that mirror failed: {error}")
         finally:
             partial.unlink(missing_ok=True)
@@ -163,10 +154,10 @@ def no_mirror_worked(names: str) -> DataError:
     return DataError(f"no mirror worked: download {names} by hand and run again with --from DIR, the folder it is in")
 
 
-def download(attempts: list[tuple[str, Path]], is_sound: Callable[[Path], bool]) -> None:
-    """As ``try_download``. DataError if no URL works."""
-    if not try_download(attempts, is_sound):
-        raise no_mirror_worked(" or ".join(dict.fromkeys(target.name for _, target in attempts)))
+def download(mirrors: Iterable[str], path: Path, is_sound: Callable[[Path], bool] = is_sound) -> None:
+    """Download the file that ``path`` names from the first mirror that gives a sound one. DataError if none does."""
+    if not try_download([(url, path) for url in mirror_urls(mirrors, path.name)], is_sound):
+        raise no_mirror_worked(path.name)
 
 
 def _save_with_retries(url: str, path: Path) -> None:
@@ -174,86 +165,33 @@ def _save_with_retries(url: str, path: Path) -> None:
         try:
             return _save(url, path)
         except OSError as error:
-            if isinstance(error, HTTPError) and error.code not in TRANSIENT:
+            if error.errno in FULL or isinstance(error, HTTPError) and error.code not in TRANSIENT:
                 raise
             note(f"trying again: {error}")
             time.sleep(PAUSE)
     _save(url, path)
 
 
-def _write(file: FileIO, block: bytes, path: Path) -> None:
-    """Write a block. A full disk is a DataError, because another mirror would not help."""
-    left = memoryview(block)
-    try:
-        while left:
-            left = left[file.write(left) :]
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}: make room and run again, or pass another --work") from None
-
-
 def _save(url: str, path: Path) -> None:
     request = urllib.request.Request(url, headers={"User-Agent": "Mozilla/5.0"})
-    with _at_most(TIMEOUT):  # urlopen's own timeout is that of a single read
-        answer = urllib.request.urlopen(request, timeout=TIMEOUT)
-    with answer, open(path, "wb", buffering=0) as file:
+    with urllib.request.urlopen(request, timeout=TIMEOUT) as answer, open(path, "wb") as file:
         size = int(answer.headers.get("Content-Length") or 0)
-        if size > LARGEST:
-            raise ValueError(f"it announces {size:,} bytes, and no file of a corpus has more than {LARGEST:,}")
         received = received_before = 0
-        start = looked_at = time.monotonic()
+        looked_at = time.monotonic()
         with progress(None, total=size or None, unit="B", unit_scale=True, desc=path.stem) as bar:
             while block := answer.read1(BLOCK):  # read1 returns what has arrived, so that progress and speed are seen
-                _write(file, block, path)
+                file.write(block)
                 received += len(block)
                 bar.update(len(block))
-                if received > LARGEST:
-                    raise ValueError(f"more than {LARGEST:,} bytes came, and no file of a corpus has so many")
-                now = time.monotonic()
-                if now - start > LONGEST:
-                    raise ValueError(f"the file has not ended after {LONGEST / 3600:.0f} hours")
-                if now - looked_at >= TIMEOUT:
-                    if received - received_before < SLOWEST * (now - looked_at):
-                        raise TimeoutError(f"{received - received_before:,} bytes in {now - looked_at:.0f} seconds")
-                    looked_at, received_before = now, received
+                if (seconds := time.monotonic() - looked_at) >= TIMEOUT:
+                    if received - received_before < SLOWEST * seconds:
+                        raise TimeoutError(f"{received - received_before:,} bytes in {seconds:.0f} seconds")
+                    looked_at, received_before = time.monotonic(), received
     if size and received != size:
         raise OSError(f"{received} bytes of {size} came")
 
 
-@contextmanager
-def _at_most(seconds: float) -> Iterator[None]:
-    """TimeoutError if the body takes longer. Without effect outside the main thread, which alone has signals."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise TimeoutError(f"no answer within {seconds:g} seconds")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 # Archives
-
-
-def is_sound(path: Path) -> bool:
-    """Whether all members of a .zip file have the right checksum, or another file decompresses to its end."""
-    try:
-        with damage_reported(path):
-            if zipfile.is_zipfile(path):
-                with zipfile.ZipFile(path) as archive:
-                    return archive.testzip() is None
-            with gzip.open(path) as file:
-                while file.read(BLOCK):
-                    pass
-    except DataError:
-        return False
-    return True
 
 
 def unpack(
@@ -276,7 +214,7 @@ def unpack(
                 with open(found[member], "wb") as target:
                     shutil.copyfileobj(file, target, BLOCK)
     if all_needed and wanted != found.keys():
-        raise DataError(f"{where} has no member {', '.join(sorted(wanted - found.keys()))}: {CHECK_OR_PASS}")
+        raise DataError(f"{where} has no member {', '.join(sorted(wanted - found.keys()))}: {PASS_OTHERS}")
     return found
 
 

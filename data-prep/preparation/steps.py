@@ -5,6 +5,7 @@ A step makes its folder under another name and renames it at the end, so that a 
 
 import ctypes
 import fcntl
+import hashlib
 import itertools
 import json
 import os
@@ -15,7 +16,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,16 +24,26 @@ from tempfile import TemporaryDirectory
 from typing import IO
 
 from .corpus import Corpus
-from .lines import PASS_OTHERS, DataError, Row, note, progress, read_lines, read_rows, write_lines, write_rows
-from .moses import TokenSigns, composed
-from .sources import digest, digest_of_all
+from .lines import (
+    PASS_OTHERS,
+    DataError,
+    Row,
+    TokenSigns,
+    composed,
+    note,
+    progress,
+    read_lines,
+    read_rows,
+    write_lines,
+    write_rows,
+)
+from .sources import digest
 
 RECORD = "step.json"  # settings of a complete step
 SPLITS = "splits.json"  # in the folder of a step: its splits in order, with their numbers of rows
 
 FINISHED_RECORD = "prepared.txt"
-FILES = "files: "  # prefix of the record's line that identifies the corpus' files
-FINISHED_SPLITS = ("train", "valid", "test")  # of every corpus, some have more
+SPLIT_NAMES = ("train", "valid", "test")  # of every corpus, some have more
 DIGESTS = "digests.json"  # of dictionaries and binaries. The first training writes it where it is missing.
 TEXT_RECORD = "text.json"  # beside the dictionary of a result of one side: how a raw line becomes words
 DATA = re.compile(r"dict\.(.+\.)?txt|.+\.(bin|idx)")
@@ -214,34 +225,31 @@ def dictionary_name(side: str, options: Namespace) -> str:
 
 def files_line(digests: Mapping[str, str]) -> str:
     """The record's line that identifies the corpus' files by their names and checksums."""
-    return f"{FILES}{digest_of_all(digests)}"
+    return f"files: {hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:16]}"
 
 
-def read_record(dest: Path) -> tuple[str, list[str]]:
-    """Recipe of a finished result, or "", and the other lines of its record."""
-    if not (dest / FINISHED_RECORD).is_file():
-        return "", []
+def read_record(dest: Path) -> list[str]:
+    """Lines of the record of a finished result: its recipe, its files, its counts. None without a readable record."""
     try:
-        recipe, *others = [*read_lines(dest / FINISHED_RECORD)] or [""]
-    except UnicodeDecodeError:
-        return "", []
-    return recipe, others
+        return [*read_lines(dest / FINISHED_RECORD)]
+    except (OSError, UnicodeDecodeError):
+        return []
 
 
 def is_finished(corpus: Corpus, recipe: str, options: Namespace) -> bool:
     """Whether the destination is complete. DataError if it holds anything other than this result."""
     dest = options.dest
     if (dest / FINISHED_RECORD).is_file():
-        found, others = read_record(dest)
-        if not found:
+        record = read_record(dest)
+        if not record:
             raise DataError(
                 f"{dest / FINISHED_RECORD} does not say what {dest} holds: delete it or pass another --dest"
             )
-        if recipe not in (found, f"{found}, not checked"):
-            raise DataError(f"{dest} already holds '{found}', not '{recipe}': delete it or pass another --dest")
-        _check_whole(_names(_splits(others, options), options), options, remedy="delete it to prepare it again")
-        if any(line.startswith(FILES) for line in others):
-            _check_files(corpus, others, options)
+        if recipe not in (record[0], f"{record[0]}, not checked"):
+            raise DataError(f"{dest} already holds '{record[0]}', not '{recipe}': delete it or pass another --dest")
+        text_record = [TEXT_RECORD] if len(options.kept_sides) == 1 else []
+        _check_whole([*_names(options), *text_record], options, remedy="delete it to prepare it again")
+        _check_files(corpus, record, options)
         note(f"{dest} is already complete; delete it to prepare it again")
         return True
     if not dest.exists():
@@ -251,9 +259,8 @@ def is_finished(corpus: Corpus, recipe: str, options: Namespace) -> bool:
     found = {file.name for file in dest.iterdir()}
     if any(not OF_FAIRSEQ.fullmatch(name) for name in found):
         raise DataError(f"{dest} holds files that this script did not write: pass another --dest")
-    wanted = _names(FINISHED_SPLITS, options)
-    if found.issuperset(wanted):
-        _check_whole(wanted, options, remedy="delete it or pass another --dest")
+    if found.issuperset(names := _names(options)):
+        _check_whole(names, options, remedy="delete it or pass another --dest")
         note(f"{dest} already holds a binarised corpus that this script did not write; left alone, not checked")
         return True
     if any(name.endswith((".bin", ".idx")) for name in found):
@@ -266,24 +273,22 @@ def is_finished(corpus: Corpus, recipe: str, options: Namespace) -> bool:
     return False
 
 
-def _splits(record: Iterable[str], options: Namespace) -> list[str]:
-    """Splits that are listed in a record."""
-    suffix = rf"\.{re.escape(options.kept_sides[0])}" if len(options.kept_sides) > 1 else ""
-    counted = [re.match(rf"(.+){suffix}: \d+ lines, ", line) for line in record]
-    return list(dict.fromkeys([*FINISHED_SPLITS, *(found[1] for found in counted if found)]))
-
-
-def _names(splits: Iterable[str], options: Namespace) -> list[str]:
-    """File names of dictionaries and binaries."""
-    binaries = [binary_name(split, side, options) for split, side in itertools.product(splits, options.kept_sides)]
+def _names(options: Namespace) -> list[str]:
+    """File names of dictionaries and binaries that every result has."""
+    binaries = [binary_name(split, side, options) for split in SPLIT_NAMES for side in options.kept_sides]
     ends = itertools.product(binaries, ("bin", "idx"))
     return [*(dictionary_name(side, options) for side in options.kept_sides), *map(".".join, ends)]
 
 
-def _check_whole(names: Iterable[str], options: Namespace, *, remedy: str) -> None:
-    """DataError unless the destination has all these files, none of them empty or changed."""
-    digests = _read_digests(options.dest / DIGESTS)
-    for name in names:
+def _check_whole(names: list[str], options: Namespace, *, remedy: str) -> None:
+    """DataError unless the destination has these files and those with checksums, none of them empty or changed."""
+    digests = {}
+    if (path := options.dest / DIGESTS).is_file():
+        try:
+            digests = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (TypeError, ValueError):
+            raise DataError(f"{path} is damaged: delete it") from None
+    for name in dict.fromkeys([*names, *digests]):
         path = options.dest / name
         if not path.is_file():
             raise DataError(f"{options.dest} lacks {name}: {remedy}")
@@ -293,16 +298,7 @@ def _check_whole(names: Iterable[str], options: Namespace, *, remedy: str) -> No
             raise DataError(f"{path} is not as it was when {DIGESTS} was written: {remedy}")
 
 
-def _read_digests(path: Path) -> dict[str, str]:
-    if not path.is_file():
-        return {}
-    try:
-        return dict(json.loads(path.read_text(encoding="utf-8")))
-    except (TypeError, ValueError):
-        raise DataError(f"{path} is damaged: delete it") from None
-
-
-def _check_files(corpus: Corpus, record: Iterable[str], options: Namespace) -> None:
+def _check_files(corpus: Corpus, record: list[str], options: Namespace) -> None:
     """DataError if the result was made from other files than the present ones. They may be missing."""
     folder = options.source or options.work
     try:
@@ -313,25 +309,6 @@ def _check_files(corpus: Corpus, record: Iterable[str], options: Namespace) -> N
         raise DataError(
             f"{options.dest} was made from other files than those in {folder}: delete it or pass another --dest"
         )
-
-
-def add_text_record(corpus: Corpus, folder: Path, options: Namespace) -> None:
-    """Write ``text.json`` for a corpus of one side."""
-    if len(options.kept_sides) > 1:
-        return
-    aside = folder / f".{TEXT_RECORD}.{os.getpid()}"
-    record = {**corpus.words_of_text(options), "unicode": "NFC" if options.nfc else "kept"}
-    aside.write_text(f"{json.dumps(record, indent=1)}\n", encoding="utf-8")
-    aside.replace(folder / TEXT_RECORD)
-
-
-def complete_text_record(corpus: Corpus, options: Namespace) -> None:
-    """Add ``text.json`` to a finished result of an earlier version. Nothing else of it changes."""
-    folder = options.dest
-    lacks_it = (folder / FINISHED_RECORD).is_file() and not (folder / TEXT_RECORD).exists()
-    if lacks_it and len(options.kept_sides) == 1 and os.access(folder, os.W_OK | os.X_OK):
-        add_text_record(corpus, folder, options)
-        note(f"{folder / TEXT_RECORD} is added, which describes how raw text becomes words")
 
 
 # The last step: fairseq's binaries and dictionaries, checked against the text
@@ -366,7 +343,9 @@ def make_binaries(
                 corpus.check_dictionary(num_rows, files, options)
             table.append(f"{dictionary_name(side, options)}: {num_rows} rows")
         corpus.add_files(folders, folder, options)
-        add_text_record(corpus, folder, options)
+        if len(options.kept_sides) == 1:
+            text = {**corpus.words_of_text(options), "unicode": "NFC" if options.nfc else "kept"}
+            (folder / TEXT_RECORD).write_text(f"{json.dumps(text, indent=1)}\n", encoding="utf-8")
         data = sorted(path for path in folder.iterdir() if DATA.fullmatch(path.name))
         digests = json.dumps({path.name: digest(path) for path in data}, indent=1)
         (folder / DIGESTS).write_text(f"{digests}\n", encoding="utf-8")

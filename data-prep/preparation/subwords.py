@@ -6,15 +6,23 @@ from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 import sentencepiece
 from subword_nmt import apply_bpe, learn_bpe
 
-from .lines import DataError, map_in_order, note, progress, read_lines, read_rows, write_rows
-from .moses import ESCAPES
+from .lines import (
+    ESCAPES,
+    DataError,
+    map_in_order,
+    note,
+    on_each_side,
+    progress,
+    read_lines,
+    read_rows,
+    write_lines,
+    write_rows,
+)
 from .steps import splits_of, write_splits
-from .tokens import on_each_side
 
 MARK = "\u2581"  # sentencepiece's space
 COUNTED_WORDS = 4_000_000  # word types that are counted at a time: at most 1 GB
@@ -23,17 +31,10 @@ UNMERGED = "\ue000"  # a character that is in no merge
 CACHED_WORDS = 100_000  # word types whose subwords a process caches
 
 
-class Kind(NamedTuple):
-    """A subword model."""
-
-    package: str
-    file: str  # name of the model's file
-
-
-KINDS = {
-    "subword-nmt": Kind("subword-nmt", "bpe.codes"),
-    "sentencepiece": Kind("sentencepiece", "sentencepiece.bpe.model"),
-    "sentencepiece-unigram": Kind("sentencepiece", "sentencepiece.unigram.model"),
+MODEL_FILES = {
+    "subword-nmt": "bpe.codes",
+    "sentencepiece": "sentencepiece.bpe.model",
+    "sentencepiece-unigram": "sentencepiece.unigram.model",
 }
 
 
@@ -97,9 +98,7 @@ def _learn_subword_nmt(words: Counter, num_merges: int, path: Path, symbols: tup
     learnt = io.StringIO()
     learn_bpe.learn_bpe((f"{word} {count}" for word, count in words.items()), learnt, num_merges, is_dict=True)
     version, *merges = learnt.getvalue().splitlines()
-    lines = keep_escapes_whole([version, *_merges_to(symbols), *merges], words)
-    with open(path, "w", encoding="utf-8", newline="\n") as file:
-        file.writelines(f"{line}\n" for line in lines)
+    write_lines(path, keep_escapes_whole([version, *_merges_to(symbols), *merges], words))
     if len(merges) < num_merges:
         note(f"only {len(merges)} merges could be learnt of {num_merges}")
 
@@ -173,7 +172,7 @@ def _learn_sentencepiece(words: Counter, num_merges: int, path: Path, symbols: t
 def make_subwords(symbols: tuple[str, ...], options: Namespace, tokens: Path, folder: Path) -> None:
     """Write the model and all splits in subwords. ``symbols`` are not split."""
     splits = splits_of(tokens)
-    model = folder / KINDS[options.bpe].file
+    model = folder / MODEL_FILES[options.bpe]
     sides = [read_lines(tokens / f"train.{side}") for side in options.kept_sides]
     with progress(itertools.chain(*sides), total=2 * splits["train"], desc="counting words", unit=" lines") as train:
         note(f"learning {options.merges} merges with {options.bpe}")

@@ -380,7 +380,7 @@ def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
     if not path.is_file():
         raise UserError(
             f"{path} is missing, which tells how raw text of a language model becomes words: give the folder of the "
-            "model's corpus, run its data-prep/<corpus>/prepare.sh again, which adds it, or give tokenised text "
+            "model's corpus, as its data-prep/<corpus>/prepare.sh makes it, or give tokenised text "
             "(--tokenised, text='tokenised')"
         )
     try:

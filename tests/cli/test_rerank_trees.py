@@ -15,7 +15,7 @@ from builders import build_lm, randomise
 from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from generated_corpora.parses import write_parses
+from generated_corpora import write_parses
 from omegaconf import OmegaConf
 
 from fairseq_plugins.cli import rerank_trees

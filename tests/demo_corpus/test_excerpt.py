@@ -25,45 +25,31 @@ def same_in_any_writing(sentence):
     return " ".join(re.findall(r"\w+", sentence.casefold()))
 
 
-@pytest.mark.parametrize("split", NUM_PAIRS)
-def test_both_sides_have_the_pairs_that_the_readme_tells(split):
-    sides = [read(CORPUS, split, language) for language in LANGUAGES]
-    assert [len(lines) for lines in sides] == [NUM_PAIRS[split]] * 2
-    assert all(line == line.strip() and 1 <= len(line.split()) <= 9 for lines in sides for line in lines)
-    counts = " / ".join(f"{sum(len(line.split()) for line in lines):,}" for lines in sides)
-    assert f"| {split} | {NUM_PAIRS[split]:,} | {counts} |" in (CORPUS / "README.md").read_text()
-
-
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_no_sentence_is_in_two_splits(language):
-    train, valid, test = (list(map(same_in_any_writing, read(CORPUS, split, language))) for split in NUM_PAIRS)
-    assert not set(train) & {*valid, *test} and not set(valid) & set(test)
-    assert len(set(valid)) == len(valid) and len(set(test)) == len(test)
+def test_the_readme_tells_sizes_and_licence():
+    readme = (CORPUS / "README.md").read_text()
+    for split, num_pairs in NUM_PAIRS.items():
+        sides = [read(CORPUS, split, language) for language in LANGUAGES]
+        assert [len(lines) for lines in sides] == [num_pairs] * 2
+        assert all(line == line.strip() and 1 <= len(line.split()) <= 9 for lines in sides for line in lines)
+        counts = " / ".join(f"{sum(len(line.split()) for line in lines):,}" for lines in sides)
+        assert f"| {split} | {num_pairs:,} | {counts} |" in readme
+    licence = "creativecommons.org/licenses/by/2.0/fr/legalcode"
+    assert all(named in readme for named in ("tatoeba.org", "manythings.org/anki", "CC BY 2.0 FR", licence))
+    assert sum(path.stat().st_size for path in CORPUS.iterdir()) < 500 * 1024
+    assert {path.name for path in CORPUS.glob("*.gz")} == {f"{s}.{lang}.gz" for s in NUM_PAIRS for lang in LANGUAGES}
+    for path in CORPUS.glob("*.gz"):  # no time and no name
+        header = path.read_bytes()[:8]
+        assert header[3] == 0 and header[4:] == bytes(4)
 
 
 @pytest.mark.parametrize("language, num_words", [("de", 1000), ("en", 700)])
-def test_vocabulary_is_small(language, num_words):
-    lines = [line for split in NUM_PAIRS for line in read(CORPUS, split, language)]
-    assert 500 < len({word for line in lines for word in re.findall(r"\w+(?:['’]\w+)*", line.lower())}) <= num_words
-
-
-def test_it_may_be_shipped():
-    readme = (CORPUS / "README.md").read_text()
-    for named in (
-        "tatoeba.org",
-        "manythings.org/anki",
-        "CC BY 2.0 FR",
-        "creativecommons.org/licenses/by/2.0/fr/legalcode",
-    ):
-        assert named in readme
-    assert sum(path.stat().st_size for path in CORPUS.iterdir()) < 500 * 1024
-    assert {path.name for path in CORPUS.glob("*.gz")} == {f"{s}.{lang}.gz" for s in NUM_PAIRS for lang in LANGUAGES}
-
-
-@pytest.mark.parametrize("path", sorted(CORPUS.glob("*.gz")), ids=lambda path: path.name)
-def test_compressed_files_hold_no_time_and_no_name(path):
-    header = path.read_bytes()[:8]
-    assert header[3] == 0 and header[4:] == bytes(4)
+def test_no_sentence_is_in_two_splits_and_the_vocabulary_is_small(language, num_words):
+    splits = [read(CORPUS, split, language) for split in NUM_PAIRS]
+    train, valid, test = (list(map(same_in_any_writing, lines)) for lines in splits)
+    assert not set(train) & {*valid, *test} and not set(valid) & set(test)
+    assert len(set(valid)) == len(valid) and len(set(test)) == len(test)
+    words = {word for lines in splits for line in lines for word in re.findall(r"\w+(?:['’]\w+)*", line.lower())}
+    assert 500 < len(words) <= num_words
 
 
 @pytest.mark.data

@@ -85,7 +85,7 @@ def test_tokenised_text_needs_no_record(tmp_path):
 
 
 def test_a_folder_without_the_record_is_refused_with_its_name_and_the_remedy(tmp_path):
-    with pytest.raises(ValueError, match="text.json is missing, which tells .*run its .*prepare.sh again.*--tokenised"):
+    with pytest.raises(ValueError, match="text.json is missing, which tells .*prepare.sh makes it.*--tokenised"):
         load_side_text(tmp_path)
 
 

@@ -9,7 +9,7 @@ from typing import List
 
 import torch
 from fairseq.data import Dictionary, data_utils
-from generated_corpora.parses import write_parses
+from generated_corpora import write_parses
 from readings import DYNAMIC
 
 from fairseq_plugins.cli.__main__ import all_commands

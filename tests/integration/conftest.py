@@ -12,7 +12,7 @@ from typing import Dict
 
 import pytest
 from commands import ENVIRONMENT, PLUGINS, preprocess, train
-from generated_corpora.stories import write_stories
+from generated_corpora import write_stories
 from translation_commands import EPOCHS, preprocess_pairs, train_to_the_end, write_corpus
 
 from fairseq_plugins.command_line import Command

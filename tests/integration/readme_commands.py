@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
 from commands import ENVIRONMENT, ROOT
-from generated_corpora.headlines import write_headlines
-from generated_corpora.parses import write_parses
-from generated_corpora.stories import write_stories
-from generated_corpora.translations import write_translations
+from generated_corpora import write_headlines, write_parses, write_stories, write_translations
 
 BLOCK = r"```(bash|python)\n(.*?)```"
 SMALL_ENCDEC = "--embed-dim 16 --hidden-sizes '16 16' --batch-size 8 --cpu"

@@ -5,7 +5,7 @@ import html
 import itertools
 import re
 from argparse import Namespace
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from ..lines import DataError, Row, clean
-from ..parallel_corpus import ParallelCorpus
+from ..lines import DataError, MissingFiles, Row, clean
+from ..parallel_corpus import ParallelCorpus, listed, moses
 from ..sources import (
     aligned_files,
     check_digest,
@@ -22,13 +22,10 @@ from ..sources import (
     digest,
     download,
     file_lines,
-    is_sound,
-    mirror_urls,
     opened,
     plain_or_gz,
     unpack,
 )
-from ..tokens import moses, screen
 
 
 class HeadlineCorpus(ParallelCorpus):
@@ -41,9 +38,9 @@ class HeadlineCorpus(ParallelCorpus):
     recipe_of_two_dictionaries = "gigaword"
     recipe_of_one_dictionary = "agnews"
 
-    def tokenizer(self, side: str, lowercase: bool) -> Callable[[str], str]:
+    def tokenizer(self, side: str, options: Namespace) -> Callable[[str], str]:
         """Moses' for English."""
-        return moses("en", lowercase)
+        return moses("en", options.lowercase)
 
     def joiner(self, side: str) -> Callable[[str], str]:
         """English on both sides."""
@@ -52,6 +49,22 @@ class HeadlineCorpus(ParallelCorpus):
     def words_of_text(self, options: Namespace) -> dict[str, str]:
         """English on both sides."""
         return {**super().words_of_text(options), "language": "en"}
+
+
+def screen(pairs: Iterable[Row], fault_of: Callable[[Row], str], split: str, drop: bool) -> Iterator[Row]:
+    """Yield rows, without faulty ones if ``drop``, and report the faults at the end. ``fault_of`` gives "" for none."""
+    faults: Counter = Counter()
+    total = 0
+    for pair in pairs:
+        total += 1
+        if fault := fault_of(pair):
+            faults[fault] += 1
+            if drop:
+                continue
+        yield pair
+    if faults:
+        action = "removed" if drop else "kept in their places"
+        print(f"{split}: {faults.total()} of {total} items are invalid, {action}: {listed(faults)}", flush=True)
 
 
 def wordless(sides: Sequence[str], row: Row) -> str:
@@ -98,13 +111,12 @@ class AGNews(HeadlineCorpus):
         for name in FILES:
             if path := plain_or_gz(folder, name):
                 return {"items": path}
-        raise DataError(f"{folder} has no {' or '.join(FILES)}: put it there, or leave out --from to download")
+        raise MissingFiles(folder, " or ".join(FILES))
 
     def download(self, folder: Path, options: Namespace) -> None:
         """``test.csv``, from the first mirror that has it."""
-        if not any(plain_or_gz(folder, name) for name in FILES):
-            urls = mirror_urls(options.mirror or AGNEWS_MIRRORS, "test.csv")
-            download([(url, folder / "test.csv") for url in urls], _has_items)
+        if not self.found(folder, options):
+            download(options.mirror or AGNEWS_MIRRORS, folder / "test.csv", _has_items)
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """A fixed split of the items. Those that share a description or headline with another are in train."""
@@ -119,10 +131,10 @@ class AGNews(HeadlineCorpus):
             for split, pairs in splits.items()
         }
 
-    def tokenizer(self, side: str, lowercase: bool) -> Callable[[str], str]:
+    def tokenizer(self, side: str, options: Namespace) -> Callable[[str], str]:
         """Moses' for English. The line is lower-cased, not the tokens: results of this corpus were measured so."""
-        tokenize = super().tokenizer(side, lowercase=False)
-        return (lambda line: tokenize(line.lower())) if lowercase else tokenize
+        tokenize = moses("en", lowercase=False)
+        return (lambda line: tokenize(line.lower())) if options.lowercase else tokenize
 
 
 def read_items(path: Path) -> list[list[str]]:
@@ -247,7 +259,7 @@ class Gigaword(ParallelCorpus):
     }
 
     def variant(self, options: Namespace) -> str:
-        """Which test set, and whether invalid items are dropped."""
+        """The test set, and whether invalid items are dropped."""
         test = ""
         if options.test_source and options.test_target:
             marks = "+".join(digest(path)[:8] for path in (options.test_source, options.test_target) if path.is_file())
@@ -271,15 +283,14 @@ class Gigaword(ParallelCorpus):
             }
         if missing := [split for split, paths in found.items() if paths is None]:
             wanted = "; ".join(f"{split}: " + " or ".join(" + ".join(p) for p in LAYOUTS[split]) for split in missing)
-            raise DataError(
-                f"{folder} has no {wanted}: put both files there, .gz or not, or name another folder with --from"
-                + (" or the test set with --test-source and --test-target" if "test" in missing else "")
-            )
+            remedy = "put both files there, .gz or not, or name another folder with --from"
+            remedy += " or the test set with --test-source and --test-target" if "test" in missing else ""
+            raise MissingFiles(folder, wanted, remedy)
         return {f"{split}.{side}": path for split, paths in found.items() for side, path in zip(options.sides, paths)}
 
     def download(self, folder: Path, options: Namespace) -> None:
         """DataError: the corpus has no stable address, and its text is licensed by the LDC."""
-        if self._find(folder, "train") is None:
+        if not self.found(folder, options):
             raise DataError(
                 "Gigaword cannot be downloaded by a script: see data-prep/gigaword/README.md for where to get "
                 "train.article.txt, train.title.txt and the others, then run again with --from DIR"
@@ -305,11 +316,11 @@ class Gigaword(ParallelCorpus):
         """The tokens of the text."""
         return {"tokenizer": "blanks", "case": "lower tokens" if options.lowercase else "kept"}
 
-    def tokenizer(self, side: str, lowercase: bool) -> Callable[[str], str]:
-        """The tokens of the text, lower-cased if ``lowercase``. All spellings of the unknown word become one."""
+    def tokenizer(self, side: str, options: Namespace) -> Callable[[str], str]:
+        """The tokens of the text. All spellings of the unknown word become one."""
 
         def tokenize(line: str) -> str:
-            return " ".join(_token(word.lower() if lowercase else word) for word in line.split())
+            return " ".join(_token(word.lower() if options.lowercase else word) for word in line.split())
 
         return tokenize
 
@@ -390,28 +401,21 @@ class Reuters21578(HeadlineCorpus):
     title = "Reuters-21578, first sentences and titles"
     num_merges = 5000
 
-    def _find(self, folder: Path) -> dict[str, Path]:
+    def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
+        """The joined file, all parts of the release, or its archive."""
         if path := plain_or_gz(folder, JOINED):
             return {JOINED: path}
         parts = {name: plain_or_gz(folder, name) for name in PARTS}
         if all(parts.values()):
             return parts
-        return {RELEASE: folder / RELEASE} if (folder / RELEASE).is_file() else {}
-
-    def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
-        """The joined file, all parts of the release, or its archive."""
-        if files := self._find(folder):
-            return files
-        raise DataError(
-            f"{folder} has no {RELEASE} (or {PARTS[0]} to {PARTS[-1]}, or {JOINED}): put it there, .gz or not, "
-            "or leave out --from to download"
-        )
+        if (folder / RELEASE).is_file():
+            return {RELEASE: folder / RELEASE}
+        raise MissingFiles(folder, f"{RELEASE} (or {PARTS[0]} to {PARTS[-1]}, or {JOINED})")
 
     def download(self, folder: Path, options: Namespace) -> None:
         """The release's archive."""
-        if not self._find(folder):
-            urls = mirror_urls(options.mirror or REUTERS_MIRRORS, RELEASE)
-            download([(url, folder / RELEASE) for url in urls], is_sound)
+        if not self.found(folder, options):
+            download(options.mirror or REUTERS_MIRRORS, folder / RELEASE)
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Train, valid and test in the order of the files. No title or first sentence is in two of them."""

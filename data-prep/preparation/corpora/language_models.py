@@ -1,16 +1,146 @@
-"""Corpora of language models: Penn Treebank, WikiText and text8."""
+"""Corpora of language models: Penn Treebank, WikiText and text8. Their words are separated by blanks."""
 
 import re
 from argparse import ArgumentParser, Namespace
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple, Optional
 
-from ..corpus import natural, positive
-from ..lines import CHECK_OR_PASS, DataError, Row
-from ..sources import check_digest, download, is_sound, mirror_urls, opened, plain_or_gz, unpack
-from ..text_corpus import SPLITS, ArchivedText, Counts, TextCorpus, counted_tokens
+from ..corpus import Corpus, natural, next_command, positive
+from ..lines import PASS_OTHERS, DataError, MissingFiles, Row
+from ..sources import (
+    check_digest,
+    content_digest,
+    download,
+    file_lines,
+    is_sound,
+    mirror_urls,
+    no_mirror_worked,
+    opened,
+    plain_or_gz,
+    try_download,
+    unpack,
+)
+from ..steps import SPLIT_NAMES
+
+ARCHIVE = "archive"  # key of the file that has all splits
+
+
+class Counts(NamedTuple):
+    """Size of a split: tokens, with one end mark a line, and lines."""
+
+    tokens: int
+    lines: Optional[int] = None
+
+
+class TextCorpus(Corpus):
+    """A corpus of one side, whose words are separated by blanks."""
+
+    def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
+        """One side, and every word in the dictionary."""
+        options.result, options.subject = self.name, ""
+        options.sides = options.kept_sides = ("txt",)
+        options.threshold, options.joined_dictionary = 0, False
+
+    def report(self, options: Namespace) -> str:
+        """The folder of the result, and the command that trains on it."""
+        return next_command(options.dest, recipe="reduced")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchivedText(TextCorpus):
+    """A corpus that is one archive with a member for each split, or three files."""
+
+    name: str
+    title: str
+    archive: str
+    members: str  # path in the archive, with * for the split
+    archive_mirrors: tuple[str, ...]
+    text_mirrors: tuple[str, ...] = ()  # for the members as files
+    checksums: Mapping[str, str] = field(default_factory=dict)  # split -> SHA-256
+    counts: Mapping[str, Counts]
+    num_rows: int  # of the dictionary
+
+    def _names(self) -> dict[str, str]:
+        return {split: self.members.replace("*", split).rpartition("/")[2] for split in SPLIT_NAMES}
+
+    def _wanted(self) -> str:
+        plain = " ".join(f"{split}.txt" for split in SPLIT_NAMES)
+        return f"{self.archive} (or {' '.join(self._names().values())}, or {plain})"
+
+    def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
+        """The archive, the files of its members, or ``train.txt``, ``valid.txt`` and ``test.txt``."""
+        if (folder / self.archive).is_file():
+            return {ARCHIVE: folder / self.archive}
+        for names in (self._names(), {split: f"{split}.txt" for split in SPLIT_NAMES}):
+            files = {split: plain_or_gz(folder, name) for split, name in names.items()}
+            if all(files.values()):
+                return files
+        raise MissingFiles(folder, self._wanted())
+
+    def download(self, folder: Path, options: Namespace) -> None:
+        """The archive, or its members as files."""
+        if self.found(folder, options):
+            return
+        urls = mirror_urls(options.mirror or self.archive_mirrors, self.archive)
+        if try_download([(url, folder / self.archive) for url in urls], is_sound):
+            return
+        mirrors = options.mirror or self.text_mirrors if self.text_mirrors else ()
+        for name in self._names().values():
+            attempts = [(url, folder / name) for url in mirror_urls(mirrors, name)]
+            if not (folder / name).is_file() and not try_download(attempts, _has_text):
+                raise no_mirror_worked(self._wanted())
+
+    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
+        """The three texts. Checksums and counts are verified."""
+        texts, where = files, dict(files)
+        if ARCHIVE in files:
+            members = {split: self.members.replace("*", split) for split in SPLIT_NAMES}
+            unpacked = unpack(files[ARCHIVE], set(members.values()), scratch)
+            texts = {split: unpacked[member] for split, member in members.items()}
+            where = {split: f"{self._names()[split]} in {files[ARCHIVE]}" for split in SPLIT_NAMES}
+        for split, expected in self.checksums.items():
+            if options.check:
+                check_digest(content_digest(texts[split]), expected, where[split])
+        return {
+            split: counted_tokens(
+                file_lines(texts[split], where[split]), self.counts[split] if options.check else None, where[split]
+            )
+            for split in SPLIT_NAMES
+        }
+
+    def check_dictionary(self, num_rows: int, files: dict[str, Path], options: Namespace) -> None:
+        """DataError unless the dictionary has ``self.num_rows`` rows."""
+        if num_rows != self.num_rows:
+            where = files.get(ARCHIVE) or files["train"]
+            raise DataError(f"the vocabulary of {where} has {num_rows} words, expected {self.num_rows}: {PASS_OTHERS}")
+
+
+def counted_tokens(lines: Iterable[str], expected: Optional[Counts], name: object) -> Iterator[Row]:
+    """Lines as rows. DataError at the end if there are none, or other numbers of lines and tokens than expected."""
+    num_lines = num_tokens = 0
+    for line in lines:
+        num_lines += 1
+        num_tokens += len(line.split()) + 1
+        yield (line,)
+    if not num_lines:
+        raise DataError(f"{name} is empty")
+    if expected and (num_tokens != expected.tokens or expected.lines not in (None, num_lines)):
+        in_lines = f" in {expected.lines} lines" if expected.lines else ""
+        raise DataError(
+            f"{name} has {num_tokens} tokens in {num_lines} lines, expected {expected.tokens}{in_lines}: {PASS_OTHERS}"
+        )
+
+
+def _has_text(path: Path) -> bool:
+    return path.stat().st_size > 0
+
+
+# Penn Treebank
+
 
 PTB = ArchivedText(
     name="ptb",
@@ -123,28 +253,25 @@ class Text8(TextCorpus):
         return f"--level {options.level}" + (f" --characters {options.characters}" if options.characters else "")
 
     def report(self, options: Namespace) -> str:
-        """As in general, with the published counts for the whole corpus by words."""
+        """The same, after the published counts for the whole corpus by words."""
         is_whole = options.level == "word" and options.characters is None and options.threshold == 5
         return "\n".join([*([PUBLISHED_WORDS] if is_whole else []), super().report(options)])
 
-    def _find(self, folder: Path, options: Namespace) -> Path | None:
-        names = ["text8", *(["text8.prefix"] if options.characters else [])]
-        archive = folder / "text8.zip"
-        return archive if archive.is_file() else next(filter(None, (plain_or_gz(folder, name) for name in names)), None)
-
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """``text8.zip`` or ``text8``, or ``text8.prefix`` with ``--characters``."""
-        if path := self._find(folder, options):
-            return {"text8": path}
+        if (folder / "text8.zip").is_file():
+            return {"text8": folder / "text8.zip"}
+        for name in ["text8", *(["text8.prefix"] if options.characters else [])]:
+            if path := plain_or_gz(folder, name):
+                return {"text8": path}
         if plain_or_gz(folder, "text8.prefix"):
-            raise DataError(f"{folder} has no text8.zip (or text8), but a prefix: say how much with --characters N")
-        raise DataError(f"{folder} has no text8.zip (or text8): put that there, or leave out --from to download")
+            raise MissingFiles(folder, "text8.zip (or text8), but a prefix", "say how much with --characters N")
+        raise MissingFiles(folder, "text8.zip (or text8)")
 
     def download(self, folder: Path, options: Namespace) -> None:
         """``text8.zip``."""
-        if not self._find(folder, options):
-            urls = mirror_urls(options.mirror or TEXT8_MIRRORS, "text8.zip")
-            download([(url, folder / "text8.zip") for url in urls], is_sound)
+        if not self.found(folder, options):
+            download(options.mirror or TEXT8_MIRRORS, folder / "text8.zip")
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Lines of UNITS words or characters. A word across a border of splits belongs to the earlier one."""
@@ -154,7 +281,7 @@ class Text8(TextCorpus):
         with opened(path) as file:
             content = file.read(options.characters)
         if found := re.search(b"[^a-z ]", content):
-            raise DataError(f"{where} has more than a-z and blanks (at byte {found.start()}): {CHECK_OR_PASS}")
+            raise DataError(f"{where} has more than a-z and blanks (at byte {found.start()}): {PASS_OTHERS}")
         text = content.decode("ascii")
         self._check(text, where, options)
         cuts = [len(text) * 90 // 100, len(text) * 95 // 100]
@@ -164,7 +291,7 @@ class Text8(TextCorpus):
         counts = COUNTS if options.check and options.level == "char" and options.characters is None else {}
         return {
             split: counted_tokens(_lines(text[start:end], options.level), counts.get(split), f"{split} of {where}")
-            for split, start, end in zip(SPLITS, borders, borders[1:])
+            for split, start, end in zip(SPLIT_NAMES, borders, borders[1:])
         }
 
     def check_dictionary(self, num_rows: int, files: dict[str, Path], options: Namespace) -> None:
@@ -172,13 +299,13 @@ class Text8(TextCorpus):
         is_known = options.characters is None or options.characters in PREFIX_CHECKSUMS
         if options.level == "char" and is_known and num_rows != NUM_SYMBOLS:
             raise DataError(
-                f"the vocabulary of {files['text8']} has {num_rows} words, expected {NUM_SYMBOLS}: {CHECK_OR_PASS}"
+                f"the vocabulary of {files['text8']} has {num_rows} words, expected {NUM_SYMBOLS}: {PASS_OTHERS}"
             )
 
     def _check(self, text: str, where: object, options: Namespace) -> None:
         wanted = options.characters or NUM_CHARACTERS
         if len(text) < 20 or (options.characters and len(text) < wanted):
-            raise DataError(f"{where} has {len(text)} characters, expected {wanted}: {CHECK_OR_PASS}")
+            raise DataError(f"{where} has {len(text)} characters, expected {wanted}: {PASS_OTHERS}")
         if not options.check:
             return
         if options.characters is None:
@@ -186,7 +313,7 @@ class Text8(TextCorpus):
             if (num_words, len(text)) != (NUM_WORDS, NUM_CHARACTERS):
                 raise DataError(
                     f"{where} has {num_words} words in {len(text)} characters, "
-                    f"expected {NUM_WORDS} in {NUM_CHARACTERS}: {CHECK_OR_PASS}"
+                    f"expected {NUM_WORDS} in {NUM_CHARACTERS}: {PASS_OTHERS}"
                 )
         elif options.characters in PREFIX_CHECKSUMS:
             found = sha256(text.encode("ascii")).hexdigest()

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from sacremoses import MosesDetokenizer
 
-from ..lines import CHECK_OR_PASS, DataError, Row
+from ..lines import PASS_OTHERS, DataError, MissingFiles, Row
 from ..parallel_corpus import ParallelCorpus
+from ..segments import training_pairs, xml_pairs
 from ..sources import (
     aligned_files,
     check_digest,
@@ -19,11 +20,11 @@ from ..sources import (
     digest,
     download,
     is_sound,
-    mirror_urls,
+    no_mirror_worked,
     plain_or_gz,
+    try_download,
     unpack,
 )
-from ..ted import training_pairs, xml_pairs
 
 # IWSLT 2014, German and English: the usual text, split and filter, or a tokenised part of it
 
@@ -77,7 +78,7 @@ class IWSLT14(ParallelCorpus):
                 error("--no-lowercase is not for --partial, whose text is in lower case")
 
     def variant(self, options: Namespace) -> str:
-        """Whether it is the partial set."""
+        """Name the partial set."""
         return "partial" if options.partial else ""
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
@@ -85,24 +86,23 @@ class IWSLT14(ParallelCorpus):
         if options.partial:
             files = {name: plain_or_gz(folder, name) for name in CHECKSUMS}
             if missing := [name for name, path in files.items() if path is None]:
-                raise DataError(f"{folder} has no {', '.join(missing)}: put them there, .gz or not, for --partial")
+                raise MissingFiles(folder, ", ".join(missing), "put them there, .gz or not, for --partial")
             return files
-        if files := self._find(folder):
-            return files
+        for place in (folder, folder / "de-en"):
+            if all((place / name).is_file() for name in self._names()):
+                return {name: place / name for name in self._names()}
+            if (place / ARCHIVE).is_file():
+                return {ARCHIVE: place / ARCHIVE}
         hint = " (the partial set is taken with --partial)" if plain_or_gz(folder, "train.de") else ""
-        raise DataError(
-            f"{folder} has no {ARCHIVE}, nor {' and '.join(self._names()[:2])} and the others{hint}: "
-            "put it there, or leave out --from to download"
-        )
+        raise MissingFiles(folder, f"{ARCHIVE}, nor {' and '.join(self._names()[:2])} and the others{hint}")
 
     def download(self, folder: Path, options: Namespace) -> None:
         """The archive. The partial set has no address."""
+        if self.found(folder, options):
+            return
         if options.partial:
-            if not plain_or_gz(folder, "train.de"):
-                raise DataError("the partial set cannot be downloaded: pass the folder that holds it with --from DIR")
-        elif not self._find(folder):
-            urls = mirror_urls(options.mirror or MIRRORS, ARCHIVE)
-            download([(url, folder / ARCHIVE) for url in urls], is_sound)
+            raise DataError("the partial set cannot be downloaded: pass the folder that holds it with --from DIR")
+        download(options.mirror or MIRRORS, folder / ARCHIVE)
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Train and test. Valid is taken from train when it is filtered. Of the partial set all three."""
@@ -127,25 +127,20 @@ class IWSLT14(ParallelCorpus):
         """Every 23rd pair, as usual. 0 for the partial set."""
         return 0 if options.partial else INTERVAL
 
-    def tokenizer_of(self, options: Namespace) -> Callable[..., Callable[[str], str]]:
+    def tokenizer(self, side: str, options: Namespace) -> Callable[[str], str]:
         """Moses', or the tokens of the partial set."""
-        return _own_tokens if options.partial else self.tokenizer
+        return (lambda line: " ".join(line.split())) if options.partial else super().tokenizer(side, options)
+
+    def reference(self, side: str, options: Namespace) -> Callable[[str], str]:
+        """The raw text, or the detokenised text of the partial set."""
+        if not options.partial:
+            return super().reference(side, options)
+        detokenizer = MosesDetokenizer(lang=side)
+        return lambda line: detokenizer.detokenize(line.split(), unescape=True)
 
     def words_of_text(self, options: Namespace) -> dict[str, str]:
-        """The words of :meth:`tokenizer_of`."""
+        """The words of :meth:`tokenizer`."""
         return {"tokenizer": "blanks", "case": "kept"} if options.partial else super().words_of_text(options)
-
-    def reference_of(self, options: Namespace) -> Callable[[str], Callable[[str], str]]:
-        """The raw text, or the detokenised text of the partial set."""
-        return _detokenizer if options.partial else super().reference_of(options)
-
-    def _find(self, folder: Path) -> dict[str, Path]:
-        for place in (folder, folder / "de-en"):
-            if all((place / name).is_file() for name in self._names()):
-                return {name: place / name for name in self._names()}
-            if (place / ARCHIVE).is_file():
-                return {ARCHIVE: place / ARCHIVE}
-        return {}
 
     def _names(self) -> list[str]:
         stems = ["train.tags.de-en.{side}", *(f"{stem}.de-en.{{side}}.xml" for stem in NUM_TEST)]
@@ -161,15 +156,6 @@ class IWSLT14(ParallelCorpus):
         rows = list(valid)
         half = len(rows) // 2
         return {"train": train, "valid": rows[:half], "test": rows[half:]}
-
-
-def _own_tokens(side: str, lowercase: bool) -> Callable[[str], str]:
-    return lambda line: " ".join(line.split())
-
-
-def _detokenizer(side: str) -> Callable[[str], str]:
-    detokenizer = MosesDetokenizer(lang=side)
-    return lambda line: detokenizer.detokenize(line.split(), unescape=True)
 
 
 # IWSLT 2016: training text with tags, development and test years in XML, one archive for each direction
@@ -215,19 +201,21 @@ class IWSLT16(ParallelCorpus):
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """The texts as files, the archive of the pair, or that of all pairs, in this order of preference."""
-        if files := self._find(folder, options):
-            return files
-        pair, wanted = options.pair, sorted(self._names(options).values())
-        place = max(self._places(folder, options), key=lambda place: sum((place / name).is_file() for name in wanted))
-        missing = [name for name in wanted if not (place / name).is_file()]
-        raise DataError(
-            f"{place} has no {', '.join(missing)} (nor has {folder} {pair}.tgz or {RELEASE}): "
-            "put them there, or leave out --from to download"
-        )
+        places = [folder, folder / options.pair, folder / _folder(options.pair)]
+        wanted = sorted(self._names(options).values())
+        missing = {place: [name for name in wanted if not (place / name).is_file()] for place in places}
+        place = min(places, key=lambda place: len(missing[place]))
+        if not missing[place]:
+            return {name: place / name for name in wanted}
+        for path in [*(place / f"{options.pair}.tgz" for place in places), folder / RELEASE]:
+            if path.is_file():
+                return {path.name: path}
+        or_archive = f"(nor has {folder} {options.pair}.tgz or {RELEASE})"
+        raise MissingFiles(place, f"{', '.join(missing[place])} {or_archive}")
 
     def download(self, folder: Path, options: Namespace) -> None:
         """The archive of the pair, or that of all pairs."""
-        if self._find(folder, options):
+        if self.found(folder, options):
             return
         archive = f"{options.pair}.tgz"
         attempts = [
@@ -242,7 +230,12 @@ class IWSLT16(ParallelCorpus):
                 for mirror in options.mirror
                 for name in names
             ]
-        download(attempts, lambda path: is_sound(path) and (path.stem != RELEASE or _is_release(path, options.check)))
+
+        def is_right(path: Path) -> bool:
+            return is_sound(path) and (path.stem != RELEASE or _is_release(path, options.check))
+
+        if not try_download(attempts, is_right):
+            raise no_mirror_worked(f"{archive} or {RELEASE}")
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Train, valid, test (all test years concatenated), and each test year by its name."""
@@ -266,16 +259,6 @@ class IWSLT16(ParallelCorpus):
             **tests,
         }
 
-    def _find(self, folder: Path, options: Namespace) -> dict[str, Path]:
-        places, wanted = self._places(folder, options), sorted(self._names(options).values())
-        for place in places:
-            if all((place / name).is_file() for name in wanted):
-                return {name: place / name for name in wanted}
-        for path in [*(place / f"{options.pair}.tgz" for place in places), folder / RELEASE]:
-            if path.is_file():
-                return {path.name: path}
-        return {}
-
     def _names(self, options: Namespace) -> dict[tuple[str, str], str]:
         """File names by part (train or year) and side."""
         pair, years = options.pair, {*options.dev, *_test_years(options)}
@@ -291,13 +274,10 @@ class IWSLT16(ParallelCorpus):
             return unpack(files[archive], wanted, scratch)
         if RELEASE in files:
             if not _is_release(files[RELEASE], options.check):
-                raise DataError(f"{files[RELEASE]} has not the MD5 {RELEASE_MD5}: {CHECK_OR_PASS}")
+                raise DataError(f"{files[RELEASE]} has not the MD5 {RELEASE_MD5}: {PASS_OTHERS}")
             inner = unpack(files[RELEASE], {archive}, scratch)[archive]
             return unpack(inner, wanted, scratch, name=f"{archive} in {files[RELEASE]}")
         return files
-
-    def _places(self, folder: Path, options: Namespace) -> list[Path]:
-        return [folder, folder / options.pair, folder / _folder(options.pair)]
 
 
 def _folder(pair: str) -> str:

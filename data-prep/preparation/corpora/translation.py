@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from ..lines import CHECK_OR_PASS, DataError, Row, note
+from ..lines import PASS_OTHERS, DataError, MissingFiles, Row, note
 from ..parallel_corpus import ParallelCorpus
+from ..segments import sgm_pairs
 from ..sources import (
     aligned_files,
     check_digest,
@@ -18,13 +19,10 @@ from ..sources import (
     counted,
     download,
     file_lines,
-    is_sound,
-    mirror_urls,
     plain_or_gz,
     unpack,
 )
-from ..steps import read_record
-from ..ted import sgm_pairs
+from ..steps import SPLIT_NAMES, read_record
 
 # Multi30k, task 1: captions of images in English, German and French, one file a split and language
 
@@ -64,15 +62,14 @@ class Multi30k(ParallelCorpus):
         """``SPLIT.LANGUAGE.gz``, or the same without compression."""
         files = {name: plain_or_gz(folder, name) for name in self._names(options)}
         if missing := [f"{name}.gz" for name, path in files.items() if path is None]:
-            raise DataError(f"{folder} has no {', '.join(missing)}: put it there, or leave out --from to download")
+            raise MissingFiles(folder, ", ".join(missing))
         return files
 
     def download(self, folder: Path, options: Namespace) -> None:
         """Each file from the first mirror that has it."""
         for name in self._names(options):
             if not plain_or_gz(folder, name):
-                path = folder / f"{name}.gz"
-                download([(url, path) for url in mirror_urls(options.mirror or MULTI30K_MIRRORS, path.name)], is_sound)
+                download(options.mirror or MULTI30K_MIRRORS, folder / f"{name}.gz")
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Train, valid and test."""
@@ -92,7 +89,6 @@ class Multi30k(ParallelCorpus):
 
 
 TATOEBA_MIRRORS = ["https://www.manythings.org/anki"]
-TATOEBA_SPLITS = ("train", "valid", "test")
 TATOEBA_NUM_HELD_OUT = 2000  # pairs in valid, and in test. At most 5 % of a file.
 LARGEST_GROUP = 5  # largest group of pairs with shared sentences that may be held out
 
@@ -150,7 +146,7 @@ class Tatoeba(ParallelCorpus):
         return f"{options.other}-en" if language == "en" else f"{language}-en"
 
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
-        """As in general. ``--other`` names the other language of a file from which only English is taken."""
+        """Check ``--other``, the other language of a file from which only English is taken."""
         given, options.other = options.other, options.other or "de"
         if options.other == "en" or not LANGUAGE.fullmatch(options.other):
             error(f"--other is a language beside en, not {options.other}")
@@ -165,21 +161,20 @@ class Tatoeba(ParallelCorpus):
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """``train|valid|test.LANGUAGE`` of the languages to prepare, or manythings' file or archive."""
-        if files := self._find(folder, options):
+        names = [f"{split}.{side}" for split in SPLIT_NAMES for side in options.kept_sides]
+        files = {name: plain_or_gz(folder, name) for name in names}
+        if all(files.values()):
             return files
-        wanted = ", ".join(f"{split}.{side}.gz" for split in TATOEBA_SPLITS for side in options.kept_sides)
         archive, text = self._manythings_names(options)
-        raise DataError(
-            f"{folder} has no {archive} (or {text}), nor {wanted}: put them there, .gz or not, "
-            "or leave out --from to download"
-        )
+        for name, path in [(archive, folder / archive), (text, plain_or_gz(folder, text))]:
+            if path and path.is_file():
+                return {name: path}
+        raise MissingFiles(folder, f"{archive} (or {text}), nor {', '.join(f'{name}.gz' for name in names)}")
 
     def download(self, folder: Path, options: Namespace) -> None:
         """Manythings' archive of the pair."""
-        if not self._find(folder, options):
-            archive = self._manythings_names(options)[0]
-            urls = mirror_urls(options.mirror or TATOEBA_MIRRORS, archive)
-            download([(url, folder / archive) for url in urls], is_sound)
+        if not self.found(folder, options):
+            download(options.mirror or TATOEBA_MIRRORS, folder / self._manythings_names(options)[0])
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """The set as it is split, or a reproducible split of manythings' file."""
@@ -191,26 +186,13 @@ class Tatoeba(ParallelCorpus):
             path, where = unpack(path, {text}, scratch)[text], f"{text} in {path}"
         rows = list(dict.fromkeys(manythings_rows(path, where)))
         if len(rows) < 20:
-            raise DataError(f"{where} has {len(rows)} pairs, at least 20 are expected: {CHECK_OR_PASS}")
+            raise DataError(f"{where} has {len(rows)} pairs, at least 20 are expected: {PASS_OTHERS}")
         splits = split_rows(rows)
         if not all(splits.values()):
-            raise DataError(
-                f"{where} has no pair whose sentences few others share, for valid and test: {CHECK_OR_PASS}"
-            )
+            raise DataError(f"{where} has no pair whose sentences few others share, for valid and test: {PASS_OTHERS}")
         if options.sides[0] == "en":
             return splits
         return {split: [row[::-1] for row in chosen] for split, chosen in splits.items()}
-
-    def _find(self, folder: Path, options: Namespace) -> dict[str, Path]:
-        names = [f"{split}.{side}" for split in TATOEBA_SPLITS for side in options.kept_sides]
-        files = {name: plain_or_gz(folder, name) for name in names}
-        if all(files.values()):
-            return files
-        archive, text = self._manythings_names(options)
-        for name, path in [(archive, folder / archive), (text, plain_or_gz(folder, text))]:
-            if path and path.is_file():
-                return {name: path}
-        return {}
 
     def _manythings_names(self, options: Namespace) -> tuple[str, str]:
         """Names of manythings' archive and its member."""
@@ -219,20 +201,20 @@ class Tatoeba(ParallelCorpus):
         return f"{code}-eng.zip", f"{code}.txt"
 
     def _name_of_set(self, options: Namespace) -> str:
-        """Which set the files are, "" for the known one. If they are missing, the set of the result."""
+        """Name of the set of the files, "" for the known one. If they are missing, that of the result."""
         other, split = "another set", f"split of {self._manythings_names(options)[1]}"
-        recipe, _ = read_record(options.dest)
+        record = read_record(options.dest)
         try:
-            files = self._find(options.source or options.work, options)
+            files = self.found(options.source or options.work, options)
         except DataError:
-            if not recipe:
+            if not record:
                 raise
             files = {}
         if _is_split(files, options):
             return "" if _has_known_sizes(files) else other
-        if files or not recipe:
+        if files or not record:
             return split
-        return next((name for name in (other, split) if f", {name}, " in f"{recipe}, "), "")
+        return next((name for name in (other, split) if f", {name}, " in f"{record[0]}, "), "")
 
     def _read_split(self, files: dict[str, Path], options: Namespace) -> dict[str, Iterable[Row]]:
         """The texts. A set with the known numbers of lines must be the known one."""
@@ -243,9 +225,9 @@ class Tatoeba(ParallelCorpus):
             note("not the set of 160,381, 2,000 and 2,000 pairs that has known checksums: this one is not checked")
         if options.kept_sides == options.sides:
             return {
-                split: aligned_files(*(files[f"{split}.{side}"] for side in options.sides)) for split in TATOEBA_SPLITS
+                split: aligned_files(*(files[f"{split}.{side}"] for side in options.sides)) for split in SPLIT_NAMES
             }
-        return {split: _one_side(files[f"{split}.{options.kept_sides[0]}"], options) for split in TATOEBA_SPLITS}
+        return {split: _one_side(files[f"{split}.{options.kept_sides[0]}"], options) for split in SPLIT_NAMES}
 
 
 def _is_split(files: dict[str, Path], options: Namespace) -> bool:
@@ -388,7 +370,7 @@ class WMT14(ParallelCorpus):
             if test in _needed(options) and not texts and not files.keys() & set(TEST_ARCHIVES):
                 missing.append(f"{' or '.join(TEST_ARCHIVES)} ({' and '.join(self._test_names(test, options)[0])})")
         if missing:
-            raise DataError(f"{folder} has no {', no '.join(missing)}: put it there, or leave out --from to download")
+            raise MissingFiles(folder, ", no ".join(missing))
         return files
 
     def download(self, folder: Path, options: Namespace) -> None:
@@ -401,15 +383,14 @@ class WMT14(ParallelCorpus):
                 has_texts = has_all_sets
             if has_texts or self._find(folder, archive):
                 continue
-            urls = mirror_urls(options.mirror or [f"https://{host}", f"http://{host}"], archive)
             try:
-                download([(url, folder / archive) for url in urls], is_sound)
+                download(options.mirror or [f"https://{host}", f"http://{host}"], folder / archive)
             except DataError:
                 has_needed_sets = all(self._find_set(folder, test, options) for test in _needed(options))
                 if archive in WMT14_TRAIN or archive == "dev.tgz" and not has_needed_sets:
                     raise
                 hint = "" if has_needed_sets else f": dev.tgz should have {WMT14_TEST} too"
-                note(f"going on without {archive}{hint}")
+                note(f"continuing without {archive}{hint}")
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Train, valid, test (newstest2014), and every other newstest that was found, by its name."""
@@ -436,7 +417,7 @@ class WMT14(ParallelCorpus):
             elif test in _needed(options):
                 archives = ", ".join(str(files[archive]) for archive in TEST_ARCHIVES if archive in files)
                 wanted = " and ".join(self._test_names(test, options)[0])
-                raise DataError(f"{archives} has no member {wanted}: {CHECK_OR_PASS}")
+                raise DataError(f"{archives} has no member {wanted}: {PASS_OTHERS}")
             else:
                 note(f"{test} is left out: no file {' and '.join(self._test_names(test, options)[0])}")
         valid = tests.pop(options.valid)

@@ -5,14 +5,17 @@ import shlex
 import shutil
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
+from types import ModuleType
 
 from .. import ACTIVATE
 from ..corpus import Step, positive
-from ..lines import PASS_OTHERS, DataError, Row
-from ..sources import check_digest, content_digest, counted, digested, plain_or_gz
-from ..steps import splits_of
-from ..text_corpus import TextCorpus
+from ..lines import PASS_OTHERS, DataError, MissingFiles, Row, progress, read_lines, write_lines, write_rows
+from ..sources import check_digest, content_digest, counted, file_lines, plain_or_gz
+from ..steps import splits_of, write_splits
+from .language_models import TextCorpus
 
 # Where the files lie: sections of articles, as on the discs of the LDC, or the articles of NLTK's sample
 
@@ -21,6 +24,7 @@ PLACES = [".", "wsj", "mrg/wsj", "combined/wsj", "parsed/mrg/wsj", "treebank_3/p
 NLTK_PLACES = [".", "combined", "treebank/combined", "corpora/treebank/combined"]  # of the articles of NLTK's sample
 OF_SECTION = r"(wsj_?)?{:02d}(\.(mrg|trees))?(\.gz)?"  # name of a file that has a whole section
 ARTICLE = re.compile(r".+\.mrg(\.gz)?")
+PUT_OR_PASS = "put it there, or pass another --from"
 
 
 def section_files(folder: Path, number: int) -> list[Path]:
@@ -33,7 +37,7 @@ def section_files(folder: Path, number: int) -> list[Path]:
     found = folder.iterdir() if folder.is_dir() else []
     files = sorted(path for path in found if path.is_file() and name.fullmatch(path.name))
     if len(files) > 1:
-        raise DataError(f"section {number:02d} is in {' and in '.join(map(str, files))}: leave one of them there")
+        raise DataError(f"section {number:02d} is in {' and in '.join(map(str, files))}: keep one of them")
     return files
 
 
@@ -52,7 +56,7 @@ def nltk_files(folder: Path, numbers: Iterable[int]) -> list[Path]:
         missing += [] if found else [f"wsj_{number:04d}.mrg"]
     if missing:
         more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
-        raise DataError(f"{folder} has no {', '.join(missing[:3])}{more}: put it there, or pass another --from")
+        raise MissingFiles(folder, f"{', '.join(missing[:3])}{more}", PUT_OR_PASS)
     return files
 
 
@@ -65,7 +69,7 @@ def _each_once(files: list[Path]) -> list[Path]:
     """``files``. DataError if one exists both compressed and uncompressed."""
     for one, other in zip(files, files[1:], strict=False):
         if f"{one}.gz" == str(other):
-            raise DataError(f"{one} is there a second time, as {other.name}: leave one of them there")
+            raise DataError(f"{one} exists twice, also as {other.name}: keep one of them")
     return files
 
 
@@ -100,7 +104,7 @@ class WSJ(TextCorpus):
         parser.add_argument("--threshold", dest="min_count", type=positive, default=10, metavar="N", help=text)
 
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
-        """As in general. The files of ``--from`` tell whether it is the sample."""
+        """Decide by the files of ``--from`` whether it is the sample."""
         super().settle(options, error)
         options.sample = options.source is not None and (
             plain_or_gz(options.source, SAMPLE.replace("*", "train")) or nltk_folder(options.source)
@@ -122,20 +126,20 @@ class WSJ(TextCorpus):
             names = {split: SAMPLE.replace("*", split) for split in SAMPLE_CHECKSUMS}
             gold = {split: plain_or_gz(folder, name) for split, name in names.items()}
             if missing := [names[split] for split, path in gold.items() if path is None]:
-                raise DataError(f"{folder} has no {', '.join(missing)}: put it there, or pass another --from")
+                raise MissingFiles(folder, ", ".join(missing), PUT_OR_PASS)
             return gold
         for place in PLACES:
             files = {number: section_files(folder / place, number) for split in SECTIONS.values() for number in split}
             if any(files.values()):
                 break
         if not any(files.values()):
-            raise DataError(
-                f"{folder} has no {SAMPLE.replace('*', 'train')} and no combined/wsj_0001.mrg of the sample, and "
-                "no section of the treebank: put folders 02 ... 24 of .mrg files or files 02.mrg ... 24.mrg there, or "
-                "pass another --from"
+            raise MissingFiles(
+                folder,
+                f"{SAMPLE.replace('*', 'train')} nor combined/wsj_0001.mrg of the sample, nor a section of the corpus",
+                "put folders 02 ... 24 of .mrg files or files 02.mrg ... 24.mrg there, or pass another --from",
             )
         if missing := [f"section {number:02d}" for number, paths in files.items() if not paths]:
-            raise DataError(f"{folder / place} has no {', '.join(missing)}: put it there, or pass another --from")
+            raise MissingFiles(folder / place, ", ".join(missing), PUT_OR_PASS)
         return {f"{number:02d}/{path.name}": path for number, paths in files.items() for path in paths}
 
     def download(self, folder: Path, options: Namespace) -> None:
@@ -150,7 +154,7 @@ class WSJ(TextCorpus):
         for split, numbers in SECTIONS.items():
             paths = [path for name, path in files.items() if int(name[:2]) in numbers]
             rows, where = _trees(paths), f"{split} of {paths[0].parent}"
-            splits[split] = counted(rows, NUM_TREES[split], where, remedy=PASS_OTHERS) if options.check else rows
+            splits[split] = counted(rows, NUM_TREES[split], where) if options.check else rows
         return splits
 
     def _read_sample(self, files: dict[str, Path], options: Namespace) -> dict[str, Iterable[Row]]:
@@ -158,31 +162,30 @@ class WSJ(TextCorpus):
         for split, expected in SAMPLE_CHECKSUMS.items():
             if split in files:
                 if options.check:
-                    found = content_digest(files[split], remedy=PASS_OTHERS)
-                    check_digest(found, expected, files[split], remedy=PASS_OTHERS)
+                    found = content_digest(files[split])
+                    check_digest(found, expected, files[split])
                 splits[split] = _trees([files[split]])
             else:
                 paths = [path for name, path in files.items() if name.startswith(f"{split}/")]
                 rows, where = _trees(paths), f"{split} of {paths[0].parent}, cleaned,"
-                splits[split] = digested(rows, expected, where, remedy=PASS_OTHERS) if options.check else rows
+                splits[split] = _digested(rows, expected, where) if options.check else rows
         return splits
 
     def steps(self, options: Namespace) -> list[Step]:
         """From trees to symbols."""
-        return [Step("symbols", {"min_count": options.min_count}, lambda text, folder: _symbols(options, text, folder))]
+        return [Step("symbols", {"min_count": options.min_count}, partial(_make_symbols, options))]
 
     def add_files(self, folders: dict[str, Path], result: Path, options: Namespace) -> None:
         """In ``trees``, the list of kept words and the gold trees of all splits except train."""
-        from ..make_symbols import KEPT_WORDS
-
+        kept_words = _package_trees().KEPT_WORDS
         (side,) = options.kept_sides
         (result / "trees").mkdir()
-        shutil.copyfile(folders["symbols"] / KEPT_WORDS, result / "trees" / KEPT_WORDS)
+        shutil.copyfile(folders["symbols"] / kept_words, result / "trees" / kept_words)
         for split in splits_of(folders["text"]).keys() - {"train"}:
             shutil.copyfile(folders["text"] / f"{split}.{side}", result / "trees" / f"gold.{split}.trees")
 
     def report(self, options: Namespace) -> str:
-        """Where the result is, and the commands that train on it and rerank."""
+        """The folder of the result, and the commands that train on it and rerank."""
         recipe, trained = "wsj_sample" if options.sample else "wsj", "checkpoints/wsj"
         dest, trees = str(options.dest), str(options.dest / "trees")
         train = ["train", recipe, "doc", dest, "--save-dir", trained]
@@ -192,23 +195,61 @@ class WSJ(TextCorpus):
         return "\n  ".join([f"The binarised corpus is in {dest}, the gold trees are in {trees}. Next:", *commands])
 
 
-# These import on use: treebank and make_symbols import fairseq_plugins, which takes seconds.
+def _package_trees() -> ModuleType:
+    """The package's module, imported on use because that takes seconds."""
+    try:
+        from fairseq_plugins.trees import trees
+    except ImportError as error:
+        raise DataError(f"{error}: {ACTIVATE}") from None
+    return trees
 
 
 def _trees(paths: list[Path]) -> Iterator[Row]:
-    try:
-        from ..treebank import cleaned_trees
-    except ImportError as error:
-        raise DataError(f"{error}: {ACTIVATE}") from None
-
+    """A cleaned tree a row, without trees that have no word. DataError with the line where brackets do not match."""
+    trees = _package_trees()
     for path in paths:
-        yield from cleaned_trees(path)
+        try:
+            for tree in trees.read_trees(file_lines(path), name=str(path)):
+                if cleaned := trees.clean_tree(tree):
+                    yield (str(cleaned),)
+        except ValueError as error:
+            raise DataError(f"{error}: {PASS_OTHERS}") from None
 
 
-def _symbols(options: Namespace, text: Path, folder: Path) -> None:
-    try:
-        from ..make_symbols import make_symbols
-    except ImportError as error:
-        raise DataError(f"{error}: {ACTIVATE}") from None
+def _digested(rows: Iterable[Row], expected: str, name: object) -> Iterator[Row]:
+    """``rows``. DataError at the end unless their lines have the expected SHA-256."""
+    result = sha256()
+    for row in rows:
+        result.update(f"{row[0]}\n".encode())
+        yield row
+    check_digest(result.hexdigest(), expected, name)
 
-    make_symbols(options, text, folder)
+
+def _make_symbols(options: Namespace, text: Path, folder: Path) -> None:
+    """Write the words that are frequent in train, and a line of symbols for each tree of all splits."""
+    trees = _package_trees()
+    (side,) = options.kept_sides
+    splits = splits_of(text)
+
+    def read(split: str, doing: str) -> Iterator:
+        lines = read_lines(text / f"{split}.{side}")
+        return map(trees.read_tree, progress(lines, desc=f"{doing} {split}", total=splits[split], unit=" trees"))
+
+    counts = trees.count_words(read("train", "counting words of"))
+    kept = trees.frequent_words(counts, min_count=options.min_count)
+    if not kept:
+        raise DataError(f"train has no word {options.min_count} times: give a smaller --threshold")
+    write_lines(folder / trees.KEPT_WORDS, kept)
+    linearisation = trees.Linearisation(kept)
+    classes, labels = set(), set()
+    for split in splits:
+        rows = []
+        for tree in read(split, "writing symbols of"):
+            symbols = linearisation.symbols(tree)
+            rows.append((" ".join(symbols),))
+            if split == "train":
+                labels.update(symbol[1:] for symbol in symbols if symbol[0] == "(")
+                classes.update(symbol for symbol in symbols if symbol[0] == "<")
+        write_rows(folder, split, options.kept_sides, rows)
+    write_splits(folder, splits)
+    print(f"train: {len(kept)} words, {len(classes)} unknown classes, {len(labels)} labels", flush=True)

@@ -7,12 +7,12 @@ import itertools
 import re
 import xml.etree.ElementTree as ElementTree
 from collections import deque
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from .lines import DataError, Row, clean
-from .sources import file_lines, text_lines
+from .sources import file_lines
 
 METADATA = re.compile(
     r"</?(url|keywords|speaker|talkid|title|description|reviewer|translator|doc)(?:\s[^>]*)?/?>", re.IGNORECASE
@@ -92,10 +92,10 @@ class _Transcripts:
             yield talk
 
 
-def xml_segments(content: bytes, name: object) -> list[Segment]:
+def xml_segments(path: Path, name: object) -> list[Segment]:
     """Segments of an XML file in their order. Tags inside a segment are removed, their text is kept."""
     try:
-        root = ElementTree.fromstring(repair("\n".join(text_lines(content, name))))
+        root = ElementTree.fromstring(repair("\n".join(file_lines(path, name))))
     except ElementTree.ParseError as error:
         raise DataError(f"{name}:{error.position[0]}: not well-formed XML ({error})") from None
     found = []
@@ -134,14 +134,14 @@ def _as_xml(entity: re.Match) -> str:
 
 def xml_pairs(source: Path, target: Path, source_name: object, target_name: object) -> list[Row]:
     """Texts of the segments of two XML files, which must have the same talks and numbers."""
-    sides = [xml_segments(path.read_bytes(), name) for path, name in [(source, source_name), (target, target_name)]]
-    return _pair_segments(*sides, source_name, target_name)
+    return _pair_segments(xml_segments, source, target, source_name, target_name)
 
 
 def _pair_segments(
-    sources: list[Segment], targets: list[Segment], source_name: object, target_name: object
+    read: Callable[[Path, object], list[Segment]], source: Path, target: Path, source_name: object, target_name: object
 ) -> list[Row]:
     """Texts of segments, which must have the same talks and numbers on both sides."""
+    sources, targets = read(source, source_name), read(target, target_name)
     for ours, theirs in zip(sources, targets):
         if ours[:2] != theirs[:2]:
             raise DataError(
@@ -173,8 +173,7 @@ def sgm_segments(path: Path, name: object) -> list[Segment]:
 
 def sgm_pairs(source: Path, target: Path, source_name: object, target_name: object) -> list[Row]:
     """Texts of the segments of two SGML files, which must have the same documents and numbers."""
-    sides = [sgm_segments(path, name) for path, name in [(source, source_name), (target, target_name)]]
-    return _pair_segments(*sides, source_name, target_name)
+    return _pair_segments(sgm_segments, source, target, source_name, target_name)
 
 
 class _SgmReader(html.parser.HTMLParser):

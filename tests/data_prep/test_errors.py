@@ -1,0 +1,228 @@
+"""User errors: each names the file or the flag."""
+
+import gzip
+import random
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from preparation_runs import fail, prepare
+from small_corpora import (
+    ORG_DATA,
+    PTB,
+    SPLITS,
+    WIKITEXT,
+    gigaword_files,
+    iwslt14_files,
+    iwslt14_partial_files,
+    iwslt16_files,
+    manythings_files,
+    multi30k_files,
+    named,
+    nltk_sample,
+    release_files,
+    reuters_document,
+    reuters_files,
+    tatoeba_files,
+    text8,
+    tgz,
+    write_files,
+    wsj_articles,
+    wsj_sections,
+    zipped,
+)
+
+PERSIAN = (Path(__file__).resolve().parents[1] / "cases/joiners.fa").read_text()
+USAGE_ERRORS = [  # command line, part of the last line
+    *[(command, "CORPUS is one of: .*reuters21578") for command in ("''", "penn")],
+    ("ptb --frmo=x", "--frmo"),
+    ("multi30k de-en surplus x", "surplus"),
+    ("ptb --from", "--from"),
+    ("ptb --mirror --dest x", "--mirror"),
+    ("ptb --dest=", "--dest"),
+    *[(f"ptb --workers {number}", "--workers") for number in (0, -1, 10**19)],
+    ("ptb --level word", "--level"),
+    ("text8 --level byte", "--level"),
+    ("text8 --threshold many", "--threshold"),
+    ("text8 --level char --threshold 3", "--threshold"),
+    *[(f"text8 --characters {number}", "--characters") for number in (0, 19, 100_000_001)],
+    ("multi30k", "name the pair: .*de-en"),
+    *[(f"multi30k {pair}", f"'{pair}' is none of") for pair in ("de-xx", "it")],
+    ("multi30k de-en --from x --mirror http://mirror", "--mirror"),
+    ("multi30k de-en --merges 0", "--merges"),
+    ("multi30k de-en --max-ratio 0.5", "--max-ratio"),
+    ("multi30k de-en --max-ratio x", "--max-ratio"),
+    ("multi30k de-en --min-length 5 --max-length 4", "--min-length is larger than --max-length"),
+    ("multi30k de-en --bpe fastbpe", "--bpe"),
+    ("multi30k de-en --threshold 2", "--threshold"),
+    *[(f"multi30k en {flag}", flag.split()[0]) for flag in ("--merges 5", "--joined-dictionary", "--max-length 50")],
+    ("multi30k en --bpe subword-nmt", "--bpe"),
+    *[(f"tatoeba {pair}", "nor two of which one is en") for pair in "de-fr en-en en-de-fr german DE-en en- e".split()],
+    ("tatoeba en --other en", "--other"),
+    *[(f"tatoeba {pair} --other de", f"--other is for en by itself, not for {pair}") for pair in ("de-en", "de")],
+    ("iwslt14 de-en --partial --no-lowercase", "--no-lowercase"),
+    ("iwslt16 fr-en --dev dev2011", "--dev"),
+]
+
+
+@pytest.mark.parametrize("command, named", USAGE_ERRORS)
+def test_usage_error(command: str, named: str, here: Path) -> None:
+    done = prepare(*shlex.split(command), cwd=here)
+    assert done.returncode == 2 and done.stdout == "" and done.stderr.startswith("usage: ")
+    assert re.search(named, done.stderr.splitlines()[-1]) and not list(here.iterdir())
+
+
+def test_expected_counts_is_check_or_skip(here: Path) -> None:
+    done = prepare("ptb", cwd=here, EXPECTED_COUNTS="no")
+    assert done.returncode == 2 and "EXPECTED_COUNTS is check or skip, not no" in done.stderr
+
+
+def text(name: str, content: bytes | str) -> dict[str, bytes]:
+    return {name: content if isinstance(content, bytes) else content.encode()}
+
+
+def ptb(name: str, content: bytes) -> dict[str, bytes]:
+    return {**named("*.txt", PTB), name: content}
+
+
+def multi30k(name: str, old: str, new: bytes) -> dict[str, bytes]:
+    """Multi30k with ``old`` and what follows replaced in a file."""
+    files = multi30k_files()
+    files[name] = re.sub(rb"(?s)" + old.encode(), new, files[name], count=1)
+    return files
+
+
+def without(files: dict[str, bytes], *names: str) -> dict[str, bytes]:
+    return {name: data for name, data in files.items() if name not in names}
+
+
+NO_TEST = without(named("simple-examples/data/ptb.*.txt", PTB), "simple-examples/data/ptb.test.txt")
+NO_VALID = without(named("wikitext-2/wiki.*.tokens", WIKITEXT), "wikitext-2/wiki.valid.tokens")
+RAW = named("wikitext-2-raw/wiki.*.raw", WIKITEXT)
+TST2013 = "IWSLT16.TED.tst2013.de-en.en.xml"
+NO_TST2013 = without(iwslt16_files("de-en", "de-en/"), f"de-en/{TST2013}")
+NLTK = "corpora/treebank/combined"
+NO_ARTICLES = without(nltk_sample(), *(f"{NLTK}/wsj_{number:04d}.mrg" for number in range(2, 7)))
+GOLD = named("gold.*.trees", dict.fromkeys(SPLITS, b"(S1 (X (NN a)))\n"))
+PAIR = "de-en --merges 9"
+COMMONCRAWL = {f"commoncrawl.de-en.{side}": b"a\n" * count for side, count in (("de", 5), ("en", 4))}
+NOT_UTF_8 = {**COMMONCRAWL, "commoncrawl.de-en.en": b"a\na\nb\xff\na\na\n"}
+ORG_FILES = gigaword_files(ORG_DATA, end="")
+FILE_ERRORS = [  # command line, files in x, the error
+    ("ptb", without(named("ptb.*.txt", PTB), "ptb.test.txt"), r"simple-examples.tgz .*ptb\.test\.txt"),
+    ("ptb", ptb("valid.txt", b"a b\nc \xff d\n"), r"x/valid.txt:2: not UTF-8 text \(byte 3 of the line\)"),
+    ("ptb", ptb("valid.txt", b""), "x/valid.txt is empty"),
+    ("ptb", ptb("valid.txt", b"a\rb\rc\r"), "x/valid.txt: its lines end with CR alone: convert them to LF"),
+    ("ptb", ptb("train.txt", PERSIAN.encode("utf-16-le")), "x/train.txt:[12]: not UTF-8 text.* convert it to UTF-8"),
+    ("ptb", ptb("train.txt", PERSIAN.encode("utf-16-be")), "x/train.txt:[12]: not UTF-8 text.* convert it to UTF-8"),
+    ("ptb", {"simple-examples.tgz": tgz(NO_TEST)}, "tgz has no member simple-examples/data/ptb.test.txt:"),
+    ("text8", {"text8.zip": zipped({"text": b"a b"})}, "zip has no member text8:"),
+    ("wikitext-2", {"wikitext-2-v1.zip": zipped(NO_VALID)}, "zip has no member wikitext-2/wiki.valid.tokens:"),
+    (
+        "wikitext-2",
+        {"wikitext-2-v1.zip": zipped(RAW)},
+        "no member .*/wiki.test.tokens, .*/wiki.train.tokens, .*/wiki.valid.tokens:",
+    ),
+    ("check text8", text("text8", "a few words only now"), "x/text8 has 5 words in 20 .* expected 17005207 in 10"),
+    ("text8", text("text8", "ein paar wörter nur und nichts sonst"), r"x/text8 has more than a-z .* \(at byte 10\)"),
+    ("text8", text("text8", "twenty words and \na line"), r"\(at byte 17\)"),
+    ("text8", text("text8", "no Capital letters there"), r"\(at byte 3\)"),
+    ("text8", text("text8", "nor any 1 of the digits"), r"\(at byte 8\)"),
+    ("text8", text("text8.prefix.gz", text8(400)), r"x has no .*, but a prefix: say how much with --characters N"),
+    ("text8 --characters 99999", text("text8.prefix.gz", text8(400)), "gz has [0-9]+ characters, expected 99999"),
+    (
+        "check text8 --characters 12549840",
+        text("text8.prefix", b"abc def " * 1568730),
+        "prefix of x/text8.prefix has SHA-256",
+    ),
+    ("multi30k de-en", without(multi30k_files(), "train.de.gz", "val.de.gz"), "no train.de.gz, val.de.gz: put"),
+    (
+        "multi30k de-en",
+        multi30k("train.de.gz", "\n59 .*", b"\n"),
+        r"x/train.en.gz:60: no line to .*\(60 lines against 59\)",
+    ),
+    ("multi30k de-en", multi30k("train.de.gz", "\n7 ", b"\n7\xfc "), r"x/train.de.gz:8: not UTF-8 .*\(byte 2 of"),
+    ("multi30k de-en", {**multi30k_files(), "val.de.gz": b"", "val.en.gz": b""}, "x/val.de.gz is empty"),
+    ("multi30k de-en --min-length 90", multi30k_files(), "the filter left no training pair: see --min-length"),
+    ("tatoeba de-en", text("deu.txt", "".join(f"Go.\tGeh {n}!\tx\n" for n in range(40))), "txt has no pair .* valid"),
+    ("tatoeba de-en", text("deu.txt", "Go.\tGeh.\tx\nRun.\n"), "deu.txt:2: 1 fields, expected English, other language"),
+    ("tatoeba de-en", text("deu.txt", "Go.\tGeh.\tx\n"), "deu.txt has 1 pairs, at least 20 are expected"),
+    ("tatoeba en --other fr", manythings_files(), r"x has no fra-eng.zip \(or fra.txt\), nor train.en.gz"),
+    ("tatoeba en", {**tatoeba_files(), "train.en": b"A\n"}, "both train.en.gz and train.en: keep the right one"),
+    ("tatoeba en --threshold 100000", tatoeba_files(), "no word of train is left for dict.txt: .*smaller --threshold"),
+    (f"iwslt14 {PAIR} --max-length 6 --min-length 6", iwslt14_files(), "[0-9]+ training pairs, too few .* 23 of them"),
+    (f"iwslt14 {PAIR}", iwslt14_partial_files(), "x has no de-en.tgz.* taken with --partial"),
+    (f"check iwslt14 {PAIR} --partial", iwslt14_partial_files(), "train.de in x/train.de.gz has SHA-256"),
+    (f"iwslt14 {PAIR} --partial", without(iwslt14_partial_files(), "valid.en.gz"), "x has no valid.en: .* --partial"),
+    (f"iwslt14 {PAIR} --partial", {}, "the partial set cannot be downloaded: .*--from DIR"),
+    (f"iwslt16 {PAIR}", {"de-en.tgz": tgz(NO_TST2013)}, f"x/de-en.tgz has no member {TST2013}"),
+    (f"iwslt16 {PAIR}", NO_TST2013, rf"x/de-en has no {TST2013} \(nor has x de-en.tgz or 2016-01.tgz\)"),
+    (
+        f"iwslt16 {PAIR} --dev tst2013 --test 'tst2013 tst2014'",
+        NO_TST2013,
+        "tst2013 cannot be in both --dev and --test",
+    ),
+    (f"check iwslt16 {PAIR}", {"2016-01.tgz": tgz({"x": b""})}, "x/2016-01.tgz has not the MD5"),
+    (f"wmt14 {PAIR}", release_files(without="newstest2014-deen-ref"), "no member newstest2014-deen-src.* and "),
+    *[
+        (f"wmt14 {PAIR}", release_files(without=name), f"{archive}.tgz has no member {name}")
+        for archive, name in [
+            ("commoncrawl", "commoncrawl.de-en.en"),
+            ("training-parallel-nc-v9", "news-commentary-v9.de-en.en"),
+        ]
+    ],
+    (f"wmt14 {PAIR}", text("x", ""), "x has no training-parallel-europarl-v7.tgz .*test-full.tgz or test.tgz"),
+    (f"wmt14 {PAIR}", {**release_files(), **COMMONCRAWL}, r"commoncrawl.de-en.de:5: no line .*\(5 lines against 4\)"),
+    (f"wmt14 {PAIR}", {**release_files(), **NOT_UTF_8}, "commoncrawl.de-en.en:3: not UTF-8 text"),
+    ("gigaword --test-source a", ORG_FILES, "--test-source and --test-target belong together"),
+    ("gigaword --test-source a --test-target b", ORG_FILES, "a is not a file: pass the test set's files"),
+    ("gigaword", without(ORG_FILES, "test.tgt.txt"), r"x has no test: .*test.src.txt \+ test.tgt.txt.* --test-source"),
+    ("gigaword", {**ORG_FILES, "train.tgt.txt": b"a\n" * 39}, r"train.src.txt:40: no line to pair .* against 39\)"),
+    ("gigaword", {}, "Gigaword cannot be downloaded .*--from DIR"),
+    ("agnews", text("test.csv", '"1","a","b"\n"1","a"\n'), "test.csv:2: 2 fields, expected class, headline, des"),
+    ("agnews", text("test.csv", '"1","a","b\n'), "test.csv:1: not CSV"),
+    ("agnews", text("test.csv", ""), "test.csv is empty"),
+    ("reuters21578", reuters_files(5), "x/reut.* has 5 documents with a title and a body: at least 10 are expected"),
+    (
+        "reuters21578",
+        text("reut2-000-020.sgm", reuters_document(6, "W", "Cut.")[:-20]),
+        "sgm: .* is not closed: is the",
+    ),
+    ("wsj", without(wsj_sections(), "07.mrg", "24.mrg"), "x has no section 07, section 24: put it there, or pass"),
+    ("wsj", text("x", ""), "x has no gold.train.trees nor combined/wsj_0001.mrg .* folders 02 ... 24 .*--from"),
+    ("wsj", {**wsj_sections(), "09.mrg": b"( (S (NN a))\n\n"}, "09.mrg, line 2: the text ends within a tree, .*: pass"),
+    ("check wsj", wsj_sections(), "train of x has 40 lines, expected 39832: pass the right files"),
+    ("wsj", {**wsj_articles("."), "05/wsj_0501.mrg.gz": b""}, "wsj_0501.mrg exists twice, also as wsj_0501.mrg.gz"),
+    ("wsj", {**wsj_sections(), "wsj_09.mrg.gz": b""}, "section 09 is in .*09.mrg and in .*wsj_09.mrg.gz: keep one of"),
+    ("wsj", NO_ARTICLES, "has no wsj_0002.mrg, wsj_0003.mrg, wsj_0004.mrg and 2 more: put it there, or"),
+    ("wsj", {**nltk_sample(), f"{NLTK}/wsj_0007.mrg.gz": b""}, "wsj_0007.mrg exists twice, also as wsj_0007.mrg.gz"),
+    ("check wsj", nltk_sample(), "train of .*combined, cleaned, has SHA-256 .* expected e8d6b31d.*: pass the right"),
+    ("wsj", without(GOLD, "gold.valid.trees"), "x has no gold.valid.trees"),
+    ("wsj --threshold 9", GOLD, "train has no word 9 times: give a smaller --threshold"),
+]
+
+
+@pytest.mark.parametrize("command, files, error", FILE_ERRORS, ids=[f"{row[0]}: {row[2]}" for row in FILE_ERRORS])
+def test_file_error(command: str, files: dict[str, bytes], error: str, here: Path) -> None:
+    write_files(here / "x", files)
+    corpus, *options = shlex.split(command.removeprefix("check "))
+    if files:
+        options += ["--from", "x"]
+    assert re.search(error, fail(corpus, *options, cwd=here, check=command.startswith("check ")))
+    assert not list(here.rglob("unpacked"))
+
+
+@pytest.mark.parametrize("kept", [0.01, 0.5, 0.99], ids=["beginning", "half", "nearly all"])
+def test_truncated_archive(kept: float, here: Path) -> None:
+    rng = random.Random(1)
+    content = tgz({"noise": rng.randbytes(100000), **iwslt16_files("de-en", "de-en/"), "more": rng.randbytes(100000)})
+    write_files(here / "x", {"de-en.tgz": content[: int(kept * len(content))]})
+    assert "x/de-en.tgz is truncated or damaged" in fail("iwslt16", "de-en", "--from", "x", cwd=here)
+
+
+def test_a_text_that_is_no_archive(here: Path) -> None:
+    write_files(here / "x", multi30k_files())
+    train = here / "x/train.de.gz"
+    train.write_bytes(gzip.decompress(train.read_bytes()))
+    assert "x/train.de.gz is truncated or damaged" in fail("multi30k", "de-en", "--from", "x", cwd=here)

@@ -1,1 +1,0 @@
-"""Small corpora in invented languages: each module has a function that writes one."""
