@@ -29,11 +29,6 @@ class Corpus(ABC):
     name: str
     title: str
 
-    @property
-    def result_pattern(self) -> str:
-        """Name of the result's folder, for --help."""
-        return self.name
-
     def add_options(self, parser: ArgumentParser) -> None:  # noqa: B027
         """Add options of this corpus to those that all corpora share."""
 
@@ -118,7 +113,7 @@ def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
         metavar="URL",
         help="folder to download from, instead of the built-in mirrors; may be repeated",
     )
-    add("--dest", type=path, metavar="DIR", help=f"where the result goes (default: data-bin/{corpus.result_pattern})")
+    add("--dest", type=path, metavar="DIR", help="folder of the result (default: in data-bin)")
     add("--work", type=path, metavar="DIR", help=f"downloads and text (default: downloads/{corpus.name})")
     add("--workers", type=positive, default=_num_cores(), metavar="N", help="processes (default: all cores)")
     text = "put text into the composed form of Unicode (default), or keep the form that it comes in"

@@ -41,11 +41,6 @@ class ParallelCorpus(Corpus):
     extra_options: ClassVar[dict[str, dict[str, Any]]] = {}  # flag -> arguments of add_argument
 
     @property
-    def result_pattern(self) -> str:
-        """The name, with the pair unless there is only one."""
-        return self.name if len(self.pairs) == 1 else f"{self.name}.PAIR"
-
-    @property
     def languages(self) -> list[str]:
         """All sides."""
         return list(dict.fromkeys(side for pair in self.pairs for side in pair.split("-")))

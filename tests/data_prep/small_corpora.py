@@ -6,7 +6,6 @@ import io
 import random
 import tarfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,17 +74,11 @@ def tagged(talks: list[list[str]], end: str = "\n") -> bytes:
     """``train.tags`` text."""
     out = []
     for number, talk in enumerate(talks):
-        out += [
-            f"<url>http://www.ted.com/talks/{number}.html</url>",
-            "<keywords>talks, R & D</keywords>",
-            "<speaker>A. Speaker</speaker>",
-            f"<talkid>{number}</talkid>",
-            "<title>A <em>nested</em> title</title>",
-            "<description>TED Talk Subtitles and Transcript: <b>x</b> & y</description>",
-            *(f" {line} " for line in talk),
-            '<reviewer href="http://www.ted.com/profiles/1">Someone</reviewer>',
-            '<translator href="http://www.ted.com/profiles/2">Someone</translator>',
-        ]
+        out += [f"<url>http://www.ted.com/talks/{number}.html</url>", "<keywords>talks, R & D</keywords>"]
+        out += ["<speaker>A. Speaker</speaker>", f"<talkid>{number}</talkid>", "<title>A <em>nested</em> title</title>"]
+        out += ["<description>TED Talk Subtitles and Transcript: <b>x</b> & y</description>"]
+        out += [f" {line} " for line in talk]
+        out += [f'<{by} href="http://www.ted.com/profiles/1">Someone</{by}>' for by in ("reviewer", "translator")]
     return text_of(out, end)
 
 
@@ -134,36 +127,14 @@ ARCHIVES = {
 }
 
 
-def sgm(test: str, kind: str, language: str, texts: list[str], *, end: str = "\n") -> bytes:
+def sgm(test: str, kind: str, language: str, texts: list[str], end: str = "\n") -> bytes:
     """A development or test set in the campaigns' SGML: two documents, the second of one segment."""
-    tag = f'<{kind}set setid="{test}" srclang="any"' + ("" if kind == "src" else f' trglang="{language}"') + ">"
-    lines = [tag]
-    for docid, segments in [("bbc.1", texts[:-1]), ("cnn.2", texts[-1:])]:
+    lines = [f'<{kind}set setid="{test}" srclang="any" trglang="{language}">']
+    for docid, (first, *others) in [("bbc.1", texts[:-1]), ("cnn.2", texts[-1:])]:
         lines += [f'<doc sysid="ref" docid="{docid}" genre="news" origlang=en>', "<hl>"]
-        for number, text in enumerate(segments, 1):
-            lines += [f'<seg id="{number}">{text}</seg>', "</hl>", "<p>"] if number == 1 else []
-            lines += [f'<seg id="{number}"> {text} </seg>'] if number > 1 else []
-        lines += ["</p>", "</doc>"]
-    return "".join(f"{line}{end}" for line in [*lines, f"</{kind}set>"]).encode()
-
-
-def test_sets(texts: dict[str, list[str]], *, end: str = "\n") -> dict[str, dict[str, bytes]]:
-    """Members of dev.tgz and test-full.tgz by archive and name. ``texts`` follow the name of each set."""
-    dev: dict[str, bytes] = {}
-    full: dict[str, bytes] = {}
-    for test in ["newstest2012", "newstest2013", "newstest2014", "newstest2015", "newstest2016"]:
-        stems = [test] if test < "newstest2014" else [f"{test}-deen"]
-        stems += [f"{test}-ende"] if test > "newstest2014" else []
-        for stem in stems:
-            for kind in ["src", "ref"]:
-                for language, lines in texts.items():
-                    data = sgm(test, kind, language, [f"{test} {language}", *lines], end=end)
-                    members, folder = (full, "test-full") if test == "newstest2014" else (dev, "dev")
-                    members[f"{folder}/{stem}-{kind}.{language}.sgm"] = data
-    return {"dev.tgz": dev, "test-full.tgz": full}
-
-
-test_sets.__test__ = False
+        lines += [f'<seg id="1">{first}</seg>', "</hl>", "<p>"]
+        lines += [*(f'<seg id="{number}"> {text} </seg>' for number, text in enumerate(others, 2)), "</p>", "</doc>"]
+    return text_of([*lines, f"</{kind}set>"], end)
 
 
 TEXT = ["Q&amp;A with R&D &lt;b&gt;", "nested <b>bold <i>and</i></b> text", "caf&eacute; &#8211; 1 < 2 <3", "the end"]
@@ -171,14 +142,19 @@ TEXT = ["Q&amp;A with R&D &lt;b&gt;", "nested <b>bold <i>and</i></b> text", "caf
 
 def release_files(*, end: str = "\n", without: str = "") -> dict[str, bytes]:
     """All archives with 30, 20 and 10 training pairs. ``without`` names a missing member."""
-    archives: dict[str, dict[str, bytes]] = {}
-    for seed, (corpus, (archive, place)) in enumerate(ARCHIVES.items()):
-        members = archives[archive] = {}
-        for language in LANGUAGES:
+    archives: dict[str, dict[str, bytes]] = {archive: {} for archive, _ in ARCHIVES.values()}
+    archives |= {"dev.tgz": {}, "test-full.tgz": {}}
+    for language in LANGUAGES:
+        for seed, (corpus, (archive, place)) in enumerate(ARCHIVES.items()):
             lines = [f"{corpus} {line}" for line in sentences(language, 30 - 10 * seed, seed)]
-            members[f"{place}{corpus}.de-en.{language}"] = text_of(lines)
-            members[f"{place}{corpus}.fr-en.{language}"] = b"another pair\n"
-    archives |= test_sets(dict.fromkeys(LANGUAGES, TEXT), end=end)
+            archives[archive][f"{place}{corpus}.de-en.{language}"] = text_of(lines)
+            archives[archive][f"{place}{corpus}.fr-en.{language}"] = b"another pair\n"
+        for year in range(2012, 2017):
+            test, folder = f"newstest{year}", "test-full" if year == 2014 else "dev"
+            for direction in [""] if year < 2014 else ["-deen", "-ende"][: 1 if year == 2014 else 2]:
+                for kind in ["src", "ref"]:
+                    name = f"{folder}/{test}{direction}-{kind}.{language}.sgm"
+                    archives[f"{folder}.tgz"][name] = sgm(test, kind, language, [f"{test} {language}", *TEXT], end)
     return {
         archive: tgz({name: data for name, data in members.items() if not without or without not in name})
         for archive, members in archives.items()
@@ -200,18 +176,6 @@ GIGAWORD = {
 
 
 ORG_DATA = {split: (f"{name}.src.txt", f"{name}.tgt.txt") for split, name in zip(SPLITS, ("train", "dev", "test"))}
-
-
-class SmallCorpus(NamedTuple):
-    """A small corpus and its expected result."""
-
-    corpus: str
-    files: Callable[[], dict[str, bytes]]  # in the layout of the original
-    options: tuple[str, ...]
-    result: str  # folder in data-bin
-    download: str  # the first file that would be downloaded; "" if none can be
-    refused: str  # what is said of it when the real corpus is demanded; "" if it passes
-    other_option: tuple[str, ...] = ("--merges", "21")  # makes another result of it
 
 
 def ptb_files() -> dict[str, bytes]:
@@ -275,9 +239,8 @@ def gigaword_files(
     return files
 
 
-def agnews_files(rows: list[tuple[str, str, str]] | None = None) -> dict[str, bytes]:
-    if rows is None:
-        rows = [("3", f'Title "{n}" of Things', f"AP - {line}") for n, line in enumerate(sentences("en", 66))]
+def agnews_files() -> dict[str, bytes]:
+    rows = [("3", f'Title "{n}" of Things', f"AP - {line}") for n, line in enumerate(sentences("en", 66))]
     text = io.StringIO(newline="")
     csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(rows)
     return {"sample.csv.gz": text.getvalue().encode()}
@@ -331,54 +294,45 @@ def nltk_sample(place: str = "corpora/treebank/combined") -> dict[str, bytes]:
     return {f"{place}/README": b"no tree", **{name: two_trees(number) for number, name in names.items()}}
 
 
-PAIR_OPTIONS = ("--merges", "20")
+class SmallCorpus(NamedTuple):
+    """A small corpus and its expected result."""
+
+    corpus: str
+    options: tuple[str, ...]
+    files: dict[str, bytes]  # in the layout of the original
+    download: str  # the first file that would be downloaded; "" if none can be
+    refused: str  # the error when the real corpus is demanded; "" if it passes
+    other_option: tuple[str, ...] = ("--merges", "21")  # makes another result of it
+
+    @property
+    def result(self) -> str:
+        """The folder in data-bin."""
+        subject = next((f".{option}" for option in self.options[:1] if not option.startswith("--")), "")
+        return f"{self.corpus}{subject}{'-sample' if self.corpus == 'wsj' else ''}"
+
+
+ONE, PAIR = ("--merges", "20"), ("de-en", "--merges", "20")
+THRESHOLD = ("--threshold", "2")
+TEXT8 = {"text8.zip": zipped({"text8": text8(3000).encode()})}
+IWSLT14, IWSLT16 = ({"de-en.tgz": tgz(files)} for files in (iwslt14_files("de-en/"), iwslt16_files("de-en", "de-en/")))
 SMALL_CORPORA = [
-    SmallCorpus(
-        "ptb", ptb_files, (), "ptb", "simple-examples.tgz", "ptb.train.txt in .*tgz has SHA-256 .* fcea919f", ()
+    SmallCorpus("ptb", (), ptb_files(), "simple-examples.tgz", "ptb.train.txt in .*tgz has SHA-256 .* fcea919f", ()),
+    *(
+        SmallCorpus(name, (), wikitext_files(name), f"{name}-v1.zip", error, ())
+        for name, error in [
+            ("wikitext-2", "wiki.train.tokens in .*zip has SHA-256 .* expected 9e9fa1ad"),
+            ("wikitext-103", "has 20 tokens in 7 lines, expected 103227021:"),
+        ]
     ),
-    SmallCorpus(
-        *("wikitext-2", lambda: wikitext_files("wikitext-2"), (), "wikitext-2", "wikitext-2-v1.zip"),
-        *("wiki.train.tokens in .*zip has SHA-256 .* expected 9e9fa1ad", ()),
-    ),
-    SmallCorpus(
-        *("wikitext-103", lambda: wikitext_files("wikitext-103"), (), "wikitext-103", "wikitext-103-v1.zip"),
-        *("has 20 tokens in 7 lines, expected 103227021:", ()),
-    ),
-    SmallCorpus(
-        *("text8", lambda: {"text8.zip": zipped({"text8": text8(3000).encode()})}, (), "text8", "text8.zip"),
-        *("has 3000 words in [0-9]+ characters, expected 17005207 in 100000000", ("--threshold", "2")),
-    ),
-    SmallCorpus(
-        *("multi30k", multi30k_files, ("de-en", *PAIR_OPTIONS), "multi30k.de-en", "train.de.gz"),
-        r"train\.de in x/train\.de\.gz has SHA-256 [0-9a-f]{64}, expected 2c2b73fd",
-    ),
-    SmallCorpus("tatoeba", tatoeba_files, ("de-en", *PAIR_OPTIONS), "tatoeba.de-en", "deu-eng.zip", ""),
-    SmallCorpus("tatoeba", manythings_files, ("en",), "tatoeba.en", "deu-eng.zip", "", ("--threshold", "2")),
-    SmallCorpus(
-        *("iwslt14", lambda: {"de-en.tgz": tgz(iwslt14_files("de-en/"))}, ("de-en", *PAIR_OPTIONS), "iwslt14.de-en"),
-        *("de-en.tgz", "dev2010.de-en.de.xml in .* has 2 lines, expected 887"),
-    ),
-    SmallCorpus(
-        *("iwslt16", lambda: {"de-en.tgz": tgz(iwslt16_files("de-en", "de-en/"))}, ("de-en", *PAIR_OPTIONS)),
-        *("iwslt16.de-en", "de-en.tgz", "dev2010.de-en.de.xml in .* has 3 lines, expected 887"),
-    ),
-    SmallCorpus(
-        *("wmt14", release_files, ("de-en", *PAIR_OPTIONS), "wmt14.de-en", "training-parallel-europarl-v7.tgz"),
-        "newstest2012-src.de.sgm in .*dev.tgz has 5 lines, expected 3003",
-    ),
-    SmallCorpus("gigaword", gigaword_files, PAIR_OPTIONS, "gigaword", "", "40 lines, expected 3803957"),
-    SmallCorpus("agnews", agnews_files, PAIR_OPTIONS, "agnews", "test.csv", "sample.csv.gz has SHA-256 .* 1475efbc"),
-    SmallCorpus(
-        *("reuters21578", reuters_files, PAIR_OPTIONS, "reuters21578", "reuters21578.tar.gz"),
-        "sgm.gz has SHA-256 .*, expected bee585e0",
-    ),
-    SmallCorpus(
-        *("wsj", wsj_files, (), "wsj-sample", "", "gold.train.trees.gz has SHA-256 .*, expected e8d6b31d"),
-        ("--threshold", "2"),
-    ),
+    SmallCorpus("text8", (), TEXT8, "text8.zip", "3000 words in [0-9]+ .* 17005207 in 100000000", THRESHOLD),
+    SmallCorpus("multi30k", PAIR, multi30k_files(), "train.de.gz", r"train\.de in x/train\.de\.gz .* 2c2b73fd"),
+    SmallCorpus("tatoeba", PAIR, tatoeba_files(), "deu-eng.zip", ""),
+    SmallCorpus("tatoeba", ("en",), manythings_files(), "deu-eng.zip", "", THRESHOLD),
+    SmallCorpus("iwslt14", PAIR, IWSLT14, "de-en.tgz", "dev2010.de-en.de.xml in .* has 2 lines, expected 887"),
+    SmallCorpus("iwslt16", PAIR, IWSLT16, "de-en.tgz", "dev2010.de-en.de.xml in .* has 3 lines, expected 887"),
+    SmallCorpus("wmt14", PAIR, release_files(), "training-parallel-europarl-v7.tgz", "de.sgm in .*dev.tgz .*d 3003"),
+    SmallCorpus("gigaword", ONE, gigaword_files(), "", "40 lines, expected 3803957"),
+    SmallCorpus("agnews", ONE, agnews_files(), "test.csv", "sample.csv.gz has SHA-256 .* 1475efbc"),
+    SmallCorpus("reuters21578", ONE, reuters_files(), "reuters21578.tar.gz", "sgm.gz has SHA-256 .* bee585e0"),
+    SmallCorpus("wsj", (), wsj_files(), "", "gold.train.trees.gz has SHA-256 .*, expected e8d6b31d", THRESHOLD),
 ]
-
-
-def write_corpus(folder: Path, small: SmallCorpus) -> Path:
-    """The corpus' files."""
-    return write_files(folder, small.files())

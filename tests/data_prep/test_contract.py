@@ -36,14 +36,12 @@ from small_corpora import (
     multi30k_files,
     named,
     ptb_files,
-    write_corpus,
     write_files,
 )
 
 from fairseq_plugins.recipes import RECIPES
 
 each_corpus = pytest.mark.parametrize("small", SMALL_CORPORA, ids=lambda small: f"{small.corpus} {small.result}")
-TEXT = SMALL_CORPORA[0]
 
 
 @pytest.fixture(scope="module", params=SMALL_CORPORA, ids=lambda small: f"{small.corpus} {small.result}")
@@ -51,7 +49,7 @@ def prepared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """A small corpus that was prepared, in folders with spaces and a comma."""
     small: SmallCorpus = request.param
     cwd = tmp_path_factory.mktemp("with spaces, commas") / "x y"
-    write_corpus(cwd / "from, here", small)
+    write_files(cwd / "from, here", small.files)
     options = [small.corpus, *small.options, "--from", "from, here", "--work", "my work, here"]
     done = succeed(*options, cwd=cwd)
     return SimpleNamespace(small=small, cwd=cwd, options=options, dest=cwd / "data-bin" / small.result, done=done)
@@ -112,7 +110,7 @@ def test_stopped_run_resumes_and_ends_the_same(
 ) -> None:
     """fairseq fails; the steps before it are not repeated; an incomplete result is made again."""
     small = prepared.small
-    write_corpus(here / "x", small)
+    write_files(here / "x", small.files)
     options = [small.corpus, *small.options, "--from", "x"]
     message = fail(*options, cwd=here, **fake_fairseq)
     assert "fairseq-preprocess failed, see downloads/" in message and "preprocess.log (out of memory)" in message
@@ -130,7 +128,7 @@ def test_stopped_run_resumes_and_ends_the_same(
 
 @each_corpus
 def test_small_corpus_is_not_taken_for_the_real_one(small: SmallCorpus, here: Path) -> None:
-    write_corpus(here / "x", small)
+    write_files(here / "x", small.files)
     if not small.refused:
         succeed(small.corpus, *small.options, "--from", "x", cwd=here, check=True)
         assert "not checked" not in (here / "data-bin" / small.result / "prepared.txt").read_text()
@@ -142,8 +140,8 @@ def test_small_corpus_is_not_taken_for_the_real_one(small: SmallCorpus, here: Pa
 @each_corpus
 @pytest.mark.parametrize("damage", ["truncated", "noise"])
 def test_damaged_file(small: SmallCorpus, damage: str, here: Path) -> None:
-    name = next(iter(small.files()))
-    path = write_corpus(here / "x", small) / name
+    name = next(iter(small.files))
+    path = write_files(here / "x", small.files) / name
     content = path.read_bytes()
     middle = len(content) // 2
     noise = bytes(byte ^ 0x55 for byte in content[middle : middle + 9])
@@ -156,8 +154,8 @@ def test_damaged_file(small: SmallCorpus, damage: str, here: Path) -> None:
 
 @each_corpus
 def test_missing_file(small: SmallCorpus, here: Path) -> None:
-    name = next(iter(small.files()))
-    (write_corpus(here / "x", small) / name).unlink()
+    name = next(iter(small.files))
+    (write_files(here / "x", small.files) / name).unlink()
     message = fail(small.corpus, *small.options, "--from", "x", cwd=here)
     missing = name.removesuffix(".gz").rpartition("/")[2]
     assert "x has no " in message and missing in message and "put " in message and "--from" in message
@@ -188,7 +186,7 @@ def test_help(corpus: str, here: Path) -> None:
 
 def test_what_others_wrote_is_not_touched(here: Path) -> None:
     write_files(here, {"mine/thesis.tex": b"precious", "other/prepared.txt": b"", "nowhere": b""})
-    write_corpus(here / "downloads/ptb/text", TEXT)
+    write_files(here / "downloads/ptb/text", ptb_files())
     before = snapshot(here)
     for options, error in [
         (["--dest", "mine"], "mine holds files that this script did not write: pass another --dest"),
@@ -247,7 +245,7 @@ def finish_first(lock: AbstractContextManager, finish: Callable[[], object], pat
 
 @pytest.mark.parametrize("shared", ["the work folder", "the result"])
 def test_second_run_waits_for_the_first(shared: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_corpus(here / "x", TEXT)
+    write_files(here / "x", ptb_files())
     options = ["ptb", "--from", "x", "--dest", "result"]
     succeed(*options, "--work", "one", cwd=here)
     made = snapshot(here / "result")
@@ -390,7 +388,7 @@ def test_the_work_folder_is_not_in_the_destination(dest: str, here: Path) -> Non
 
 
 def test_folders_that_cannot_be_written(here: Path) -> None:
-    write_corpus(here / "x", TEXT)
+    write_files(here / "x", ptb_files())
     (here / "file").touch()
     (here / "loop").symlink_to("loop")
     for work in ("file", "loop", "loop/inside"):
@@ -406,7 +404,7 @@ def test_a_full_disk(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fill(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    write_corpus(here / "x", TEXT)
+    write_files(here / "x", ptb_files())
     monkeypatch.setattr(main, "make_steps", fill)
     remedy = "make room and run again, or pass another --work and --dest"
     assert fail("ptb", "--from", "x", cwd=here) == f"error: a file: No space left on device: {remedy}"
@@ -417,7 +415,7 @@ def test_a_full_disk(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("dest", [".", "link"])
 def test_a_folder_may_be_named_in_any_way(dest: str, here: Path) -> None:
-    write_corpus(here / "x", TEXT)
+    write_files(here / "x", ptb_files())
     (here / "real").mkdir()
     (here / "link").symlink_to("real")
     cwd = here / "real" if dest == "." else here

@@ -3,7 +3,6 @@
 import dataclasses
 import hashlib
 import re
-from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -125,17 +124,6 @@ def test_words(here: Path) -> None:
         assert all(line[-1] == "</s>" for line in lines)
         stream = [word for line in lines for word in line[:-1]]
         assert stream == [word if word in known else "<unk>" for word in expected[split]]
-
-
-@pytest.mark.parametrize(
-    "level, characters, threshold, is_told",
-    [("word", None, 5, True), ("word", None, 7, False), ("word", 3000, 5, False), ("char", None, 0, False)],
-)
-def test_published_counts_are_told_of_the_whole_by_words(level, characters, threshold, is_told) -> None:
-    options = Namespace(level=level, characters=characters, threshold=threshold, dest=Path("data-bin"))
-    report = language_models.Text8().report(options)
-    assert ("67,428 words" in report) == ("15,301,600" in report) == is_told
-    assert " reduced doc data-bin" in report
 
 
 def assert_characters(dest: Path, text: str) -> None:

@@ -199,10 +199,6 @@ NUM_CHARACTERS, NUM_WORDS = 100_000_000, 17_005_207
 PREFIX_CHECKSUMS = {12_549_840: "1b40ab68e13d520469aa90315b92b1466810394246571fadf742c971c3b65a25"}
 UNITS = 1000  # words or characters of a line. fairseq needs lines, and the corpus has none.
 NUM_SYMBOLS = 27  # a-z and _
-PUBLISHED_WORDS = (
-    "Pachitariu & Sahani 2013 count 67,428 words seen at least 5 times and 15,301,600 words of train; their split is "
-    "not published."
-)
 COUNTS = {  # of the whole corpus by characters
     "train": Counts(90_090_000, 90_000),
     "valid": Counts(5_005_000, 5_000),
@@ -251,11 +247,6 @@ class Text8(TextCorpus):
     def variant(self, options: Namespace) -> str:
         """Level and prefix."""
         return f"--level {options.level}" + (f" --characters {options.characters}" if options.characters else "")
-
-    def report(self, options: Namespace) -> str:
-        """The same, after the published counts for the whole corpus by words."""
-        is_whole = options.level == "word" and options.characters is None and options.threshold == 5
-        return "\n".join([*([PUBLISHED_WORDS] if is_whole else []), super().report(options)])
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """``text8.zip`` or ``text8``, or ``text8.prefix`` with ``--characters``."""

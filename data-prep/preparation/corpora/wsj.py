@@ -93,11 +93,6 @@ class WSJ(TextCorpus):
     name = "wsj"
     title = "trees of the Wall Street Journal (Penn Treebank), linearised for reranking"
 
-    @property
-    def result_pattern(self) -> str:
-        """The treebank or the sample."""
-        return "wsj or data-bin/wsj-sample"
-
     def add_options(self, parser: ArgumentParser) -> None:
         """Threshold of words."""
         text = "words seen less than N times in train become one of 26 unknown classes (default: %(default)s)"
