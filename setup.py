@@ -1,12 +1,16 @@
 """Installation of fairseq_plugins; exact versions that were tested are in requirements.txt."""
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
+PACKAGE = Path(__file__).with_name("fairseq_plugins")
+VERSION = re.compile(r'^__version__ = "(.+)"$', re.MULTILINE)
+
 setup(
     name="fairseq-plugins",
-    version="0.1.0",
+    version=VERSION.findall(PACKAGE.joinpath("__init__.py").read_text(encoding="utf-8"))[0],
     description="fairseq plugins: recurrent models of language and translation, output layers of any model",
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",

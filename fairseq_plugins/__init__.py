@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from fairseq_plugins.evaluation.api import TrainedLanguageModel, TrainedTranslator
     from fairseq_plugins.evaluation.raw_text import TextKind
 
+__version__ = "0.1.0"
+"""Checkpoints keep it. setup.py reads it."""
+
 _ROOT = logging.getLogger()
 _ROOT_LEVEL, _ROOT_HANDLERS = _ROOT.level, [*_ROOT.handlers]  # one of fairseq's models sets DEBUG on import
 logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)  # asks for tensorboardX on import

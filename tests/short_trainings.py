@@ -12,9 +12,9 @@ from fairseq.criterions import CRITERION_REGISTRY
 from fairseq_cli.train import cli_main
 
 ROOT = Path(__file__).resolve().parents[1]
-OLDER = ROOT / "tests/fixtures/older_checkpoints"
+SMALL_MODELS = ROOT / "tests/fixtures/small_models"
 _STREAMS = [
-    *(str(OLDER / "data/lm"), "--task", "stateful_lm", "--batch-size", "4", "--tokens-per-sample", "10"),
+    *(str(SMALL_MODELS / "data/lm"), "--task", "stateful_lm", "--batch-size", "4", "--tokens-per-sample", "10"),
     *("--window-lengths", "random", "--clip-norm", "0.5"),
 ]
 _AVERAGED = [
@@ -22,7 +22,7 @@ _AVERAGED = [
     *("--optimizer", "nt_asgd", "--nonmonotone-interval", "2", "--lr", "2"),
 ]
 _PAIRS = [
-    *(str(OLDER / "data/translation"), "--task", "translation", "--batch-size", "10"),
+    *(str(SMALL_MODELS / "data/translation"), "--task", "translation", "--batch-size", "10"),
     *("--criterion", "regularized_cross_entropy", "--label-smoothing", "0.1"),
     *("--optimizer", "adam", "--lr", "0.002", "--clip-norm", "1"),
 ]
@@ -50,12 +50,12 @@ FAMILIES: Dict[str, List[str]] = {
         *("--criterion", "noise_contrastive", "--noise-samples", "5", "--optimizer", "adagrad", "--lr", "0.05"),
     ],
     "Input-to-Output Gate": [
-        *(*_STREAMS, "--arch", "gated_lm", "--base-model", str(OLDER / "lstm_lm_doc.pt"), "--gate-dim", "6"),
+        *(*_STREAMS, "--arch", "gated_lm", "--base-model", str(SMALL_MODELS / "lstm_lm_doc.pt"), "--gate-dim", "6"),
         *("--criterion", "regularized_cross_entropy", "--optimizer", "l2_adam", "--lr", "0.002"),
     ],
     "LSTM gate on two models": [
         *(*_STREAMS, "--arch", "gated_lm", "--output-gate", "iog-lstm", "--gate-dim", "6"),
-        *("--base-model", f"{OLDER / 'lstm_lm_doc.pt'}:{OLDER / 'mmlstm_lm_mos.pt'}"),
+        *("--base-model", f"{SMALL_MODELS / 'lstm_lm_doc.pt'}:{SMALL_MODELS / 'mmlstm_lm_mos.pt'}"),
         *("--criterion", "regularized_cross_entropy", "--optimizer", "l2_adam", "--lr", "0.002"),
     ],
     "encoder-decoder, DOC": [*_PAIRS, "--arch", "lstm_encdec_doc", *_WIDE, *_DOC],

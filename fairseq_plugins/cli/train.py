@@ -8,7 +8,7 @@ from fairseq_plugins.command_line import TrainingCommand
 from fairseq_plugins.options import check_data_folder, given_path
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
 from fairseq_plugins.recipes.recipe import AVERAGED
-from fairseq_plugins.recipes.training import FINISHED_FILE, Training
+from fairseq_plugins.recipes.training import RUN_FILE, Training
 
 
 class ListRecipes(argparse.Action):
@@ -75,9 +75,7 @@ class Train(TrainingCommand):
         was_finished = training.is_finished
         training.run()
         if was_finished:
-            print(
-                f"{args.save_dir} is trained; to train on, remove {FINISHED_FILE} there, or give a larger --max-epoch"
-            )
+            print(f"{args.save_dir} is trained; to train on, remove {RUN_FILE} there, or give a larger --max-epoch")
 
 
 def as_text(recipe: Recipe) -> str:

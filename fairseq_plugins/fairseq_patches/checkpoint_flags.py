@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import logging
 import re
 from argparse import Namespace
 from contextlib import suppress
@@ -15,8 +16,11 @@ from fairseq.registry import REGISTRIES
 from fairseq.tasks import TASK_REGISTRY
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+import fairseq_plugins
 from fairseq_plugins.fairseq_patches.patching import wrap
 from fairseq_plugins.options import UserError, flag_of
+
+logger = logging.getLogger(__name__)
 
 MODELS: Set[str] = {
     *("transformer", "transformer_align", "transformer_lm", "bart"),
@@ -37,6 +41,9 @@ EVALUATING: Tuple[str, ...] = (
     *(f"fairseq.optim.{name}" for name in ("adafactor", "adam", "adamax", "cpu_adam", "fused_lamb")),
 )
 """Modules of fairseq that call ``eval``. It is replaced by :func:`literal`, for command lines as well."""
+
+VERSION = "fairseq_plugins"
+"""Name in ``extra_state`` of the version of this package that wrote a checkpoint."""
 
 _SIDES = ("encoder", "decoder")
 _NUMBERS, _LAYERS, _TRUTHS = "numbers", "a number of layers or a list of their sizes", "True, False or a list of them"
@@ -262,6 +269,7 @@ def _check_and_upgrade(upgrade: Callable[[Dict[str, Any]], Dict[str, Any]], stat
                 raise UserError(f"is refused: its flags are of type {type(flags).__name__}")
             check_flags(flags)
     _check_meters(state.get("extra_state"))
+    _check_version(state)
     try:
         state = upgrade(state)
     except Exception as error:
@@ -272,6 +280,27 @@ def _check_and_upgrade(upgrade: Callable[[Dict[str, Any]], Dict[str, Any]], stat
     if args is not None:
         state["args"] = None  # the upgrade has copied its flags to "cfg"
     return state
+
+
+def saved_version(config: object) -> Dict[str, str]:
+    """The entry of a checkpoint's ``extra_state`` for a model or a task of this package; others have none."""
+    model, task = (_get(config, name) for name in ("model", "task"))
+    parts = ARCH_MODEL_REGISTRY.get(_get(model, "arch")), TASK_REGISTRY.get(_get(task, "_name"))
+    is_ours = any(part is not None and part.__module__.startswith(VERSION) for part in parts)
+    return {VERSION: fairseq_plugins.__version__} if is_ours else {}
+
+
+def _check_version(state: Dict[str, Any]) -> None:
+    """Warn of a checkpoint that a later version of this package wrote, or an unknown one."""
+    config, args, extra_state = (state.get(name) for name in ("cfg", "args", "extra_state"))
+    own = saved_version(config if config is not None else {"model": args, "task": {"_name": _get(args, "task")}})
+    if not own or not isinstance(extra_state, dict):
+        return
+    saved = extra_state.get(VERSION)
+    numbers = [[int(n) for n in re.findall(r"\d+", str(version))] for version in (saved, fairseq_plugins.__version__)]
+    if not numbers[0] or numbers[0] > numbers[1]:
+        written = "an unknown version" if not numbers[0] else f"version {saved:.20}"
+        logger.warning(f"the checkpoint is of {written} of fairseq_plugins, and this is {fairseq_plugins.__version__}")
 
 
 def _check_meters(extra_state: Optional[Dict[str, Any]]) -> None:

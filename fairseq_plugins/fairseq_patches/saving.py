@@ -26,6 +26,7 @@ from fairseq.trainer import Trainer
 from filelock import FileLock, Timeout
 
 from fairseq_plugins.data.streams import TokenStream
+from fairseq_plugins.fairseq_patches.checkpoint_flags import saved_version
 from fairseq_plugins.fairseq_patches.patching import wrap
 from fairseq_plugins.fairseq_patches.resume import PATIENCE
 from fairseq_plugins.options import UserError
@@ -433,7 +434,8 @@ def _save_validation(
     save_checkpoint: Callable[..., Any], trainer: Trainer, filename: str, extra_state: Dict[str, Any]
 ) -> Any:
     own = vars(trainer).get(VALIDATION)
-    return save_checkpoint(trainer, filename, extra_state if own is None else {**extra_state, VALIDATION: own})
+    extra_state = {**extra_state, **({} if own is None else {VALIDATION: own}), **saved_version(trainer.cfg)}
+    return save_checkpoint(trainer, filename, extra_state)
 
 
 def _forget_best(state: Dict[str, Any], trainer: Trainer, *, is_other_set: bool) -> None:

@@ -149,8 +149,6 @@ def _compare_size(
 class VocabularyFingerprint(SavesSettings):
     """Keeps the digest of a dictionary in checkpoints, and refuses checkpoints trained with another dictionary.
 
-    Checkpoints of earlier versions hold no digest and are loaded.
-
     Args:
         dictionary: fairseq's dictionary.
         name: of the dictionary in the error, such as "the source dictionary".

@@ -247,8 +247,7 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
         """
         super().load_state_dict(state_dict, optimizer_overrides)
         group = self.param_groups[0]
-        # Earlier versions did not save the kind of averaging. Their averages are taken for immediate ones.
-        was_immediate = group.setdefault("averaging", "immediate") == "immediate" and self._optimizer.is_averaging
+        was_immediate = group["averaging"] == "immediate"
         if self.cfg.averaging == "immediate" and not was_immediate:
             raise UserError(
                 "--averaging immediate needs a fresh average, and the checkpoint brings the state of a training that "

@@ -6,7 +6,7 @@ states k (= D_0).
 
 from argparse import Namespace
 from dataclasses import dataclass, field, replace
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -272,10 +272,6 @@ class DirectOutputConnection(MixtureOutput):
         # Saved, so that a checkpoint of the warm-up is evaluated as it was trained. A float, because fairseq averages
         # all buffers: 0, 1, or in between in an average over the end of the warm-up.
         self.register_buffer("warmed_up", torch.zeros(()))
-
-    def _load_from_state_dict(self, state_dict: Dict[str, Tensor], prefix: str, *args: Any, **kwargs: Any) -> None:
-        state_dict.setdefault(f"{prefix}warmed_up", torch.ones(()))  # checkpoints older than the flag
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     @staticmethod
     def default_experts(num_layers: int) -> List[int]:

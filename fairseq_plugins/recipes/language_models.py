@@ -1,14 +1,13 @@
 """Recipes of language models, by paper. Recipes at a CPU budget and for measurements of speed follow."""
 
-from typing import Dict, Mapping, Optional, Tuple
+from typing import Dict, Mapping, Tuple
 
 from fairseq_plugins.models.presets import ARCHITECTURES, LANGUAGE_MODELS, Value
 from fairseq_plugins.models.presets.language_models import ON_AWD, SMALL
-from fairseq_plugins.recipes.recipe import AVERAGED, FULL_SIZE, ON_CPUS, Base, Recipe, System
+from fairseq_plugins.recipes.recipe import AVERAGED, FULL_SIZE, ON_CPUS, Base, Recipe, System, labelled, table
 
 # Pachitariu & Sahani 2013: impulse-response (FPNN) and rectifier networks, tables 1 (Penn Treebank) and 2 (text8).
 
-_TEST = "test"
 _FPNN, _RECTIFIER = {"arch": "fpnn_lm_ptb"}, {"arch": "rectifier_rnn_lm_ptb"}
 _FREE = {"dropout-output": 0, "column-norm": 0}
 _DAMPED = {"optimizer": "damped_adagrad", "initial-accumulator": 1e-5, "lr": 0.1}
@@ -19,16 +18,19 @@ FPNN_PTB = Recipe(
     name="fpnn_ptb",
     title="Penn Treebank: impulse-response (FPNN) and rectifier networks of Pachitariu & Sahani 2013",
     corpus="bash data-prep/ptb/prepare.sh",
-    systems={
-        "fpnn": System({**_FPNN, **_FREE}, published={_TEST: "137"}),
-        "fpnn+l1": System({**_FPNN, **_FREE, "l1-regularization": 1e-6}, published={_TEST: "125"}),
-        "fpnn+dropout+norm": System(_FPNN, published={_TEST: "102"}),
-        "fpnn+dropout+norm+damped": System({**_FPNN, **_DAMPED, **_LONG}, published={_TEST: "102"}),
-        "rectifier": System({**_RECTIFIER, **_FREE}, published={_TEST: "126"}),
-        "rectifier+damped": System({**_RECTIFIER, **_FREE, **_DAMPED_RECTIFIER, **_SHORT}, published={_TEST: "126"}),
-        "rectifier+dropout+norm": System(_RECTIFIER, published={_TEST: "107"}),
-        "rectifier+dropout+norm+damped": System({**_RECTIFIER, **_DAMPED_RECTIFIER, **_LONG}, published={_TEST: "107"}),
-    },
+    systems=table(
+        {
+            "fpnn": ({**_FPNN, **_FREE}, "137"),
+            "fpnn+l1": ({**_FPNN, **_FREE, "l1-regularization": 1e-6}, "125"),
+            "fpnn+dropout+norm": (_FPNN, "102"),
+            "fpnn+dropout+norm+damped": ({**_FPNN, **_DAMPED, **_LONG}, "102"),
+            "rectifier": ({**_RECTIFIER, **_FREE}, "126"),
+            "rectifier+damped": ({**_RECTIFIER, **_FREE, **_DAMPED_RECTIFIER, **_SHORT}, "126"),
+            "rectifier+dropout+norm": (_RECTIFIER, "107"),
+            "rectifier+dropout+norm+damped": ({**_RECTIFIER, **_DAMPED_RECTIFIER, **_LONG}, "107"),
+        },
+        "test",
+    ),
     training=FULL_SIZE,
     metric="perplexity",
     notes="""512 hidden units. fpnn, rectifier: nothing is regularised. fpnn+l1: L1 of all matrices. fpnn+dropout+norm,
@@ -47,14 +49,17 @@ FPNN_TEXT8_WORDS = Recipe(
     name="fpnn_text8",
     title="text8 by words: FPNN and rectifier networks of Pachitariu & Sahani 2013",
     corpus="bash data-prep/text8/prepare.sh",
-    systems={
-        "fpnn+nce": System({**_FPNN_WORDS, **_NOISE}, published={_TEST: "197"}),
-        "rectifier+nce": System({**_RECTIFIER_WORDS, **_NOISE}, published={_TEST: "191"}),
-        "rectifier+damped+nce": System({**_RECTIFIER_WORDS, **_NOISE, **_DAMPED_RECTIFIER}, published={_TEST: "191"}),
-        "fpnn": System(_FPNN_WORDS),
-        "rectifier": System(_RECTIFIER_WORDS),
-        "rectifier+damped": System({**_RECTIFIER_WORDS, **_DAMPED_RECTIFIER}),
-    },
+    systems=table(
+        {
+            "fpnn+nce": ({**_FPNN_WORDS, **_NOISE}, "197"),
+            "rectifier+nce": ({**_RECTIFIER_WORDS, **_NOISE}, "191"),
+            "rectifier+damped+nce": ({**_RECTIFIER_WORDS, **_NOISE, **_DAMPED_RECTIFIER}, "191"),
+            "fpnn": (_FPNN_WORDS,),
+            "rectifier": (_RECTIFIER_WORDS,),
+            "rectifier+damped": ({**_RECTIFIER_WORDS, **_DAMPED_RECTIFIER},),
+        },
+        "test",
+    ),
     training=FULL_SIZE,
     metric="perplexity",
     notes="""512 hidden units, nothing is regularised. +nce: noise-contrastive estimation, as published; the others
@@ -71,16 +76,17 @@ FPNN_TEXT8_CHARACTERS = Recipe(
     name="fpnn_text8_chars",
     title="text8 by characters: FPNN, smooth rectifier and skipping networks of Pachitariu & Sahani 2013",
     corpus="bash data-prep/text8/prepare.sh --level char",
-    systems={
-        "fpnn+hidden": System(_FPNN_CHARACTERS, published={_TEST: "2.12"}),
-        "fpnn+hidden+damped": System(
-            {**_FPNN_CHARACTERS, **_DAMPED, "initial-accumulator": 1e-7, "lr": 0.015}, published={_TEST: "2.12"}
-        ),
-        "smooth-rectifier": System(_SMOOTH_RECTIFIER, published={_TEST: "1.55"}),
-        "smooth-rectifier+damped": System({**_SMOOTH_RECTIFIER, **_DAMPED_CHARACTERS}, published={_TEST: "1.55"}),
-        "skipping": System(_SKIPPING, published={_TEST: "1.48"}),
-        "skipping+damped": System({**_SKIPPING, **_DAMPED_CHARACTERS}, published={_TEST: "1.48"}),
-    },
+    systems=table(
+        {
+            "fpnn+hidden": (_FPNN_CHARACTERS, "2.12"),
+            "fpnn+hidden+damped": ({**_FPNN_CHARACTERS, **_DAMPED, "initial-accumulator": 1e-7, "lr": 0.015}, "2.12"),
+            "smooth-rectifier": (_SMOOTH_RECTIFIER, "1.55"),
+            "smooth-rectifier+damped": ({**_SMOOTH_RECTIFIER, **_DAMPED_CHARACTERS}, "1.55"),
+            "skipping": (_SKIPPING, "1.48"),
+            "skipping+damped": ({**_SKIPPING, **_DAMPED_CHARACTERS}, "1.48"),
+        },
+        "test",
+    ),
     training=FULL_SIZE,
     metric="bits a character",
     notes="""2,048 hidden units; fpnn+hidden has a layer of rectifiers before the softmax. Bits are the mean
@@ -96,7 +102,6 @@ were not searched.""",
 #
 # The rows with a cache are in the notes. Only the published program has the recurrent highway network of WikiText-2.
 
-_BASE, _GATED = "base", "gated"
 _IOG_NOTES = """\
 A system with a + is a gate: train its base model first, the system before the +, and give the checkpoint
 by --base-model CKPT. The base model of Zaremba's and variational LSTMs and of recurrent highway networks is the model
@@ -119,32 +124,42 @@ With a cache, by evaluate_lm DATA --path CKPT and --cache 2000,0.2,0.3 --cache-s
 66.1 and with the gate 69.3 / 65.9; --cache 3785,0.1279,0.662: awd-fin 53.5 / 51.7 and awd+iog 53.6 / 51.7."""
 
 
-def _iog_base(arch: str, figures: str) -> System:
-    """A base model, which is the model after the last epoch."""
-    return System({"arch": arch}, published={_BASE: figures}, result="last")
-
-
-def _fine_tuned(arch: str, *, base: str, figures: str) -> System:
-    """The model ``base`` fine-tuned as in its paper."""
-    return System(
-        {"arch": arch, **ARCHITECTURES[arch].averaging_flags},
-        published={_BASE: figures},
-        base=Base(system=base, flag="finetune-from-model"),
-    )
-
-
-def _iog_gate(
-    arch: str, base: str, *, published: Tuple[str, str], num: int = 1, flags: Optional[Mapping[str, Value]] = None
+def _gate(
+    base: str, flags: Mapping[str, Value], *, figures: Tuple[str, str] = ("", ""), arch: str = "gated_lm", num: int = 1
 ) -> System:
-    """A gate on ``num`` models of the system ``base``. ``published`` are the perplexities without and with the gate."""
-    return System(
-        {"arch": arch, **(flags or {})},
-        published={_BASE: published[0], _GATED: published[1]},
-        base=Base(system=base, flag="base-model", num=num),
+    """A gate on ``num`` models of the system ``base``, with the perplexities without and with it."""
+    published = {"base": figures[0], "gated": figures[1]} if figures[1] else {}
+    on = Base(system=base, flag="base-model", num=num)
+    return System({"arch": arch, **flags}, published=published, base=on)
+
+
+def _iog_recipe(
+    suffix: str, *, corpus: str, title: str, bases: Mapping[str, Tuple[str, str, str]], awd: Tuple[str, str], notes: str
+) -> Recipe:
+    """Base models, each with a gate.
+
+    Args:
+        bases: architecture, perplexities of the model after the last epoch, and those with a gate, by name.
+        awd: perplexities of AWD-LSTM fine-tuned as in its paper, and those with a gate.
+    """
+    gated_lm = f"gated_lm_{suffix}"
+    systems: Dict[str, System] = {}
+    for name, (arch, figures, gated) in bases.items():
+        systems[name] = System({"arch": f"{arch}_{suffix}"}, published={"base": figures}, result="last")
+        systems[f"{name}+iog"] = _gate(name, {}, figures=(figures, gated), arch=gated_lm)
+        if name == "rhn":
+            for gate, reached in (("iog-hidden", "75.6"), ("iog-lstm", "68.1")):
+                systems[f"rhn+{gate}"] = _gate("rhn", {"output-gate": gate}, figures=("68.9", reached), arch=gated_lm)
+            for num, published in ((5, ("66.1 / 63.1", "64.7 / 62.0")), (10, ("65.2 / 62.3", "64.1 / 61.4"))):
+                systems[f"rhn{num}+iog"] = _gate("rhn", {}, figures=published, arch=gated_lm, num=num)
+    arch = f"lstm_lm_awd_{suffix}"
+    systems["awd"] = System({"arch": arch})
+    systems["awd-fin"] = System(
+        {"arch": arch, **ARCHITECTURES[arch].averaging_flags},
+        published={"base": awd[0]},
+        base=Base(system="awd", flag="finetune-from-model"),
     )
-
-
-def _iog_recipe(*, suffix: str, corpus: str, title: str, systems: Dict[str, System], notes: str) -> Recipe:
+    systems["awd+iog"] = _gate("awd-fin", ON_AWD, figures=awd, arch=gated_lm)
     return Recipe(
         name=f"iog_{suffix}",
         title=f"{title}: Input-to-Output Gate and its base models, with the settings of Takase et al. 2017",
@@ -156,75 +171,57 @@ def _iog_recipe(*, suffix: str, corpus: str, title: str, systems: Dict[str, Syst
     )
 
 
-_GATE_PTB, _GATE_WT2 = "gated_lm_ptb", "gated_lm_wt2"
-
 IOG_PTB = _iog_recipe(
-    suffix="ptb",
+    "ptb",
     corpus="ptb",
     title="Penn Treebank",
-    notes=_IOG_NOTES + _IOG_ENSEMBLES + _IOG_CACHE_PTB,
-    systems={
-        "zaremba-medium": _iog_base("lstm_lm_zaremba_medium_ptb", "87.1 / 84.0"),
-        "zaremba-medium+iog": _iog_gate(_GATE_PTB, "zaremba-medium", published=("87.1 / 84.0", "84.1 / 81.1")),
-        "zaremba-large": _iog_base("lstm_lm_zaremba_large_ptb", "82.7 / 78.6"),
-        "zaremba-large+iog": _iog_gate(_GATE_PTB, "zaremba-large", published=("82.7 / 78.6", "78.5 / 75.5")),
-        "variational-medium": _iog_base("lstm_lm_variational_medium_ptb", "82.8 / 79.1"),
-        "variational-medium+iog": _iog_gate(_GATE_PTB, "variational-medium", published=("82.8 / 79.1", "81.2 / 78.1")),
-        "variational-large": _iog_base("lstm_lm_variational_large_ptb", "78.1 / 74.6"),
-        "variational-large+iog": _iog_gate(_GATE_PTB, "variational-large", published=("78.1 / 74.6", "76.9 / 74.1")),
-        "rhn": _iog_base("rhn_lm_ptb", "72.1 / 68.9"),
-        "rhn+iog": _iog_gate(_GATE_PTB, "rhn", published=("72.1 / 68.9", "69.2 / 66.5")),
-        "rhn+iog-hidden": _iog_gate(_GATE_PTB, "rhn", published=("68.9", "75.6"), flags={"output-gate": "iog-hidden"}),
-        "rhn+iog-lstm": _iog_gate(_GATE_PTB, "rhn", published=("68.9", "68.1"), flags={"output-gate": "iog-lstm"}),
-        "rhn5+iog": _iog_gate(_GATE_PTB, "rhn", num=5, published=("66.1 / 63.1", "64.7 / 62.0")),
-        "rhn10+iog": _iog_gate(_GATE_PTB, "rhn", num=10, published=("65.2 / 62.3", "64.1 / 61.4")),
-        "rhn-tied": _iog_base("rhn_lm_tied_ptb", "69.2 / 66.3"),
-        "rhn-tied+iog": _iog_gate(_GATE_PTB, "rhn-tied", published=("69.2 / 66.3", "67.0 / 64.4")),
-        "awd": System({"arch": "lstm_lm_awd_ptb"}),
-        "awd-fin": _fine_tuned("lstm_lm_awd_ptb", base="awd", figures="58.6 / 56.7"),
-        "awd+iog": _iog_gate(_GATE_PTB, "awd-fin", published=("58.6 / 56.7", "58.5 / 56.7"), flags=ON_AWD),
+    bases={
+        "zaremba-medium": ("lstm_lm_zaremba_medium", "87.1 / 84.0", "84.1 / 81.1"),
+        "zaremba-large": ("lstm_lm_zaremba_large", "82.7 / 78.6", "78.5 / 75.5"),
+        "variational-medium": ("lstm_lm_variational_medium", "82.8 / 79.1", "81.2 / 78.1"),
+        "variational-large": ("lstm_lm_variational_large", "78.1 / 74.6", "76.9 / 74.1"),
+        "rhn": ("rhn_lm", "72.1 / 68.9", "69.2 / 66.5"),
+        "rhn-tied": ("rhn_lm_tied", "69.2 / 66.3", "67.0 / 64.4"),
     },
+    awd=("58.6 / 56.7", "58.5 / 56.7"),
+    notes=_IOG_NOTES + _IOG_ENSEMBLES + _IOG_CACHE_PTB,
 )
 IOG_WT2 = _iog_recipe(
-    suffix="wt2",
+    "wt2",
     corpus="wikitext-2",
     title="WikiText-2",
-    notes=_IOG_NOTES + _IOG_CACHE_WT2,
-    systems={
-        "zaremba-medium": _iog_base("lstm_lm_zaremba_medium_wt2", "102.2 / 96.2"),
-        "zaremba-medium+iog": _iog_gate(_GATE_WT2, "zaremba-medium", published=("102.2 / 96.2", "99.2 / 93.8")),
-        "variational-medium": _iog_base("lstm_lm_variational_medium_wt2", "97.2 / 91.8"),
-        "variational-medium+iog": _iog_gate(_GATE_WT2, "variational-medium", published=("97.2 / 91.8", "95.9 / 91.0")),
-        "rhn-tied": _iog_base("rhn_lm_tied_wt2", "80.1 / 76.1"),
-        "rhn-tied+iog": _iog_gate(_GATE_WT2, "rhn-tied", published=("80.1 / 76.1", "76.9 / 73.9")),
-        "awd": System({"arch": "lstm_lm_awd_wt2"}),
-        "awd-fin": _fine_tuned("lstm_lm_awd_wt2", base="awd", figures="68.6 / 65.8"),
-        "awd+iog": _iog_gate(_GATE_WT2, "awd-fin", published=("68.6 / 65.8", "68.6 / 65.9"), flags=ON_AWD),
+    bases={
+        "zaremba-medium": ("lstm_lm_zaremba_medium", "102.2 / 96.2", "99.2 / 93.8"),
+        "variational-medium": ("lstm_lm_variational_medium", "97.2 / 91.8", "95.9 / 91.0"),
+        "rhn-tied": ("rhn_lm_tied", "80.1 / 76.1", "76.9 / 73.9"),
     },
+    awd=("68.6 / 65.8", "68.6 / 65.9"),
+    notes=_IOG_NOTES + _IOG_CACHE_WT2,
 )
 
 
 # Takase et al. 2018, table 11: language models that rerank parses of the Wall Street Journal. And a sample of it.
 
-_WSJ_SINGLE, _WSJ_ENSEMBLE = "reranked", "five together"
-_WSJ_DROPOUT = {
-    "dropout-embedding": 0.1,
-    "dropout-input": 0.4,
-    "dropout-hidden": 0.225,
-    "dropout-output": 0.4,
-    "dropout-weight": 0.5,
-}
+_WSJ_DROPOUT = dict(
+    zip(
+        (f"dropout-{place}" for place in ("embedding", "input", "hidden", "output", "weight")),
+        (0.1, 0.4, 0.225, 0.4, 0.5),
+    )
+)
 _WSJ_MIXTURE = {**_WSJ_DROPOUT, "latent-dropout": 0.29, "embed-dim": 140, "hidden-sizes": "463 463 280"}
 
 WSJ = Recipe(
     name="wsj",
     title="Parse reranking: language models of trees with the settings for Penn Treebank, Takase et al. 2018, table 11",
     corpus="bash data-prep/wsj/prepare.sh --from DIR",
-    systems={
-        "awd": System({"arch": "lstm_lm_awd_ptb"}, published={_WSJ_SINGLE: "93.2", _WSJ_ENSEMBLE: "93.4"}),
-        "mos": System({"arch": "lstm_lm_mos_ptb"}, published={_WSJ_SINGLE: "93.2", _WSJ_ENSEMBLE: "93.4"}),
-        "doc": System({"arch": "lstm_lm_doc_ptb"}, published={_WSJ_SINGLE: "93.3", _WSJ_ENSEMBLE: "93.5"}),
-    },
+    systems=table(
+        {
+            "awd": ({"arch": "lstm_lm_awd_ptb"}, "93.2", "93.4"),
+            "mos": ({"arch": "lstm_lm_mos_ptb"}, "93.2", "93.4"),
+            "doc": ({"arch": "lstm_lm_doc_ptb"}, "93.3", "93.5"),
+        },
+        *("reranked", "five together"),
+    ),
     training=FULL_SIZE,
     metric="F1 on section 23, of candidates whose first has 89.7",
     notes="""The model with the lowest validation loss reranks: python -m fairseq_plugins.cli.rerank_trees. Train the
@@ -251,50 +248,49 @@ many parameters to a symbol of the training text as there. Training ends when th
 
 # Pappas & Henderson 2019: output layers on Penn Treebank and WikiText-2.
 
-_DRILL_FIGURES = {
-    # after fine-tuning: (Penn Treebank, WikiText-2)
-    "full": ("69.9 / 66.8", ""),
-    "tied": ("60.0 / 57.3", "68.6 / 65.8"),
-    "bilinear": ("60.7 / 58.5", ""),
-    "dual": ("58.8 / 56.4", ""),
-    "drill1": ("58.8 / 56.2", ""),
-    "drill2": ("58.7 / 56.0", ""),
-    "drill3": ("58.5 / 55.9", ""),
-    "drill": ("58.2 / 55.7", "64.9 / 61.9"),
-    "residual": ("59.6 / 57.5", ""),
-    "standard": ("63.4 / 60.7", ""),
-    "variational": ("", ""),
-}
 _DRILL_MASKS = {"standard": "a mask for each label", "variational": "one mask for all labels"}
-_DYNAMIC = ("49.5 / 49.4", "43.9 / 42.0")
-_DRILL_BEFORE = {"drill": ("59.6 / 57.0", "65.7 / 62.8")}
 
 
 def _drill_recipe(*, suffix: str, corpus: str, title: str, column: int, other_mask: str, notes: str = "") -> Recipe:
-    def system(name: str, label: str, flags: Mapping[str, Value]) -> System:
-        figures = {"fine-tuned": _DRILL_FIGURES[name][column], "before": _DRILL_BEFORE.get(name, ("", ""))[column]}
-        return System(flags, label=label, published={stage: figure for stage, figure in figures.items() if figure})
-
+    """The systems, with the figures of a ``column``: 0 of Penn Treebank, 1 of WikiText-2."""
     drill = {"arch": f"lstm_lm_drill_{suffix}"}
-    rows = (
-        ("full", "softmax with a matrix of its own", {"arch": f"lstm_lm_full_{suffix}"}),
-        ("tied", "tied softmax", {"arch": f"lstm_lm_awd_{suffix}"}),
-        ("bilinear", "bilinear mapping", {"arch": f"lstm_lm_bilinear_{suffix}"}),
-        ("dual", "dual nonlinear mapping", {"arch": f"lstm_lm_dual_{suffix}"}),
-        *((f"drill{depth}", f"DRILL, depth {depth}", {**drill, "label-depth": depth}) for depth in (1, 2, 3)),
-        ("drill", "DRILL, depth 4", drill),
-        ("residual", "DRILL, depth 4, residuals between layers", {**drill, "label-layer-residual": "on"}),
-        (other_mask, f"DRILL, depth 4, {_DRILL_MASKS[other_mask]}", {**drill, "label-mask": other_mask}),
-    )
+    rows = {
+        # label, flags, figures after fine-tuning
+        "full": ("softmax with a matrix of its own", {"arch": f"lstm_lm_full_{suffix}"}, "69.9 / 66.8"),
+        "tied": ("tied softmax", {"arch": f"lstm_lm_awd_{suffix}"}, "60.0 / 57.3", "68.6 / 65.8"),
+        "bilinear": ("bilinear mapping", {"arch": f"lstm_lm_bilinear_{suffix}"}, "60.7 / 58.5"),
+        "dual": ("dual nonlinear mapping", {"arch": f"lstm_lm_dual_{suffix}"}, "58.8 / 56.4"),
+        "drill1": ("DRILL, depth 1", {**drill, "label-depth": 1}, "58.8 / 56.2"),
+        "drill2": ("DRILL, depth 2", {**drill, "label-depth": 2}, "58.7 / 56.0"),
+        "drill3": ("DRILL, depth 3", {**drill, "label-depth": 3}, "58.5 / 55.9"),
+        "drill": ("DRILL, depth 4", drill, "58.2 / 55.7", "64.9 / 61.9"),
+        "residual": (
+            "DRILL, depth 4, residuals between layers",
+            {**drill, "label-layer-residual": "on"},
+            "59.6 / 57.5",
+        ),
+        other_mask: (
+            f"DRILL, depth 4, {_DRILL_MASKS[other_mask]}",
+            {**drill, "label-mask": other_mask},
+            "63.4 / 60.7" * (column == 0),
+        ),
+    }
+    systems = {}
+    for name, (label, flags, *figures) in rows.items():
+        published = {"fine-tuned": figures[column]} if len(figures) > column and figures[column] else {}
+        if name == "drill":
+            published["before"] = ("59.6 / 57.0", "65.7 / 62.8")[column]
+        systems[name] = System(flags, label=label, published=published)
+    dynamic = ("49.5 / 49.4", "43.9 / 42.0")[column]
     return Recipe(
         name=f"drill_{suffix}",
         title=f"{title}: output layers, with the settings of Pappas & Henderson 2019",
         corpus=f"bash data-prep/{corpus}/prepare.sh",
-        systems={name: system(name, label, flags) for name, label, flags in rows},
+        systems=systems,
         training=FULL_SIZE,
         metric="perplexity, valid / test",
         notes=f"""Fine-tune with python -m fairseq_plugins.cli.fine_tune. Fine-tuned and dynamic, by evaluate_lm DATA
---path CKPT --dynamic rms with values that are not published: drill {_DYNAMIC[column]}. The paper gave its bilinear and
+--path CKPT --dynamic rms with values that are not published: drill {dynamic}. The paper gave its bilinear and
 dual mappings dropout and residuals, too, where that helped on valid, and does not say where; here they have none.\
 {notes}""",
     )
@@ -320,10 +316,6 @@ DRILL_WT2 = _drill_recipe(suffix="wt2", corpus="wikitext-2", title="WikiText-2",
 # the notes.
 
 
-def _mmlstm_figures(figures: str, *, fine_tuned: str = "") -> Dict[str, str]:
-    return {"trained": figures, **({"fine-tuned": fine_tuned} if fine_tuned else {})}
-
-
 _MMLSTM_NOTES = """mos: AWD-LSTM-MoS as wide as the majors. previous: minors read the layer below. withoutN: no minor in
 layer N.
 N:M: tied softmax, majors and minors of that ratio, equal parameters; 10:0 is the LSTM, and 9:1 is best in the
@@ -344,103 +336,87 @@ wide as mmlstm-mos; lm## has its dropout, too."""
 
 
 def _mmlstm_recipe(
-    *, suffix: str, corpus: str, title: str, systems: Dict[str, System], notes: str = _MMLSTM_NOTES
+    suffix: str,
+    *,
+    corpus: str,
+    title: str,
+    rows: Mapping[str, Tuple[Mapping[str, Value], *Tuple[str, ...]]],
+    notes: str,
 ) -> Recipe:
     return Recipe(
         name=f"mmlstm_{suffix}",
         title=f"{title}: Major-Minor LSTM, with the settings of Shuang et al. 2020",
         corpus=f"bash data-prep/{corpus}/prepare.sh",
-        systems=systems,
+        systems=table(rows, "trained", "fine-tuned"),
         training=FULL_SIZE,
         metric="perplexity, valid / test",
         notes=notes,
     )
 
 
-def _mmlstm_without_minor(arch: str, *, layer: int, hidden_sizes: str, published: str) -> System:
-    proportions = ["0.9", "0.9", "0.6"]
-    proportions[layer - 1] = "1"
-    flags = {"arch": arch, "major-proportions": " ".join(proportions), "hidden-sizes": hidden_sizes}
-    return System(flags, published=_mmlstm_figures(published))
+_MM_PTB, _MM_WT2, _MM_WT103 = "mmlstm_lm_mos_ptb", "mmlstm_lm_mos_wt2", "mmlstm_lm_wt103"
 
 
-def _mmlstm_ratios(arch: str, hidden_sizes: Dict[str, str]) -> Dict[str, System]:
-    """Tied softmax on majors and minors of several ratios. The preset of the architecture has 9:1."""
+def _mm(arch: str, **flags: Value) -> Dict[str, Value]:
+    return {"arch": arch, **{flag.replace("_", "-"): value for flag, value in flags.items()}}
+
+
+def _ratios(arch: str, majors: Mapping[str, int]) -> Dict[str, Tuple[Dict[str, Value]]]:
+    """Tied softmax on majors and minors of several ratios, by the width of both. The preset of ``arch`` has 9:1."""
     return {
-        "10:0": System({"arch": arch, "rnn-cell": "lstm", "hidden-sizes": "1150 1150 400"}),
-        "9:1": System({"arch": arch}),
+        "10:0": (_mm(arch, rnn_cell="lstm", hidden_sizes="1150 1150 400"),),
+        "9:1": (_mm(arch),),
         **{
-            ratio: System({"arch": arch, "major-proportions": f"0.{ratio[0]}", "hidden-sizes": sizes})
-            for ratio, sizes in hidden_sizes.items()
+            ratio: (_mm(arch, major_proportions=f"0.{ratio[0]}", hidden_sizes=f"{width} {width} 400"),)
+            for ratio, width in majors.items()
         },
     }
 
 
-_MM_PTB, _MM_WT2, _MM_WT103 = "mmlstm_lm_mos_ptb", "mmlstm_lm_mos_wt2", "mmlstm_lm_wt103"
+_WITHOUT_1, _WITHOUT_2, _WITHOUT_3 = "1 0.9 0.6", "0.9 1 0.6", "0.9 0.9 1"
 
 MMLSTM_PTB = _mmlstm_recipe(
-    suffix="ptb",
+    "ptb",
     corpus="ptb",
     title="Penn Treebank",
     notes=_MMLSTM_NOTES + _MMLSTM_MASKED + _MMLSTM_DYNAMIC_PTB,
-    systems={
-        "mos": System(
-            {"arch": "lstm_lm_mos_ptb", "hidden-sizes": "972 972 372"},
-            published=_mmlstm_figures("59.74 / 57.97", fine_tuned="58.01 / 55.89"),
-        ),
-        "mmlstm-mos": System({"arch": _MM_PTB}, published=_mmlstm_figures("56.52 / 54.51", fine_tuned="55.42 / 53.46")),
-        "previous": System(
-            {"arch": _MM_PTB, "minor-input": "previous", "hidden-sizes": "1050 1050 620"},
-            published=_mmlstm_figures("57.95 / 55.93"),
-        ),
-        "without1": _mmlstm_without_minor(_MM_PTB, layer=1, hidden_sizes="1030 1080 620", published="57.30 / 55.10"),
-        "without2": _mmlstm_without_minor(_MM_PTB, layer=2, hidden_sizes="1080 1010 620", published="57.14 / 54.93"),
-        "without3": _mmlstm_without_minor(_MM_PTB, layer=3, hidden_sizes="1080 1080 520", published="57.84 / 55.74"),
-        "lm": System({"arch": "lstm_lm_mos_ptb"}),
-        "lm+": System({"arch": "lstm_lm_mos_ptb", "dropout-hidden": 0.25, "dropout-weight": 0.525}),
-        "lm#": System({"arch": "lstm_lm_mos_ptb", "hidden-sizes": "1080 1080 620"}),
-        "lm##": System({"arch": _MM_PTB, "rnn-cell": "lstm"}),
-        **_mmlstm_ratios(
-            "mmlstm_lm_ptb",
-            {"8:2": "1330 1330 400", "7:3": "1420 1420 400", "6:4": "1500 1500 400", "5:5": "1560 1560 400"},
-        ),
+    rows={
+        "mos": (_mm("lstm_lm_mos_ptb", hidden_sizes="972 972 372"), "59.74 / 57.97", "58.01 / 55.89"),
+        "mmlstm-mos": (_mm(_MM_PTB), "56.52 / 54.51", "55.42 / 53.46"),
+        "previous": (_mm(_MM_PTB, minor_input="previous", hidden_sizes="1050 1050 620"), "57.95 / 55.93"),
+        "without1": (_mm(_MM_PTB, major_proportions=_WITHOUT_1, hidden_sizes="1030 1080 620"), "57.30 / 55.10"),
+        "without2": (_mm(_MM_PTB, major_proportions=_WITHOUT_2, hidden_sizes="1080 1010 620"), "57.14 / 54.93"),
+        "without3": (_mm(_MM_PTB, major_proportions=_WITHOUT_3, hidden_sizes="1080 1080 520"), "57.84 / 55.74"),
+        "lm": (_mm("lstm_lm_mos_ptb"),),
+        "lm+": (_mm("lstm_lm_mos_ptb", dropout_hidden=0.25, dropout_weight=0.525),),
+        "lm#": (_mm("lstm_lm_mos_ptb", hidden_sizes="1080 1080 620"),),
+        "lm##": (_mm(_MM_PTB, rnn_cell="lstm"),),
+        **_ratios("mmlstm_lm_ptb", {"8:2": 1330, "7:3": 1420, "6:4": 1500, "5:5": 1560}),
     },
 )
 MMLSTM_WT2 = _mmlstm_recipe(
-    suffix="wt2",
+    "wt2",
     corpus="wikitext-2",
     title="WikiText-2",
     notes=_MMLSTM_NOTES + _MMLSTM_DYNAMIC_WT2,
-    systems={
-        "mos": System(
-            {"arch": "lstm_lm_mos_wt2", "hidden-sizes": "1080 1080 390"},
-            published=_mmlstm_figures("67.33 / 64.64", fine_tuned="65.11 / 63.02"),
-        ),
-        "mmlstm-mos": System({"arch": _MM_WT2}, published=_mmlstm_figures("64.30 / 61.77", fine_tuned="63.11 / 60.51")),
-        "previous": System(
-            {"arch": _MM_WT2, "minor-input": "previous", "hidden-sizes": "1160 1160 650"},
-            published=_mmlstm_figures("65.43 / 62.76"),
-        ),
-        "without1": _mmlstm_without_minor(_MM_WT2, layer=1, hidden_sizes="1150 1200 650", published="65.34 / 62.73"),
-        "without2": _mmlstm_without_minor(_MM_WT2, layer=2, hidden_sizes="1200 1130 650", published="65.07 / 62.43"),
-        "without3": _mmlstm_without_minor(_MM_WT2, layer=3, hidden_sizes="1200 1200 550", published="65.66 / 63.02"),
-        **_mmlstm_ratios(
-            "mmlstm_lm_wt2",
-            {"8:2": "1330 1330 400", "7:3": "1440 1440 400", "6:4": "1500 1500 400", "5:5": "1550 1550 400"},
-        ),
+    rows={
+        "mos": (_mm("lstm_lm_mos_wt2", hidden_sizes="1080 1080 390"), "67.33 / 64.64", "65.11 / 63.02"),
+        "mmlstm-mos": (_mm(_MM_WT2), "64.30 / 61.77", "63.11 / 60.51"),
+        "previous": (_mm(_MM_WT2, minor_input="previous", hidden_sizes="1160 1160 650"), "65.43 / 62.76"),
+        "without1": (_mm(_MM_WT2, major_proportions=_WITHOUT_1, hidden_sizes="1150 1200 650"), "65.34 / 62.73"),
+        "without2": (_mm(_MM_WT2, major_proportions=_WITHOUT_2, hidden_sizes="1200 1130 650"), "65.07 / 62.43"),
+        "without3": (_mm(_MM_WT2, major_proportions=_WITHOUT_3, hidden_sizes="1200 1200 550"), "65.66 / 63.02"),
+        **_ratios("mmlstm_lm_wt2", {"8:2": 1330, "7:3": 1440, "6:4": 1500, "5:5": 1550}),
     },
 )
 MMLSTM_WT103 = _mmlstm_recipe(
-    suffix="wt103",
+    "wt103",
     corpus="wikitext-103",
     title="WikiText-103",
     notes="Tied softmax, majors and minors of the ratio N:M; 10:0 is the LSTM of table VII.",
-    systems={
-        "10:0": System(
-            {"arch": _MM_WT103, "rnn-cell": "lstm", "hidden-sizes": "1024 256"},
-            published=_mmlstm_figures("47.01 / 47.95"),
-        ),
-        "9:1": System({"arch": _MM_WT103}, published=_mmlstm_figures("43.45 / 44.69")),
+    rows={
+        "10:0": (_mm(_MM_WT103, rnn_cell="lstm", hidden_sizes="1024 256"), "47.01 / 47.95"),
+        "9:1": (_mm(_MM_WT103), "43.45 / 44.69"),
     },
 )
 
@@ -493,52 +469,58 @@ out.""",
 )
 
 
-# Penn Treebank and WikiText-2 at a budget of two CPU cores.
+# Penn Treebank and WikiText-2 at a budget of two CPU cores: all have the same data, updates and dropout.
 
-_REDUCED_SINGLE = {"arch": "lstm_lm_awd", "embed-dim": 150, "hidden-sizes": "400 400 150"}
-_REDUCED_LABELS = {**_REDUCED_SINGLE, "label-dropout": 0.3}
-_REDUCED_DRILL = {**_REDUCED_LABELS, "output-layer": "drill"}
-_REDUCED_MIXTURE = {"embed-dim": 100, "hidden-sizes": "400 400 280"}
-_REDUCED_MMLSTM = {"arch": "mmlstm_lm", "embed-dim": 150}
-_REDUCED_MMLSTM_MIXTURE = {"arch": "mmlstm_lm_mos", "embed-dim": 100, "hidden-sizes": "457 457 280"}
-_REDUCED_MOS = {"experts-per-layer": "0 0 0 4"}
-_WITHOUT_LAST = {"major-proportions": "0.9 0.9 1"}
+
+def _reduced(
+    name: str, title: str, systems: Mapping[str, System], *, notes: str, corpus: str = "ptb", **training: Value
+) -> Recipe:
+    return Recipe(
+        name=name,
+        title=title,
+        corpus=f"bash data-prep/{corpus}/prepare.sh",
+        systems=systems,
+        training={**ON_CPUS, **{flag.replace("_", "-"): value for flag, value in training.items()}},
+        averaged_epochs=1,
+        notes=notes,
+    )
+
+
+_SINGLE = {"arch": "lstm_lm_awd", "embed-dim": 150, "hidden-sizes": "400 400 150"}
+_LABELS = {**_SINGLE, "label-dropout": 0.3}
+_DRILL = {**_LABELS, "output-layer": "drill"}
+_MIXTURE = {"embed-dim": 100, "hidden-sizes": "400 400 280"}
+_FOUR, _THREE_AND_ONE = {"experts-per-layer": "0 0 0 4"}, {"experts-per-layer": "0 0 1 3"}
+_MMLSTM = {"arch": "mmlstm_lm", "embed-dim": 150}
+_MM_MIXTURE = {"arch": "mmlstm_lm_mos", "embed-dim": 100, "hidden-sizes": "457 457 280"}
+_MM_DOC = {**_MM_MIXTURE, **_THREE_AND_ONE, "output-layer": "doc", "latent-dropout": 0.2, "balance": 0.001}
+_NINE, _WITHOUT_LAST = {"major-proportions": "0.9"}, {"major-proportions": "0.9 0.9 1"}
 _PREVIOUS = {"minor-input": "previous"}
-_REDUCED_DOC = {"experts-per-layer": "0 0 1 3"}
 
-REDUCED = Recipe(
-    name="reduced",
-    title="Language models of Penn Treebank at a CPU budget: the same data, updates, dropout and seed for all",
-    corpus="bash data-prep/ptb/prepare.sh",
-    systems={
-        "tied": System({**_REDUCED_SINGLE, "output-layer": "tied"}),
-        "full": System({**_REDUCED_SINGLE, "output-layer": "full"}),
-        "bilinear": System({**_REDUCED_LABELS, "output-layer": "bilinear"}),
-        "dual": System({**_REDUCED_LABELS, "output-layer": "dual"}),
-        **{f"drill{depth}": System({**_REDUCED_DRILL, "label-depth": depth}) for depth in range(5)},
-        "standard": System({**_REDUCED_DRILL, "label-depth": 4, "label-mask": "standard"}),
-        "9:1": System({**_REDUCED_MMLSTM, "major-proportions": "0.9", "hidden-sizes": "431 431 150"}),
-        "9:1-without3": System({**_REDUCED_MMLSTM, **_WITHOUT_LAST, "hidden-sizes": "428 428 150"}),
-        "9:1-previous": System(
-            {**_REDUCED_MMLSTM, **_PREVIOUS, "major-proportions": "0.9", "hidden-sizes": "425 425 150"}
-        ),
-        "7:3": System({**_REDUCED_MMLSTM, "major-proportions": "0.7", "hidden-sizes": "494 494 150"}),
-        "5:5": System({**_REDUCED_MMLSTM, "major-proportions": "0.5", "hidden-sizes": "540 540 150"}),
-        "mos": System({"arch": "lstm_lm_mos", **_REDUCED_MIXTURE, **_REDUCED_MOS}),
-        "doc": System({"arch": "lstm_lm_doc", **_REDUCED_MIXTURE, **_REDUCED_DOC}),
-        "mmlstm-mos": System({**_REDUCED_MMLSTM_MIXTURE, **_REDUCED_MOS}),
-        "mmlstm-mos-without3": System(
-            {**_REDUCED_MMLSTM_MIXTURE, **_REDUCED_MOS, **_WITHOUT_LAST, "hidden-sizes": "428 428 280"}
-        ),
-        "mmlstm-mos-previous": System(
-            {**_REDUCED_MMLSTM_MIXTURE, **_REDUCED_MOS, **_PREVIOUS, "hidden-sizes": "437 437 280"}
-        ),
-        "mmlstm-doc": System(
-            {**_REDUCED_MMLSTM_MIXTURE, **_REDUCED_DOC, "output-layer": "doc", "latent-dropout": 0.2, "balance": 0.001}
-        ),
-    },
-    training=ON_CPUS,
-    averaged_epochs=1,
+REDUCED = _reduced(
+    "reduced",
+    "Language models of Penn Treebank at a CPU budget: the same data, updates, dropout and seed for all",
+    table(
+        {
+            "tied": ({**_SINGLE, "output-layer": "tied"},),
+            "full": ({**_SINGLE, "output-layer": "full"},),
+            "bilinear": ({**_LABELS, "output-layer": "bilinear"},),
+            "dual": ({**_LABELS, "output-layer": "dual"},),
+            **{f"drill{depth}": ({**_DRILL, "label-depth": depth},) for depth in range(5)},
+            "standard": ({**_DRILL, "label-depth": 4, "label-mask": "standard"},),
+            "9:1": ({**_MMLSTM, **_NINE, "hidden-sizes": "431 431 150"},),
+            "9:1-without3": ({**_MMLSTM, **_WITHOUT_LAST, "hidden-sizes": "428 428 150"},),
+            "9:1-previous": ({**_MMLSTM, **_PREVIOUS, **_NINE, "hidden-sizes": "425 425 150"},),
+            "7:3": ({**_MMLSTM, "major-proportions": "0.7", "hidden-sizes": "494 494 150"},),
+            "5:5": ({**_MMLSTM, "major-proportions": "0.5", "hidden-sizes": "540 540 150"},),
+            "mos": ({"arch": "lstm_lm_mos", **_MIXTURE, **_FOUR},),
+            "doc": ({"arch": "lstm_lm_doc", **_MIXTURE, **_THREE_AND_ONE},),
+            "mmlstm-mos": ({**_MM_MIXTURE, **_FOUR},),
+            "mmlstm-mos-without3": ({**_MM_MIXTURE, **_FOUR, **_WITHOUT_LAST, "hidden-sizes": "428 428 280"},),
+            "mmlstm-mos-previous": ({**_MM_MIXTURE, **_FOUR, **_PREVIOUS, "hidden-sizes": "437 437 280"},),
+            "mmlstm-doc": (_MM_DOC,),
+        }
+    ),
     notes="""tied, full, bilinear, dual, drillK (depth K, variational label dropout), standard (depth 4, a mask for
 each label): the output layers of Pappas & Henderson 2019, table 4.
 N:M: tied softmax on Major-Minor LSTMs with majors and minors of that ratio, as many parameters as tied.
@@ -547,108 +529,77 @@ mmlstm-mos, mmlstm-doc: the same on Major-Minor LSTMs of ratios 9:1, 9:1 and 6:4
 -without3, -previous: without the minor of the last layer; minors that read the layer below. As many parameters.
 Results: results/ptb_reduced, results/drill_reduced and results/mmlstm.""",
 )
-
-
+_TIED, _MOS, _DOC = (REDUCED.systems[name].flags for name in ("tied", "mos", "doc"))
 _MOGRIFIER = {"rnn-cell": "mogrifier", "mogrifier-rank": 32, "hidden-sizes": "375 375 280", "dropout-recurrent": 0.15}
-_MODELS_FOR_TRICKS: Dict[str, Mapping[str, Value]] = {
-    "awd": REDUCED.systems["tied"].flags,
-    "mos": REDUCED.systems["mos"].flags,
-    "doc": REDUCED.systems["doc"].flags,
-    "mogrifier-doc": {**REDUCED.systems["doc"].flags, **_MOGRIFIER},
-}
 _TRICKS: Dict[str, Mapping[str, Value]] = {
     "": {},
     "+shuffle": {"row-offsets": "random"},
     "+adversarial": {"adversarial-epsilon": 0.005},
 }
 
-REDUCED_TRICKS = Recipe(
-    name="reduced_tricks",
-    title="Partial shuffle and adversarial margins at a CPU budget, Penn Treebank: the same data and updates for all",
-    corpus="bash data-prep/ptb/prepare.sh",
-    systems={
+REDUCED_TRICKS = _reduced(
+    "reduced_tricks",
+    "Partial shuffle and adversarial margins at a CPU budget, Penn Treebank: the same data and updates for all",
+    {
         f"{model}{trick}": System({**flags, **more})
-        for model, flags in _MODELS_FOR_TRICKS.items()
+        for model, flags in (("awd", _TIED), ("mos", _MOS), ("doc", _DOC), ("mogrifier-doc", {**_DOC, **_MOGRIFIER}))
         for trick, more in _TRICKS.items()
     },
-    training=ON_CPUS,
-    averaged_epochs=1,
     notes="""awd, mos, doc: tied, mos and doc of the recipe reduced. mogrifier-doc: doc on Mogrifier LSTMs, as many
 parameters. +shuffle: every row of the text begins at another token in each epoch (Press 2019). +adversarial: margins of
 0.005 (Wang, Gong & Liu 2019), as published for the main training, without noise on the embedding.""",
 )
 
+_AS_LARGE_AS_TIED = {"tied": "400 400 150", "drill4": "391 391 150", "mos": "496 496 280", "doc": "496 496 280"}
 
-_AS_LARGE_AS_TIED: Dict[str, Mapping[str, Value]] = {
-    "tied": {},
-    "drill4": {"hidden-sizes": "391 391 150"},
-    "mos": {"hidden-sizes": "496 496 280"},
-    "doc": {"hidden-sizes": "496 496 280"},
-}
-
-REDUCED_WT2 = Recipe(
-    name="reduced_wt2",
-    title="Language models of WikiText-2 at a CPU budget: the same data, updates, dropout and seed for all",
-    corpus="bash data-prep/wikitext-2/prepare.sh",
-    systems={name: System({**REDUCED.systems[name].flags, **own}) for name, own in _AS_LARGE_AS_TIED.items()},
-    training={**ON_CPUS, "max-epoch": 2},
-    averaged_epochs=1,
+REDUCED_WT2 = _reduced(
+    "reduced_wt2",
+    "Language models of WikiText-2 at a CPU budget: the same data, updates, dropout and seed for all",
+    {name: System({**REDUCED.systems[name].flags, "hidden-sizes": sizes}) for name, sizes in _AS_LARGE_AS_TIED.items()},
+    corpus="wikitext-2",
+    max_epoch=2,
     notes="""The systems of the recipe reduced. Two epochs and one averaged are about as many updates as its six and one
 on Penn Treebank; hidden sizes give all as many parameters with the larger vocabulary. Results: results/wt2_reduced.""",
 )
 
-
-# Base models of Takase et al. 2017 and a Mogrifier LSTM at the same budget, and gates on them.
+# Base models of Takase et al. 2017 and a Mogrifier LSTM, and gates on them.
 #
 # All have about 4.0M parameters and the training of the recipe ``reduced``, with a constant rate for six epochs. The
 # published schedules hold the rate for 6 to 20 epochs and anneal it for dozens, which six epochs cannot copy. The
 # published rate of 1.0 belongs to a loss that is a sum over 35 steps, so it corresponds to 35 for the mean. 20 is near
 # it. The rate of recurrent highway networks is 0.2, which corresponds to 7.
 
-_BASE_LSTM = {**SMALL, "embed-dim": 175, "hidden-sizes": "175 175"}
-_BASE_DROPOUT = {"dropout-embedding": 0.05, "dropout-input": 0.2, "dropout-hidden": 0.15, "dropout-output": 0.2}
-_BASE_RHN = {"recurrence-depth": 8, "dropout-recurrent": 0.1, **_BASE_DROPOUT}
-_BASE_MODELS: Dict[str, System] = {
-    "zaremba": System({"arch": "lstm_lm_zaremba_medium", **_BASE_LSTM, **_BASE_DROPOUT, "dropout-embedding": 0}),
-    "variational": System(
-        {"arch": "lstm_lm_variational_medium", **_BASE_LSTM, **_BASE_DROPOUT, "dropout-recurrent": 0.2}
-    ),
-    "rhn": System({"arch": "rhn_lm", "embed-dim": 173, "hidden-sizes": "173", **_BASE_RHN}),
-    "rhn-tied": System({"arch": "rhn_lm_tied", "embed-dim": 268, "hidden-sizes": "268", **_BASE_RHN}),
-    "mogrifier": System({"arch": "mogrifier_lm", "embed-dim": 267, "hidden-sizes": "267 267"}),
-    "awd": REDUCED.systems["tied"],
-    "mos": REDUCED.systems["mos"],
-    "doc": REDUCED.systems["doc"],
+_LSTM = {**SMALL, "embed-dim": 175, "hidden-sizes": "175 175"}
+_DROPOUT = {"dropout-embedding": 0.05, "dropout-input": 0.2, "dropout-hidden": 0.15, "dropout-output": 0.2}
+_RHN = {"recurrence-depth": 8, "dropout-recurrent": 0.1, **_DROPOUT}
+_BASE_MODELS: Dict[str, Mapping[str, Value]] = {
+    "zaremba": {"arch": "lstm_lm_zaremba_medium", **_LSTM, **_DROPOUT, "dropout-embedding": 0},
+    "variational": {"arch": "lstm_lm_variational_medium", **_LSTM, **_DROPOUT, "dropout-recurrent": 0.2},
+    "rhn": {"arch": "rhn_lm", "embed-dim": 173, "hidden-sizes": "173", **_RHN},
+    "rhn-tied": {"arch": "rhn_lm_tied", "embed-dim": 268, "hidden-sizes": "268", **_RHN},
+    "mogrifier": {"arch": "mogrifier_lm", "embed-dim": 267, "hidden-sizes": "267 267"},
+    "awd": _TIED,
+    "mos": _MOS,
+    "doc": _DOC,
 }
 
-
-def _reduced_gate(base: str, *, num: int = 1, flags: Optional[Mapping[str, Value]] = None) -> System:
-    """A gate on ``num`` averaged models of the system ``base``."""
-    exceptions = ON_AWD if base in ("awd", "mos", "doc") else {}
-    return System(
-        {"arch": "gated_lm", **exceptions, **(flags or {})},
-        base=Base(system=f"{base}{AVERAGED}", flag="base-model", num=num),
-    )
-
-
-REDUCED_BASE_MODELS = Recipe(
-    name="reduced_base_models",
-    title="Base models at a CPU budget, and gates on them, Penn Treebank: the same data, updates and seed for all",
-    corpus="bash data-prep/ptb/prepare.sh",
-    systems={
-        **_BASE_MODELS,
-        **{f"{base}+iog": _reduced_gate(base) for base in _BASE_MODELS},
-        "zaremba+iog30": _reduced_gate("zaremba", flags={"gate-dim": 30}),
-        "variational+iog30": _reduced_gate("variational", flags={"gate-dim": 30}),
+REDUCED_BASE_MODELS = _reduced(
+    "reduced_base_models",
+    "Base models at a CPU budget, and gates on them, Penn Treebank: the same data, updates and seed for all",
+    {
+        **{base: System(flags) for base, flags in _BASE_MODELS.items()},
         **{
-            f"{base}+{gate}": _reduced_gate(base, flags={"output-gate": gate})
+            f"{base}+iog": _gate(f"{base}{AVERAGED}", ON_AWD if base in ("awd", "mos", "doc") else {})
+            for base in _BASE_MODELS
+        },
+        **{f"{base}+iog30": _gate(f"{base}{AVERAGED}", {"gate-dim": 30}) for base in ("zaremba", "variational")},
+        **{
+            f"{base}+{gate}": _gate(f"{base}{AVERAGED}", {"output-gate": gate})
             for base in ("zaremba", "rhn")
             for gate in ("iog-hidden", "iog-lstm")
         },
-        "zaremba3+iog": _reduced_gate("zaremba", num=3),
+        "zaremba3+iog": _gate(f"zaremba{AVERAGED}", {}, num=3),
     },
-    training=ON_CPUS,
-    averaged_epochs=1,
     notes="""zaremba, variational: two layers under a softmax with a matrix of its own; rhn, of depth 8, too. rhn-tied,
 mogrifier and awd share it with the embedding. Dropout rates are near those of awd, which is tied of the recipe reduced,
 whose mos and doc are here, too.
@@ -684,16 +635,17 @@ def _speed_systems(suffix: str) -> Dict[str, System]:
     """Models of the papers, and DOC's network with one softmax, with DRILL's labels and with the plain loss."""
     doc = {"arch": f"lstm_lm_doc_{suffix}", "balance": 0.001}
     drill = {"label-encoder": "drill", "label-depth": 4, "label-dropout": 0.6}
-    return {
-        "awd": System({"arch": f"lstm_lm_awd_{suffix}"}, label="AWD-LSTM"),
-        "doc-one-softmax": System(
-            {"arch": f"lstm_lm_doc_{suffix}", "output-layer": "full"}, label="DOC's network, one softmax"
-        ),
-        "mos": System({"arch": f"lstm_lm_mos_{suffix}"}, label="AWD-LSTM-MoS"),
-        "doc": System(doc, label="AWD-LSTM-DOC"),
-        "doc-drill": System({**doc, **drill}, label="AWD-LSTM-DOC, DRILL's labels"),
-        "doc-plain": System({**doc, "output-loss": "plain"}, label="AWD-LSTM-DOC, plain loss"),
-    }
+    one_softmax = {"arch": f"lstm_lm_doc_{suffix}", "output-layer": "full"}
+    return labelled(
+        {
+            "awd": ("AWD-LSTM", {"arch": f"lstm_lm_awd_{suffix}"}),
+            "doc-one-softmax": ("DOC's network, one softmax", one_softmax),
+            "mos": ("AWD-LSTM-MoS", {"arch": f"lstm_lm_mos_{suffix}"}),
+            "doc": ("AWD-LSTM-DOC", doc),
+            "doc-drill": ("AWD-LSTM-DOC, DRILL's labels", {**doc, **drill}),
+            "doc-plain": ("AWD-LSTM-DOC, plain loss", {**doc, "output-loss": "plain"}),
+        }
+    )
 
 
 SPEED_PTB = _speed_recipe(
@@ -715,15 +667,14 @@ SPEED_LABELS = _speed_recipe(
     title="the output layers of Pappas & Henderson 2019, table 4, with the rows of AWD-LSTM",
     corpus="ptb",
     training={**_REGULARIZED, **_SGD, "batch-size": 20},
-    systems={
-        name: System({"arch": f"lstm_lm_{arch}_ptb"}, label=label)
-        for name, arch, label in (
-            ("tied", "awd", "tied"),
-            ("bilinear", "bilinear", "bilinear"),
-            ("dual", "dual", "dual"),
-            ("drill", "drill", "DRILL"),
-        )
-    },
+    systems=labelled(
+        {
+            "tied": ("tied", {"arch": "lstm_lm_awd_ptb"}),
+            "bilinear": ("bilinear", {"arch": "lstm_lm_bilinear_ptb"}),
+            "dual": ("dual", {"arch": "lstm_lm_dual_ptb"}),
+            "drill": ("DRILL", {"arch": "lstm_lm_drill_ptb"}),
+        }
+    ),
 )
 SPEED_MMLSTM = _speed_recipe(
     name="mmlstm",
@@ -751,15 +702,14 @@ SPEED_FPNN = _speed_recipe(
     title="linear and rectifier networks of Pachitariu & Sahani 2013 on text8, 512 units, with and without noise",
     corpus="text8",
     training={**_STREAMS, "optimizer": "adagrad", "lr": 0.05, "tokens-per-sample": 20, "batch-size": 64},
-    systems={
-        name: System(FPNN_TEXT8_WORDS.system(name).flags, label=label)
-        for name, label in (
-            ("fpnn", "FPNN"),
-            ("fpnn+nce", "FPNN, 25 noise words"),
-            ("rectifier", "rectifier"),
-            ("rectifier+nce", "rectifier, 25 noise words"),
-        )
-    },
+    systems=labelled(
+        {
+            "fpnn": ("FPNN", _FPNN_WORDS),
+            "fpnn+nce": ("FPNN, 25 noise words", {**_FPNN_WORDS, **_NOISE}),
+            "rectifier": ("rectifier", _RECTIFIER_WORDS),
+            "rectifier+nce": ("rectifier, 25 noise words", {**_RECTIFIER_WORDS, **_NOISE}),
+        }
+    ),
 )
 SPEED_HOST = _speed_recipe(
     name="host",

@@ -56,6 +56,19 @@ class System:
     result: Result = "best"
 
 
+def table(rows: Mapping[str, Tuple[Any, ...]], *columns: str) -> Dict[str, System]:
+    """Systems of rows (flags, figure, ...) with the paper's figures in ``columns``; empty ones are left out."""
+    return {
+        name: System(flags, published={column: figure for column, figure in zip(columns, figures) if figure})
+        for name, (flags, *figures) in rows.items()
+    }
+
+
+def labelled(rows: Mapping[str, Tuple[str, Mapping[str, Value]]]) -> Dict[str, System]:
+    """Systems by name, of rows (label, flags)."""
+    return {name: System(flags, label=label) for name, (label, flags) in rows.items()}
+
+
 @dataclass(frozen=True, kw_only=True)
 class DecodingSettings:
     """Settings of decoding for the table of a recipe: those of the published figures.

@@ -1,29 +1,28 @@
 """Run a training in its own folder, resume it if it was interrupted, and plan the runs of a table."""
 
+import json
 import re
 import shlex
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from fairseq.utils import split_paths
 from filelock import FileLock, Timeout
 
+import fairseq_plugins
 from fairseq_plugins.data.text import file_digest
 from fairseq_plugins.options import UserError, check_output_folder, write_text
 from fairseq_plugins.processes import fairseq_command, run_logged, training_environment
 from fairseq_plugins.recipes.recipe import Recipe, training_arguments
 
-BEGUN_FILE = "begun.txt"
-"""File in the folder of a run: the command line of the last call that saved a checkpoint."""
-FINISHED_FILE = "trained.txt"
-"""File in the folder of a finished run: its command line."""
-START_FILE = "started_from.txt"
-"""File in the folder of a run that started from the weights of checkpoints: a line with the digest of each file."""
-DATA_FILE = "data.txt"
-"""File in the folder of a run: digest and name of each data file that it reads, in the format of ``sha256sum``."""
+RUN_FILE = "run.json"
+"""File in the folder of a run: the record of the last call that saved a checkpoint.
 
+It has the ``command`` line, the ``status``, "begun" or "finished", the digests of the checkpoints whose weights the run
+``started_from`` and of the ``data`` files that it reads, and the package's ``version``.
+"""
 LOCK_FILE = ".recipe.lock"
 """File in the folder of a run that the running call locks."""
 
@@ -39,6 +38,10 @@ _CHECKPOINTS = ("--no-epoch-checkpoints", "--keep-last-epochs", "--save-interval
 _RESETS = ("--reset-optimizer", "--reset-lr-scheduler", "--reset-meters", "--reset-dataloader")
 MAY_DIFFER = frozenset((*_LENGTHS, *_PATHS, *_LOG, *_MACHINE, *_CHECKPOINTS, *_RESETS))
 """Flags that may change when a run is resumed. The contents behind the paths are compared by digests."""
+
+
+Record = Dict[str, Any]
+"""The content of :data:`RUN_FILE`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +67,7 @@ class Training:
     @property
     def is_finished(self) -> bool:
         """Whether the run with these arguments is finished."""
-        return self._read(FINISHED_FILE) == self.command_line
+        return (self._record.get("status"), self._record.get("command")) == ("finished", self.command_line)
 
     def check(self) -> None:
         """Check that the folder is empty or holds this run.
@@ -73,11 +76,14 @@ class Training:
             UserError: if nothing can be written to ``save_dir``, or it holds a run with other flags, with other data,
                 or with another checkpoint to start from.
         """
-        self._check_start()
-        self._check_data()
+        record = self._record
+        if self._is_resumed and record:
+            self._check_start(record["started_from"])
+            self._check_data(record["data"])
         if not self.is_finished:
             check_output_folder(self.save_dir)
-            self._check_flags()
+            if self._is_resumed and record:
+                self._check_flags(record["command"])
 
     def run(self) -> None:
         """Train, or resume an interrupted run. The output is shown and appended to ``train.log``.
@@ -93,15 +99,14 @@ class Training:
             return
         self.save_dir.mkdir(parents=True, exist_ok=True)
         with self._locked():
-            self._record_start()
-            self._record_data()
+            record = self._new_record()
             command, environment = fairseq_command("train", self.arguments), training_environment()
-            with self._recorded():
+            with self._recorded(record):
                 status = run_logged(command, log=self.save_dir / "train.log", environment=environment)
             if status != 0:
                 raise SystemExit(status)
             if STOPPING_FLAG not in _by_flag(self.arguments):
-                self._write(FINISHED_FILE, self.command_line)
+                self._write({**record, "status": "finished"})
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -125,15 +130,15 @@ class Training:
             lock.release()
 
     @contextmanager
-    def _recorded(self) -> Iterator[None]:
-        """Record the command line. If the call saves no checkpoint, restore the former record."""
-        former, saved = self._read(BEGUN_FILE), self._last_saved
-        self._write(BEGUN_FILE, self.command_line)
+    def _recorded(self, record: Record) -> Iterator[None]:
+        """Write a record. If the call saves no checkpoint, restore the former one."""
+        former, saved = self._record, self._last_saved
+        self._write(record)
         try:
             yield
         finally:
             if self._last_saved == saved:
-                self._write(BEGUN_FILE, former)
+                self._write(former)
 
     @property
     def _last_saved(self) -> Optional[Tuple[int, int]]:
@@ -141,17 +146,43 @@ class Training:
         path = self.save_dir / "checkpoint_last.pt"
         return (path.stat().st_ino, path.stat().st_mtime_ns) if path.is_file() else None
 
-    def _read(self, name: str) -> str:
-        """The command line in a file of the folder. Empty if there is no such file."""
-        path = self.save_dir / name
-        return path.read_text(encoding="utf-8", errors="replace").rstrip("\n") if path.is_file() else ""
+    @property
+    def _record(self) -> Record:
+        """The record in the folder, empty if there is none.
 
-    def _write(self, name: str, command_line: str) -> None:
-        """Write a command line to a file of the folder. An empty one removes the file."""
-        if command_line:
-            write_text(self.save_dir / name, f"{command_line}\n")
+        Raises:
+            UserError: if it is damaged.
+        """
+        path = self.save_dir / RUN_FILE
+        if not path.is_file():
+            return {}
+        try:
+            record = json.loads(path.read_text(encoding="utf-8"))
+            shlex.split(record["command"])
+            is_whole = {"status": str, "started_from": list, "data": dict}
+            assert all(isinstance(record[name], kind) for name, kind in is_whole.items())
+        except (AssertionError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            raise UserError(f"{path} is no record of a training: remove it") from error
+        return record
+
+    def _write(self, record: Record) -> None:
+        """Replace the record; an empty one removes it."""
+        if record:
+            write_text(self.save_dir / RUN_FILE, f"{json.dumps(record, indent=1)}\n")
         else:
-            (self.save_dir / name).unlink(missing_ok=True)
+            (self.save_dir / RUN_FILE).unlink(missing_ok=True)
+
+    def _new_record(self) -> Record:
+        """The record of this call. A run that is resumed keeps the digests of its first call."""
+        former = self._record if self._is_resumed else {}
+        start = () if self._is_resumed else self._start
+        return {
+            "command": self.command_line,
+            "status": "begun",
+            "started_from": former.get("started_from", [file_digest(path) for path in start]),
+            "data": former.get("data") or {name: file_digest(path) for name, path in self._data.items()},
+            "version": fairseq_plugins.__version__,
+        }
 
     @property
     def _start(self) -> List[Path]:
@@ -164,23 +195,15 @@ class Training:
     @property
     def _is_resumed(self) -> bool:
         """Whether there is a run to resume. fairseq then does not read the checkpoints of the start again."""
-        return bool(self._read(FINISHED_FILE)) or self._last_saved is not None
+        return self._record.get("status") == "finished" or self._last_saved is not None
 
-    def _check_start(self) -> None:
-        start, kept = self._start, self.save_dir / START_FILE
-        if not start or not self._is_resumed or not kept.is_file():
-            return
-        for path, digest in zip(start, _lines(kept)):
+    def _check_start(self, digests: Sequence[str]) -> None:
+        for path, digest in zip(self._start, digests):
             if digest != file_digest(path):
                 raise UserError(
                     f"{self.save_dir} holds a training that began with other weights than those in {path} today: give "
                     "another --save-dir, or remove that folder to begin anew"
                 )
-
-    def _record_start(self) -> None:
-        start = self._start
-        if start and not self._is_resumed:
-            write_text(self.save_dir / START_FILE, "".join(f"{file_digest(path)}\n" for path in start))
 
     @property
     def _data(self) -> Dict[str, Path]:
@@ -198,11 +221,7 @@ class Training:
             if is_read.fullmatch(path.name) and path.is_file()
         }
 
-    def _check_data(self) -> None:
-        kept = self.save_dir / DATA_FILE
-        if not self._is_resumed or not kept.is_file():
-            return
-        former = {name: digest for digest, _, name in (line.partition("  ") for line in _lines(kept))}
+    def _check_data(self, former: Mapping[str, str]) -> None:
         data = self._data
         for name in dict.fromkeys([*former, *data]):
             if name not in data or former.get(name) != file_digest(data[name]):
@@ -211,34 +230,15 @@ class Training:
                     "another --save-dir, or remove that folder to begin anew"
                 )
 
-    def _record_data(self) -> None:
-        """Record the digests of the data, unless the resumed run has done so."""
-        if not (self._is_resumed and (self.save_dir / DATA_FILE).is_file()):
-            lines = (f"{file_digest(path)}  {name}\n" for name, path in self._data.items())
-            write_text(self.save_dir / DATA_FILE, "".join(lines))
-
-    def _check_flags(self) -> None:
-        if not self._is_resumed:
-            return
-        names = [name for name in (BEGUN_FILE, FINISHED_FILE) if self._read(name)]
-        if not names:  # started by fairseq-train alone
-            return
-        try:
-            words = shlex.split(self._read(names[0]))
-        except ValueError as error:
-            raise UserError(f"{self.save_dir / names[0]} holds no command line: remove it") from error
-        former, now = _by_flag(words[1:]), _by_flag(self.arguments)
+    def _check_flags(self, command: str) -> None:
+        former, now = _by_flag(shlex.split(command)[1:]), _by_flag(self.arguments)
         for flag in dict.fromkeys([*former, *now]):
             if former.get(flag) != now.get(flag) and flag not in MAY_DIFFER:
                 raise UserError(
                     f"{self.save_dir} holds a training with {_flag_text(flag, former)}, and this one has "
-                    f"{_flag_text(flag, now)}: give another --save-dir, or remove {' and '.join(names)} there to go "
-                    "on with the flags of this one"
+                    f"{_flag_text(flag, now)}: give another --save-dir, or remove {RUN_FILE} there to go on with "
+                    "the flags of this one"
                 )
-
-
-def _lines(path: Path) -> List[str]:
-    return path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 def check_not_stopped_by_the_clock(arguments: Sequence[str]) -> None:

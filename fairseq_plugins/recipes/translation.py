@@ -1,12 +1,12 @@
 """Recipes of translation and headlines, by paper. Recipes at a CPU budget and those of the demo follow."""
 
 from types import MappingProxyType
-from typing import Mapping, Sequence
+from typing import Dict, Mapping, Sequence
 
 from fairseq_plugins.models.presets.translation import ADAM_HALVED
 from fairseq_plugins.models.presets.translation import SMALL_TRAINING as SMALL_RECURRENT_TRAINING
 from fairseq_plugins.models.presets.translation import TRANSFORMER_SMALL_TRAINING as SMALL_TRANSFORMER_TRAINING
-from fairseq_plugins.recipes.recipe import ON_CPUS, DecodingSettings, Recipe, System, scored_validation
+from fairseq_plugins.recipes.recipe import ON_CPUS, DecodingSettings, Recipe, System, labelled, scored_validation, table
 
 # Takase et al. 2018: IWSLT 2016 (table 9) and Annotated English Gigaword (table 10).
 
@@ -14,21 +14,27 @@ _PAIRS = ("en-de", "de-en", "en-fr", "fr-en")
 _ROUGE = ("ROUGE-1", "ROUGE-2", "ROUGE-L")
 
 
-def _takase2018_system(arch: str, label: str, columns: Sequence[str], *figures: str) -> System:
-    return System({"arch": arch}, label=label, published=dict(zip(columns, figures)))
+def _takase2018(corpus: str, columns: Sequence[str], *figures: Sequence[str]) -> Dict[str, System]:
+    """The baseline, MoS and DOC with their figures."""
+    rows = zip(("", "_mos", "_doc"), ("lstm_encdec", "MoS, i_3 = 2", "DOC, i_3 = i_2 = 2"), figures)
+    return {
+        layer.strip("_") or "encdec": System(
+            {"arch": f"lstm_encdec{layer}_{corpus}"}, label=label, published=dict(zip(columns, published))
+        )
+        for layer, label, published in rows
+    }
 
 
 IWSLT16 = Recipe(
     name="iwslt16",
     title="IWSLT 2016, encoder-decoders with the settings of Takase et al. 2018, table 9",
     corpus="bash data-prep/iwslt16/prepare.sh en-de",
-    systems={
-        "encdec": _takase2018_system("lstm_encdec_iwslt", "lstm_encdec", _PAIRS, "23.05", "28.18", "34.37", "34.07"),
-        "mos": _takase2018_system("lstm_encdec_mos_iwslt", "MoS, i_3 = 2", _PAIRS, "23.62", "29.12", "36.09", "34.41"),
-        "doc": _takase2018_system(
-            "lstm_encdec_doc_iwslt", "DOC, i_3 = i_2 = 2", _PAIRS, "23.97", "29.33", "36.11", "34.72"
-        ),
-    },
+    systems=_takase2018(
+        *("iwslt", _PAIRS),
+        ("23.05", "28.18", "34.37", "34.07"),
+        ("23.62", "29.12", "36.09", "34.41"),
+        ("23.97", "29.33", "36.11", "34.72"),
+    ),
     metric="BLEU, mean of three seeds",
     compared_by="bleu",
     decoding=DecodingSettings(beam=20),
@@ -43,11 +49,9 @@ GIGAWORD = Recipe(
     name="gigaword",
     title="Headlines of Annotated Gigaword, with the settings of Takase et al. 2018, table 10",
     corpus="bash data-prep/gigaword/prepare.sh --from DIR",
-    systems={
-        "encdec": _takase2018_system("lstm_encdec_gigaword", "lstm_encdec", _ROUGE, "46.77", "24.87", "43.58"),
-        "mos": _takase2018_system("lstm_encdec_mos_gigaword", "MoS, i_3 = 2", _ROUGE, "46.91", "24.91", "43.73"),
-        "doc": _takase2018_system("lstm_encdec_doc_gigaword", "DOC, i_3 = i_2 = 2", _ROUGE, "46.99", "25.29", "43.83"),
-    },
+    systems=_takase2018(
+        *("gigaword", _ROUGE), ("46.77", "24.87", "43.58"), ("46.91", "24.91", "43.73"), ("46.99", "25.29", "43.83")
+    ),
     metric="F1 of ROUGE, mean of three seeds",
     compared_by="rouge",
     decoding=DecodingSettings(beam=20),
@@ -68,8 +72,13 @@ WMT14_TRANSFORMER = Recipe(
     title="WMT 2014 English-German, Transformer base with the output layers of Pappas & Henderson 2019, table 5",
     corpus="bash data-prep/wmt14/prepare.sh en-de",
     systems={
-        "full": System({"arch": "transformer_full_wmt14"}, published={"newstest2014": "27.3"}),
-        "dual": System({"arch": "transformer_dual_wmt14"}, published={"newstest2014": "27.5"}),
+        **table(
+            {
+                "full": ({"arch": "transformer_full_wmt14"}, "27.3"),
+                "dual": ({"arch": "transformer_dual_wmt14"}, "27.5"),
+            },
+            "newstest2014",
+        ),
         "drill": System(
             {"arch": "transformer_drill_wmt14"}, label="drill, depth 2", published={"newstest2014": "28.1"}
         ),
@@ -139,22 +148,24 @@ MULTI30K = Recipe(
                 "dropout": 0.3,
                 "encoder-bidirectional": True,
                 "encoder-layers": 2,
-                "encoder-embed-dim": 256,
-                "encoder-hidden-size": 256,
+                **{f"encoder-{size}": 256 for size in ("embed-dim", "hidden-size")},
                 "decoder-layers": 2,
-                "decoder-embed-dim": 256,
-                "decoder-hidden-size": 256,
-                "decoder-out-embed-dim": 256,
+                **{f"decoder-{size}": 256 for size in ("embed-dim", "hidden-size", "out-embed-dim")},
             },
             label="fairseq lstm",
         ),
-        "encdec-nofeed": System(
-            {**_OURS, "arch": "lstm_encdec", "input-feeding": "off"}, label="lstm_encdec, no input feeding"
+        **labelled(
+            {
+                "encdec-nofeed": (
+                    "lstm_encdec, no input feeding",
+                    {**_OURS, "arch": "lstm_encdec", "input-feeding": "off"},
+                ),
+                "encdec": ("lstm_encdec", {**_OURS, "arch": "lstm_encdec"}),
+                "mos": ("lstm_encdec_mos", {**_OURS, "arch": "lstm_encdec_mos"}),
+                "doc": ("lstm_encdec_doc", {**_OURS, "arch": "lstm_encdec_doc"}),
+                "mmlstm": ("mmlstm_encdec", {**_OURS, "arch": "mmlstm_encdec", "hidden-sizes": "273 273"}),
+            }
         ),
-        "encdec": System({**_OURS, "arch": "lstm_encdec"}, label="lstm_encdec"),
-        "mos": System({**_OURS, "arch": "lstm_encdec_mos"}, label="lstm_encdec_mos"),
-        "doc": System({**_OURS, "arch": "lstm_encdec_doc"}, label="lstm_encdec_doc"),
-        "mmlstm": System({**_OURS, "arch": "mmlstm_encdec", "hidden-sizes": "273 273"}, label="mmlstm_encdec"),
     },
     training={**_SCORED, **_RATE},
     compared_by="bleu",
@@ -175,14 +186,16 @@ MULTI30K_TRANSFORMER = Recipe(
                 "arch": "transformer",
                 "criterion": "label_smoothed_cross_entropy",
                 "dropout": 0.2,
-                "encoder-layers": 3,
-                "encoder-embed-dim": 256,
-                "encoder-ffn-embed-dim": 1024,
-                "encoder-attention-heads": 4,
-                "decoder-layers": 3,
-                "decoder-embed-dim": 256,
-                "decoder-ffn-embed-dim": 1024,
-                "decoder-attention-heads": 4,
+                **{
+                    f"{side}-{name}": size
+                    for side in ("encoder", "decoder")
+                    for name, size in (
+                        ("layers", 3),
+                        ("embed-dim", 256),
+                        ("ffn-embed-dim", 1024),
+                        ("attention-heads", 4),
+                    )
+                },
             },
             label="fairseq transformer, tied",
         ),
@@ -203,38 +216,33 @@ Results: results/multi30k_transformer/README.md.""",
 
 _JOINED_MIXTURE = {"attention": "dot", "latent-activation": "linear", "latent-dropout": 0.2}
 _JOINED_DOC = {**_JOINED_MIXTURE, "arch": "lstm_encdec_doc"}
-_JOINED_SYSTEMS = {
-    "encdec": System({"arch": "lstm_encdec", "output-layer": "tied"}, label="lstm_encdec, tied softmax"),
-    "mos": System({**_JOINED_MIXTURE, "arch": "lstm_encdec_mos", "hidden-sizes": "251 251"}, label="MoS"),
-    "one-expert": System(
-        {**_JOINED_DOC, "experts-per-layer": "0 0 0 1", "hidden-sizes": "254 254"}, label="one expert on the attention"
-    ),
-    "doc": System({**_JOINED_DOC, "hidden-sizes": "246 246"}, label="DOC"),
-    "doc-drill": System(
-        {**_JOINED_DOC, "hidden-sizes": "240 240", "label-encoder": "drill"}, label="DOC, DRILL's labels"
-    ),
-    "mmlstm": System(
-        {"arch": "mmlstm_encdec", "output-layer": "tied", "hidden-sizes": "298 256"},
-        label="Major-Minor LSTM, tied",
-    ),
-    "mmlstm-doc": System(
-        {**_JOINED_DOC, "arch": "mmlstm_encdec_doc", "hidden-sizes": "264 264"}, label="Major-Minor LSTM, DOC"
-    ),
-    "encdec+copying": System(
-        {"arch": "lstm_encdec", "output-layer": "tied", "copying": "attention"}, label="lstm_encdec, copying"
-    ),
-    "doc+copying": System({**_JOINED_DOC, "hidden-sizes": "246 246", "copying": "attention"}, label="DOC, copying"),
-}
 _UNTIED = {"share-embeddings": "none"}
 """Source, target and output have separate matrices, as in Takase et al. 2018."""
+_JOINED_ROWS = {
+    "encdec": ("lstm_encdec, tied softmax", {"arch": "lstm_encdec", "output-layer": "tied"}),
+    "mos": ("MoS", {**_JOINED_MIXTURE, "arch": "lstm_encdec_mos", "hidden-sizes": "251 251"}),
+    "one-expert": (
+        "one expert on the attention",
+        {**_JOINED_DOC, "experts-per-layer": "0 0 0 1", "hidden-sizes": "254 254"},
+    ),
+    "doc": ("DOC", {**_JOINED_DOC, "hidden-sizes": "246 246"}),
+    "doc-drill": ("DOC, DRILL's labels", {**_JOINED_DOC, "hidden-sizes": "240 240", "label-encoder": "drill"}),
+    "mmlstm": (
+        "Major-Minor LSTM, tied",
+        {"arch": "mmlstm_encdec", "output-layer": "tied", "hidden-sizes": "298 256"},
+    ),
+    "mmlstm-doc": ("Major-Minor LSTM, DOC", {**_JOINED_DOC, "arch": "mmlstm_encdec_doc", "hidden-sizes": "264 264"}),
+    "encdec+copying": (
+        "lstm_encdec, copying",
+        {"arch": "lstm_encdec", "output-layer": "tied", "copying": "attention"},
+    ),
+    "doc+copying": ("DOC, copying", {**_JOINED_DOC, "hidden-sizes": "246 246", "copying": "attention"}),
+    "encdec+untied": ("lstm_encdec, untied", {**_UNTIED, "arch": "lstm_encdec", "output-layer": "full"}),
+}
+_JOINED_SYSTEMS = labelled(_JOINED_ROWS)
 _JOINED_SYSTEMS |= {
-    "encdec+untied": System({**_UNTIED, "arch": "lstm_encdec", "output-layer": "full"}, label="lstm_encdec, untied"),
-    **{
-        f"{name}+untied": System(
-            {**_JOINED_SYSTEMS[name].flags, **_UNTIED}, label=f"{_JOINED_SYSTEMS[name].label}, untied"
-        )
-        for name in ("mos", "one-expert", "doc")
-    },
+    f"{name}+untied": System({**_JOINED_ROWS[name][1], **_UNTIED}, label=f"{_JOINED_ROWS[name][0]}, untied")
+    for name in ("mos", "one-expert", "doc")
 }
 _JOINED_TRAINING = {
     **ON_CPUS,
@@ -346,25 +354,21 @@ be copied; the systems with copying can point at them. The architecture of doc b
 in the paper.
 Results, beside baselines without a model: results/{name}/README.md."""
 
-AGNEWS = Recipe(
-    name="agnews",
-    title="Headlines of AG News at a CPU budget: the same data, subwords, updates, widths and optimiser for all",
-    corpus="bash data-prep/agnews/prepare.sh --joined-dictionary",
-    systems=_HEADLINES_SYSTEMS,
-    training=_HEADLINES_TRAINING,
-    compared_by="rouge",
-    notes=_HEADLINES_NOTES.format(name="agnews"),
-)
 
-REUTERS21578 = Recipe(
-    name="reuters21578",
-    title="Headlines of Reuters-21578 at a CPU budget: the same data, subwords, updates, widths and optimiser for all",
-    corpus="bash data-prep/reuters21578/prepare.sh --joined-dictionary",
-    systems=_HEADLINES_SYSTEMS,
-    training={**_HEADLINES_TRAINING, "max-epoch": 8, "force-anneal": 5},
-    compared_by="rouge",
-    notes=_HEADLINES_NOTES.format(name="reuters21578"),
-)
+def _headlines(name: str, title: str, **epochs: int) -> Recipe:
+    return Recipe(
+        name=name,
+        title=f"Headlines of {title} at a CPU budget: the same data, subwords, updates, widths and optimiser for all",
+        corpus=f"bash data-prep/{name}/prepare.sh --joined-dictionary",
+        systems=_HEADLINES_SYSTEMS,
+        training={**_HEADLINES_TRAINING, **{flag.replace("_", "-"): number for flag, number in epochs.items()}},
+        compared_by="rouge",
+        notes=_HEADLINES_NOTES.format(name=name),
+    )
+
+
+AGNEWS = _headlines("agnews", "AG News")
+REUTERS21578 = _headlines("reuters21578", "Reuters-21578", max_epoch=8, force_anneal=5)
 
 
 # ``scripts/demo.sh``: short sentences of Tatoeba, one to two minutes a system on a CPU core.

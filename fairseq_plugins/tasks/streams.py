@@ -4,7 +4,7 @@ Shapes: B rows of this process, T length of a window.
 """
 
 from contextlib import contextmanager, nullcontext
-from typing import Any, Callable, Dict, Generator, Iterable, List, Mapping, NoReturn, Optional, Tuple
+from typing import Any, Callable, Dict, Generator, Iterable, List, NoReturn, Optional, Tuple
 
 import torch
 from fairseq.criterions import FairseqCriterion
@@ -24,7 +24,6 @@ from fairseq_plugins.modules.cell import (
     named_tensors,
     pack_state,
     select_rows,
-    state_tensors,
     unpack_state,
     with_tensors,
 )
@@ -190,7 +189,7 @@ class StreamPosition:
         num_rows = self._streams.num_rows
         start = decoder.initial_state(num_rows)
         zeros = named_tensors(start)
-        saved_state = _named(saved["hidden_state"], like=zeros)
+        saved_state = zeros if saved["hidden_state"] is None else named_tensors(saved["hidden_state"])
         num_saved_rows = len(next(iter(saved_state.values())))
         if num_saved_rows != num_rows:
             raise UserError(
@@ -202,12 +201,12 @@ class StreamPosition:
                 "the checkpoint stopped inside an epoch that was cut into other windows: use the same text, --seed, "
                 f"--tokens-per-sample, --window-lengths and --max-window, {_ANEW}"
             )
-        if saved.get("row_offsets", []) != self._row_offsets():  # older checkpoints hold none
+        if saved["row_offsets"] != self._row_offsets():
             raise UserError(
                 "the checkpoint stopped inside an epoch whose rows begin elsewhere: use the same --row-offsets and "
                 f"--seed, {_ANEW}"
             )
-        if saved.get("text", self._streams.digest) != self._streams.digest:
+        if saved["text"] != self._streams.digest:
             raise UserError(
                 f"the checkpoint stopped inside an epoch of another text: use the text that it was trained on, {_ANEW}"
             )
@@ -245,17 +244,6 @@ class StreamPosition:
         return window
 
 
-def _named(saved: Optional[State], *, like: Dict[str, Tensor]) -> Dict[str, Tensor]:
-    """The tensors of a saved state by name: zeros if none was saved, and ``like``'s names if it has no names."""
-    if saved is None:
-        return like
-    if isinstance(saved, Mapping):
-        return named_tensors(saved)
-    # older checkpoints hold the tensors in nested lists, in the same order
-    found = list(state_tensors(saved))
-    return dict(zip(like, found)) if len(found) == len(like) else named_tensors(saved)
-
-
 class AccumulatedWindows:
     """The windows since gradients were cleared. ``--update-freq`` accumulates several for an update.
 
@@ -290,7 +278,6 @@ class AccumulatedWindows:
         """Mean window length / base length. None without a window, for example after memory ran out."""
         if not self._nominal_lengths:
             return None
-        # Dividing before the sum keeps the rounding of earlier versions, and so their results.
         return sum(length / self._base_length for length in self._nominal_lengths) / len(self)
 
 

@@ -11,7 +11,7 @@ import torch
 from fairseq_plugins.cli.average_checkpoints import AverageCheckpoints
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint
 
-FIXTURES = Path(__file__).resolve().parents[1] / "fixtures/older_checkpoints"
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures/small_models"
 ENCDEC = FIXTURES / "lstm_encdec_doc.pt"
 
 

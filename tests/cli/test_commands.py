@@ -101,7 +101,7 @@ def test_one_line_with_the_remedy(name, typed, told, capsys):
 
 # values that commands refuse, and results that are no numbers
 
-FIXTURES = Path(__file__).parents[1] / "fixtures/older_checkpoints"
+FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
 MODEL = [str(FIXTURES / "data/lm"), "--path", str(FIXTURES / "lstm_lm_doc.pt"), "--cpu"]
 
 

@@ -23,7 +23,7 @@ from fairseq_plugins.cli.rerank_trees import RerankTrees
 from fairseq_plugins.trees import reranking
 from fairseq_plugins.trees.trees import count_words, frequent_words, read_linearisation, read_tree
 
-FIXTURES = Path(__file__).parents[1] / "fixtures/older_checkpoints"
+FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from fairseq_plugins.cli.run_recipe import RunRecipe
 from fairseq_plugins.evaluation.decoding import Decoding
 from fairseq_plugins.recipes import training
 
-OLDER = Path(__file__).parents[1] / "fixtures/older_checkpoints"
+OLDER = Path(__file__).parents[1] / "fixtures/small_models"
 LM, PAIRS = OLDER / "data/lm", OLDER / "data/translation"
 LOG = """\
 x | INFO | train_inner | epoch 001: 1 / 9 loss=3, wps=900, wall=9
@@ -136,17 +136,17 @@ def test_what_a_system_begins_with_is_trained_before_it_and_no_row(run, trained,
     assert re.findall(r"^\| (zaremba.*?) +\|", printed, re.M) == [
         f"zaremba3+iog{more}" for more in ("", "", ", mean", ", standard deviation")
     ]
-    done = (tmp_path / "runs/zaremba3+iog-2/trained.txt").read_text()
+    done = (tmp_path / "runs/zaremba3+iog-2/run.json").read_text()
     bases = ":".join(f"{tmp_path}/runs/zaremba-averaged-{seed}/checkpoint_best.pt" for seed in (4, 5, 6))
     assert f"--base-model={bases}" in done
-    start = (tmp_path / "runs/zaremba-averaged-4/trained.txt").read_text()
+    start = (tmp_path / "runs/zaremba-averaged-4/run.json").read_text()
     assert f"--finetune-from-model={tmp_path}/runs/zaremba-4/checkpoint_best.pt" in start
 
 
 def test_the_result_may_be_the_model_after_the_last_epoch(run, trained, tmp_path):
     status, _, _ = run("iog_ptb", LM, "--systems", "zaremba-medium", "zaremba-medium+iog")
     assert status == 0
-    done = (tmp_path / "runs/zaremba-medium+iog-1/trained.txt").read_text()
+    done = (tmp_path / "runs/zaremba-medium+iog-1/run.json").read_text()
     assert f"--base-model={tmp_path}/runs/zaremba-medium-1/checkpoint_last.pt" in done
     found = json.loads((tmp_path / "out/runs.json").read_text())["runs"]
     assert [one["checkpoint"] for one in found] == ["checkpoint_last.pt", "checkpoint_best.pt"]
@@ -181,11 +181,11 @@ def test_trainings_side_by_side_are_those_of_one_after_the_other(run, trained, c
     names = [*(f"zaremba{end}-{seed}" for seed in (1, 2, 3) for end in ("", "-averaged")), "zaremba3+iog-1"]
     assert status == 0 and calls == [(3, names)] and sorted(trained) == sorted(names)
     assert re.findall(r"^\| (zaremba.*?) +\|", printed, re.M) == ["zaremba3+iog", "zaremba-averaged"]
-    done = {name: (tmp_path / "runs" / name / "trained.txt").read_text() for name in names}
+    done = {name: (tmp_path / "runs" / name / "run.json").read_text() for name in names}
     assert all("--max-update 7 --cpu" in line for line in done.values())
     shutil.rmtree(tmp_path / "runs")
     assert run(*given)[0] == 0 and len(calls) == 1
-    assert done == {name: (tmp_path / "runs" / name / "trained.txt").read_text() for name in names}
+    assert done == {name: (tmp_path / "runs" / name / "run.json").read_text() for name in names}
     trained.clear()
     assert run(*given, "--jobs", 3)[0] == 0 and calls[1:] == [(3, [])] and not trained
 

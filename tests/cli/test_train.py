@@ -1,5 +1,6 @@
 """Training by a recipe, with a stub in place of fairseq-train: flags, resumption, scripts in scripts/recipes."""
 
+import json
 import shlex
 import subprocess
 import sys
@@ -187,6 +188,10 @@ def test_fine_tune_is_the_command_of_its_name(rounds, typed):
 # what ``train`` resumes, and what it refuses
 
 
+def recorded(tmp_path):
+    return json.loads((tmp_path / "doc/run.json").read_text())
+
+
 def train_again(tmp_path, *flags):
     Train().main(["reduced", "doc", str(tmp_path), "--save-dir", str(tmp_path / "doc"), *flags])
 
@@ -195,7 +200,7 @@ def test_a_finished_training_is_left_as_it_is_unless_it_is_to_be_longer(commands
     for flags, num_trainings in (([], 1), ([], 1), (["--max-epoch", "9"], 2), (["--max-epoch=9"], 3)):
         train_again(tmp_path, *flags)
         assert len(commands) == num_trainings, flags
-    assert "doc is trained; to train on, remove trained.txt there" in capsys.readouterr().out
+    assert "doc is trained; to train on, remove run.json there" in capsys.readouterr().out
     train_again(tmp_path, "--max-epoch=9", "--stop-time-hours", "1")
     train_again(tmp_path, "--max-epoch=9", "--stop-time-hours", "1")
     assert len(commands) == 5, "a training that was stopped goes on"
@@ -222,7 +227,7 @@ def test_a_training_that_was_stopped_does_not_go_on_with_other_flags(commands, t
     for flags in (["--lr", "2"], ["--lr", "3"]):
         with pytest.raises(SystemExit):
             train_again(tmp_path, *flags)
-        assert not (tmp_path / "doc/begun.txt").exists(), "it left nothing to go on with"
+        assert not (tmp_path / "doc/run.json").exists(), "it left nothing to go on with"
     commands.saves = True
     with pytest.raises(SystemExit):
         train_again(tmp_path, "--lr", "3", "--max-epoch", "9")
@@ -230,21 +235,22 @@ def test_a_training_that_was_stopped_does_not_go_on_with_other_flags(commands, t
     with pytest.raises(SystemExit) as end:
         train_again(tmp_path, "--lr", "4", "--max-epoch", "9")
     printed = capsys.readouterr().err
-    told = "holds a training with --lr 3, and this one has --lr 4: give another --save-dir, or remove begun.txt there"
+    told = "holds a training with --lr 3, and this one has --lr 4: give another --save-dir, or remove run.json there"
     assert end.value.code == 2 and told in printed
     assert len(commands) == 3
     commands.status = 0
     train_again(tmp_path, "--lr", "3", "--reset-dataloader", "--cpu")
-    assert len(commands) == 4 and (tmp_path / "doc/trained.txt").is_file()
+    assert len(commands) == 4 and recorded(tmp_path)["status"] == "finished"
 
 
 def test_a_call_that_leaves_nothing_keeps_the_record_of_before(commands, tmp_path):
     (tmp_path / "doc").mkdir()
-    (tmp_path / "doc/begun.txt").write_text("fairseq-train data --lr 5\n")
+    kept = {"command": "fairseq-train data --lr 5", "status": "begun", "started_from": [], "data": {}}
+    (tmp_path / "doc/run.json").write_text(json.dumps(kept))
     commands.status = 1  # as where another training under way has locked the folder
     with pytest.raises(SystemExit):
         train_again(tmp_path, "--lr", "2")
-    assert (tmp_path / "doc/begun.txt").read_text() == "fairseq-train data --lr 5\n"
+    assert recorded(tmp_path) == kept
 
 
 def test_a_training_of_fairseq_alone_is_gone_on_with(commands, tmp_path):
@@ -255,7 +261,7 @@ def test_a_training_of_fairseq_alone_is_gone_on_with(commands, tmp_path):
         train_again(tmp_path, "--no-such-flag")
     commands.status, commands.saves = 0, True
     train_again(tmp_path, "--lr", "2")
-    assert len(commands) == 2 and "--lr 2" in (tmp_path / "doc/begun.txt").read_text()
+    assert len(commands) == 2 and "--lr 2" in recorded(tmp_path)["command"]
 
 
 def test_short_flags_are_flags_and_negative_numbers_values(commands, tmp_path, capsys):
@@ -273,8 +279,8 @@ def test_a_training_that_began_with_other_weights_is_refused(commands, tmp_path,
     train_again(tmp_path, "--finetune-from-model", str(start))
     train_again(tmp_path, f"--finetune-from-model={another}", "--max-epoch", "9")
     assert len(commands) == 2, "the same weights elsewhere"
-    (tmp_path / "doc/trained.txt").unlink(), another.unlink()
-    train_again(tmp_path, "--finetune-from-model", str(another), "--max-epoch", "9")
+    another.unlink()
+    train_again(tmp_path, "--finetune-from-model", str(another), "--max-epoch", "10")
     assert len(commands) == 3, "what is gone cannot be compared"
     start.write_text("trained on")
     for more in (["--max-epoch", "9"], []):
@@ -305,7 +311,7 @@ def test_a_training_on_other_data_is_refused_finished_or_not(commands, tmp_path,
         (tmp_path / name).write_text(name)
     commands.saves = True
     train_again(tmp_path)
-    assert (tmp_path / "doc/data.txt").read_text().startswith(f"{sha256(b'dict.txt').hexdigest()}  dict.txt\n")
+    assert recorded(tmp_path)["data"]["dict.txt"] == sha256(b"dict.txt").hexdigest()
     (tmp_path / "test.bin").write_text("another text to test on")
     train_again(tmp_path)
     train_again(tmp_path, "--max-epoch", "9")
@@ -331,7 +337,7 @@ def test_a_training_that_left_nothing_may_begin_with_other_data(commands, tmp_pa
         with pytest.raises(SystemExit):
             train_again(tmp_path)
     assert len(commands) == 2
-    assert (tmp_path / "doc/data.txt").read_text() == f"{sha256(b'another text').hexdigest()}  train.bin\n"
+    assert not (tmp_path / "doc/run.json").exists()
 
 
 def test_two_calls_do_not_train_to_one_folder(commands, tmp_path, capsys):
@@ -340,7 +346,7 @@ def test_two_calls_do_not_train_to_one_folder(commands, tmp_path, capsys):
         train_again(tmp_path)
     printed = capsys.readouterr().err
     assert end.value.code == 2 and printed.count("\n") == 1 and "another call trains to --save-dir" in printed
-    assert not commands and not (tmp_path / "doc/begun.txt").exists()
+    assert not commands and not (tmp_path / "doc/run.json").exists()
     train_again(tmp_path)
     assert len(commands) == 1
 
@@ -351,7 +357,7 @@ def test_a_file_system_without_locks_is_no_hindrance(commands, tmp_path, monkeyp
 
     monkeypatch.setattr(FileLock, "acquire", has_none)
     train_again(tmp_path)
-    assert len(commands) == 1 and (tmp_path / "doc/trained.txt").is_file()
+    assert len(commands) == 1 and recorded(tmp_path)["status"] == "finished"
 
 
 def test_a_training_that_left_nothing_may_begin_with_other_weights(commands, tmp_path):
@@ -363,11 +369,21 @@ def test_a_training_that_left_nothing_may_begin_with_other_weights(commands, tmp
     commands.status = 0
     start.write_text("other weights")
     train_again(tmp_path, "--finetune-from-model", str(start))
-    assert (tmp_path / "doc/started_from.txt").read_text() == f"{sha256(b'other weights').hexdigest()}\n"
+    assert recorded(tmp_path)["started_from"] == [sha256(b"other weights").hexdigest()]
 
 
 def test_what_is_gone_on_with_is_not_noted_as_the_start(commands, tmp_path):
     (tmp_path / "doc").mkdir(), (tmp_path / "doc/checkpoint_last.pt").write_text("of an earlier version")
     (tmp_path / "start.pt").write_text("weights")
     train_again(tmp_path, "--finetune-from-model", str(tmp_path / "start.pt"))
-    assert not (tmp_path / "doc/started_from.txt").exists()
+    assert recorded(tmp_path)["started_from"] == []
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"command": "fairseq-train", "status": 1}', '{"command": "\'"}'])
+def test_a_damaged_record_is_refused(content, commands, tmp_path, capsys):
+    (tmp_path / "doc").mkdir(), (tmp_path / "doc/run.json").write_text(content)
+    with pytest.raises(SystemExit) as end:
+        train_again(tmp_path)
+    printed = capsys.readouterr().err
+    assert end.value.code == 2 and f"{tmp_path}/doc/run.json is no record of a training: remove it" in printed
+    assert not commands

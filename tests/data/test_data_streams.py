@@ -11,7 +11,6 @@ from torch.utils.data import DataLoader
 
 from fairseq_plugins.data.streams import (
     ContiguousStreams,
-    TokenStream,
     Window,
     fixed_windows,
     random_row_offsets,
@@ -86,10 +85,6 @@ def test_the_description_counts_all_rows_together():
     assert make(103, 4, first=2, num_own=2).describe() == make(103, 4).describe()
 
 
-def test_the_nominal_length_is_handed_on():
-    assert make(103, 4)[Window(0, 5, 9)]["nominal_length"] == 9
-
-
 @pytest.mark.parametrize("num_tokens", [48, 103])
 def test_shares_of_two_processes_are_the_rows_of_one(num_tokens):
     whole = make(num_tokens, 6)
@@ -99,10 +94,6 @@ def test_shares_of_two_processes_are_the_rows_of_one(num_tokens):
     for window in fixed_windows(len(whole), length=3):
         targets = torch.cat([share[window]["target"] for share in shares])
         assert torch.equal(targets, whole[window]["target"])
-
-
-def test_leftover_tokens_of_a_share_are_those_of_the_corpus():
-    assert make(103, 4, first=2, num_own=2).num_leftover_tokens == 3
 
 
 @pytest.mark.parametrize("num_tokens, num_rows", [(7, 4), (1, 1), (0, 1)])
@@ -115,10 +106,6 @@ def test_a_batch_is_one_window():
     streams = make(20, 2)
     batch = streams[Window(0, 3, 3)]
     assert streams.collater([batch]) is batch
-
-
-def test_a_split_knows_its_length():
-    assert len(TokenStream(torch.arange(12), "valid")) == 12
 
 
 def test_loading_workers_serve_the_windows_in_order():

@@ -180,12 +180,6 @@ def test_files_that_cannot_be_read_are_refused(content, told, tmp_path):
         read_lines(tmp_path / "missing")
 
 
-def test_a_byte_order_mark_is_left_out(tmp_path):
-    path = tmp_path / "a"
-    path.write_bytes(b"\xef\xbb\xbfHello world\n")
-    assert read_lines(path) == ["Hello world"]
-
-
 def test_all_lines_of_packed_files_and_of_the_standard_input(tmp_path, monkeypatch):
     assert read_lines(write(tmp_path / "a.gz", gzip.compress(b"one\n\ntwo\n"))) == ["one", "", "two"]
     with pytest.raises(ValueError, match="is a folder: give a text file"):

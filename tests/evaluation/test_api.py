@@ -17,7 +17,7 @@ from fairseq_plugins.data.text import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.scoring import evaluate_perplexity
 
-FIXTURES = Path(__file__).parents[1] / "fixtures/older_checkpoints"
+FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
 RECORD = '{"tokenizer": "moses", "language": "en", "case": "lower tokens"}\n'
 CODES = "#version: 0.2\nx a</w>\n"
 

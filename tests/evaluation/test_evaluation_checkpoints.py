@@ -7,7 +7,7 @@ import pytest
 
 from fairseq_plugins.evaluation.checkpoints import check_split, num_sentences, split_languages
 
-PAIRS = Path(__file__).parents[1] / "fixtures/older_checkpoints/data/translation"
+PAIRS = Path(__file__).parents[1] / "fixtures/small_models/data/translation"
 NUM_SENTENCES = 12
 
 

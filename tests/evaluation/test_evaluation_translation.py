@@ -13,7 +13,7 @@ import fairseq_plugins
 from fairseq_plugins.evaluation.raw_text import SubwordNMT, load_text_preparation
 from fairseq_plugins.evaluation.translation import EXTRA_PIECES, TranslatedSentence, Translator, word_attention
 
-FIXTURES = Path(__file__).parents[1] / "fixtures/older_checkpoints"
+FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def data(tmp_path, monkeypatch):
     data.mkdir()
     for side in ("en", "de"):
         (data / f"test.en-de.{side}.idx").touch()
-    shutil.copy(Path(__file__).parents[1] / "fixtures/older_checkpoints/lstm_encdec_doc.pt", tmp_path / "model.pt")
+    shutil.copy(Path(__file__).parents[1] / "fixtures/small_models/lstm_encdec_doc.pt", tmp_path / "model.pt")
     for name in ("references.txt", "test.de", "test.en"):
         (tmp_path / name).write_text("text\n")
     return data

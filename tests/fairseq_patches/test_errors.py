@@ -131,7 +131,7 @@ def test_a_program_of_ones_own_keeps_its_tracebacks(program, expected, monkeypat
     assert sys.excepthook is expected
 
 
-PAIRS = Path(__file__).resolve().parents[1] / "fixtures/older_checkpoints/data/translation"
+PAIRS = Path(__file__).resolve().parents[1] / "fixtures/small_models/data/translation"
 
 
 def test_a_first_update_that_is_refused_while_a_thread_makes_batches(tmp_path):

@@ -196,7 +196,7 @@ def test_fairseq_alone_refuses_a_namespace(save_checkpoint, fairseq_alone):
         torch.load(path)
 
 
-OLDER = Path(__file__).parents[1] / "fixtures/older_checkpoints"
+OLDER = Path(__file__).parents[1] / "fixtures/small_models"
 TRAINER = SimpleNamespace(task=SimpleNamespace())
 
 

@@ -15,7 +15,7 @@ from readings import DYNAMIC
 from fairseq_plugins.cli.__main__ import all_commands
 
 ROOT = Path(__file__).resolve().parents[2]
-OLDER = ROOT / "tests/fixtures/older_checkpoints"
+OLDER = ROOT / "tests/fixtures/small_models"
 COMMANDS = all_commands()
 SMALL = ("--embed-dim", 8, "--hidden-sizes", "8")
 PAIRS = [("a b c", "xa xb xc"), ("d e", "xd xe"), ("f", "xf")]

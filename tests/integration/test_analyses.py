@@ -19,7 +19,7 @@ from fairseq_plugins.evaluation.analyses import layers
 from fairseq_plugins.evaluation.analyses.experts import stream_expert_use
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 
-OLDER = ROOT / "tests/fixtures/older_checkpoints"
+OLDER = ROOT / "tests/fixtures/small_models"
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from translation_commands import FAIRSEQ_FLAGS, TRANSFORMER, training_flags
 import fairseq_plugins
 from fairseq_plugins.cli.__main__ import all_commands
 
-OLDER = ROOT / "tests/fixtures/older_checkpoints"
+OLDER = ROOT / "tests/fixtures/small_models"
 LM, TRANSLATOR, DRILL = (OLDER / f"{name}.pt" for name in ("lstm_lm_doc", "lstm_encdec_doc", "transformer_drill"))
 LM_DATA, PAIR_DATA = OLDER / "data/lm", OLDER / "data/translation"
 COMMANDS = all_commands()

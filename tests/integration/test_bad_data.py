@@ -15,7 +15,7 @@ from translation_commands import training_flags
 from fairseq_plugins.cli.__main__ import all_commands
 from fairseq_plugins.fairseq_patches import data as data_module
 
-OLDER = ROOT / "tests/fixtures/older_checkpoints"
+OLDER = ROOT / "tests/fixtures/small_models"
 LM, DATA, PAIRS = OLDER / "lstm_lm_doc.pt", OLDER / "data/lm", OLDER / "data/translation"
 COMMANDS = all_commands()
 LENGTHS = 26  # where they begin in an index

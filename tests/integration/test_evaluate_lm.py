@@ -140,7 +140,7 @@ def test_all_methods_and_lines_are_timed(checkpoint, data, tmp_path):
 
 # several checkpoints that predict together
 
-OLDER = ROOT / "tests/fixtures/older_checkpoints"
+OLDER = ROOT / "tests/fixtures/small_models"
 DATA = OLDER / "data/lm"
 PATHS = [OLDER / f"{name}.pt" for name in ("lstm_lm_doc", "mmlstm_lm_mos")]
 

@@ -315,7 +315,7 @@ def test_a_run_that_is_not_finished_is_refused_with_what_it_lacks(missing, finis
 
 # texts that are there, in files or on the standard input
 
-OLDER = Path(__file__).parents[1] / "fixtures/older_checkpoints"
+OLDER = Path(__file__).parents[1] / "fixtures/small_models"
 LINES = ["ein kleines Haus steht hier .", "das Haus ist alt , sagt er .", "hier steht ein Haus ."]
 TARGETS = ["ein kleines Haus steht hier .", "das Haus ist alt , sagt sie .", "dort steht ein Haus ."]
 RAW = ["ein kleines Haus steht hier.", "das Haus ist alt, sagt sie.", "dort steht ein Haus."]
@@ -553,7 +553,7 @@ def test_another_language_than_that_of_the_data_is_refused(decoded, folder, caps
             OLDER / "lstm_lm_doc.pt",
             "model.pt was trained for --task stateful_lm, not for translation: give an encoder-",
         ),
-        (OLDER / "expected.json", "model.pt is no checkpoint or was cut short"),
+        (OLDER / "data/lm/dict.txt", "model.pt is no checkpoint or was cut short"),
     ],
 )
 def test_what_cannot_decode_is_refused_before_earlier_scores_are_removed(content, told, decoded, folder, capsys):

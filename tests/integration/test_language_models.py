@@ -18,7 +18,7 @@ from fairseq_plugins.output_layers import base
 from fairseq_plugins.recipes import find_recipe, training_arguments
 
 PUBLISHED = ("_ptb", "_wt2", "_wt103", "_text8_words", "_text8_chars")
-OLDER = ROOT / "tests/fixtures/older_checkpoints"
+OLDER = ROOT / "tests/fixtures/small_models"
 SMALL = [name for name in LANGUAGE_MODELS if not name.endswith(PUBLISHED)]
 
 

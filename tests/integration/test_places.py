@@ -94,7 +94,7 @@ def test_an_installed_package_makes_the_table_and_the_picture_of_a_benchmark(sit
 # folders with names that programs tend to misread
 
 COMMANDS = all_commands()
-OLDER = ROOT / "tests/fixtures/older_checkpoints"
+OLDER = ROOT / "tests/fixtures/small_models"
 NAMES = ["2024-01-01T10:00:00", "lr=0.1, Müller's\nrun", "-dash"]
 
 

@@ -16,7 +16,7 @@ ANALYSES = [
     (COMMANDS, "Speed and memory"),
 ]
 SECTIONS = [*TEXT, *ANALYSES]
-FIXTURES = ROOT / "tests/fixtures/older_checkpoints"
+FIXTURES = ROOT / "tests/fixtures/small_models"
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from fairseq_plugins.data.text import file_digest
 
 pytestmark = pytest.mark.slow
 
-OLDER = ROOT / "tests/fixtures/older_checkpoints"
+OLDER = ROOT / "tests/fixtures/small_models"
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from fairseq_plugins.cli.score_text import LINES_AT_ONCE, ScoreText
 from fairseq_plugins.evaluation.text_scorer import TextScorer
 from fairseq_plugins.output_layers import base
 
-FIXTURES = ROOT / "tests/fixtures/older_checkpoints"
+FIXTURES = ROOT / "tests/fixtures/small_models"
 DOC, MOS = (FIXTURES / f"{name}.pt" for name in ("lstm_lm_doc", "mmlstm_lm_mos"))
 LINES = ["The dog eats a bone .", "", "A zebra  sings\there .", "the cat"]
 TEXT = "".join(f"{line}\n" for line in LINES)
@@ -118,7 +118,7 @@ def test_raw_and_tokenised_text(prepared, score):
 
 
 def test_documents_are_files(prepared, score, tmp_path):
-    lines = [line for line in (ROOT / "tests/fixtures/older_checkpoints/texts.py").read_text().split("\n") if line]
+    lines = [line for line in (ROOT / "tests/builders.py").read_text().split("\n") if line]
     (tmp_path / "one").write_text("\n".join(lines[:9]))
     (tmp_path / "two").write_text("\n".join(lines[9:15]))
     files = ["--input", tmp_path / "one", tmp_path / "two"]

@@ -17,7 +17,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.trainer import Trainer
 from forks import in_fork
-from short_trainings import OLDER, train
+from short_trainings import SMALL_MODELS, train
 
 import fairseq_plugins
 from fairseq_plugins.evaluation.evaluator import read_methods
@@ -33,11 +33,20 @@ LINES_PER_UPDATE = 5
 _SIZES = ("--embed-dim", 8, "--hidden-sizes", "8 8")
 COMMANDS = {
     "lstm_lm_doc": [
-        *(OLDER / "data/lm", "--task", "stateful_lm", "--arch", "lstm_lm_doc", *_SIZES, "--experts-per-layer", "0 1 2"),
+        *(
+            SMALL_MODELS / "data/lm",
+            "--task",
+            "stateful_lm",
+            "--arch",
+            "lstm_lm_doc",
+            *_SIZES,
+            "--experts-per-layer",
+            "0 1 2",
+        ),
         *("--batch-size", 4, "--batch-size-valid", 2, "--tokens-per-sample", 20, "--optimizer", "nt_asgd", "--lr", 1),
     ],
     "lstm_encdec_doc": [
-        *(OLDER / "data/translation", "--task", "translation", "--arch", "lstm_encdec_doc", *_SIZES),
+        *(SMALL_MODELS / "data/translation", "--task", "translation", "--arch", "lstm_encdec_doc", *_SIZES),
         *("--experts-per-layer", "0 1 1 2", "--batch-size", 8, "--optimizer", "adam", "--lr", 0.001),
     ],
 }
@@ -136,7 +145,7 @@ def random_lines(words: Sequence[str], num_lines: int) -> Iterator[str]:
 
 
 def test_scored_lines(num_steps, tmp_path):
-    model = fairseq_plugins.load(OLDER / "lstm_lm_doc.pt", data=OLDER / "data/lm", text="tokenised")
+    model = fairseq_plugins.load(SMALL_MODELS / "lstm_lm_doc.pt", data=SMALL_MODELS / "data/lm", text="tokenised")
     words = words_of(model.models[0].decoder.dictionary)
 
     def work(step):
@@ -148,9 +157,9 @@ def test_scored_lines(num_steps, tmp_path):
 
 
 def test_decoded_sentences(num_steps, tmp_path):
-    data = shutil.copytree(OLDER / "data/translation", tmp_path / "data")
+    data = shutil.copytree(SMALL_MODELS / "data/translation", tmp_path / "data")
     (data / "bpe.codes").write_text("#version: 0.2\nx a</w>\n")
-    model = fairseq_plugins.load(OLDER / "lstm_encdec_doc.pt", data=data)
+    model = fairseq_plugins.load(SMALL_MODELS / "lstm_encdec_doc.pt", data=data)
     words = words_of(Dictionary.load(str(data / "dict.src.txt")))
 
     def work(step):
@@ -166,7 +175,7 @@ def words_of(dictionary: Dictionary) -> List[str]:
 
 
 def test_segments_of_dynamic_evaluation_with_a_cache(num_steps, tmp_path):
-    model = fairseq_plugins.load(OLDER / "lstm_lm_doc.pt", data=OLDER / "data/lm", text="tokenised")
+    model = fairseq_plugins.load(SMALL_MODELS / "lstm_lm_doc.pt", data=SMALL_MODELS / "data/lm", text="tokenised")
     dictionary = model.models[0].decoder.dictionary
     flags = {"dynamic": "sgd", "dynamic-rate": "0.01", "dynamic-segment": "5", "cache": "50,0.1,1"}
 

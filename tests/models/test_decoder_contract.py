@@ -15,7 +15,7 @@ ATTENTION_CASES = [(name, feeding) for name in sorted(ATTENTIONS) for feeding in
 
 SKIPPING = "rectifier --word-skip"
 LANGUAGE_MODELS = [*CELLS_AND_LAYERS, (SKIPPING, "doc")]
-ENCODER_DECODERS = [(cell, name, "general", "on") for cell, name in LANGUAGE_MODELS]
+ENCODER_DECODERS = [(cell, name, "general", "on") for cell, name in LANGUAGE_MODELS if name in ("doc", "mos", "tied")]
 ENCODER_DECODERS += [("lstm", "doc", *case) for case in ATTENTION_CASES if case != ("general", "on")]
 
 

@@ -69,17 +69,6 @@ def test_a_language_model_of_other_words_is_refused(arch):
         build(arch, EXCHANGED, **sizes).load_state_dict(dict(saved))
 
 
-@pytest.mark.parametrize("arch", sorted(TRANSLATORS))
-def test_checkpoints_of_earlier_versions_are_loaded(arch):
-    saved = build(arch, WORDS, **TRANSLATORS[arch]).state_dict()
-    without = {name: value for name, value in saved.items() if ".vocabulary." not in name}
-    assert len(saved) == len(without) + 2
-    model = build(arch, EXCHANGED, **TRANSLATORS[arch])
-    own = model.state_dict()["encoder.vocabulary.digest"].clone()
-    model.load_state_dict(without)
-    assert torch.equal(model.state_dict()["encoder.vocabulary.digest"], own)
-
-
 def test_one_dictionary_of_both_sides():
     flags = dict(SIZES, share_embeddings="all")
     saved = build("lstm_encdec_doc", WORDS, **flags).state_dict()
@@ -99,15 +88,22 @@ def test_fingerprints_survive_any_precision(dtype):
     build("lstm_encdec", WORDS, **SIZES).to(dtype).load_state_dict(dict(saved))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("decay, fp32", [(0.5, True), (0.9, False), (0.999, False), (0.9999, True)])
+@pytest.mark.parametrize(
+    "dtype, decay, fp32",
+    [
+        (torch.float32, 0.5, False),
+        (torch.float16, 0.999, False),
+        (torch.bfloat16, 0.9, False),
+        (torch.float16, 0.9999, True),
+    ],
+)
 def test_fingerprints_survive_the_moving_average_of_fairseq(dtype, decay, fp32):
     model = build("lstm_encdec", WORDS, **SIZES).to(dtype)
     config = SimpleNamespace(
         ema_decay=decay, ema_start_update=0, ema_seed_model=None, ema_update_freq=1, ema_fp32=fp32, store_ema=True
     )
     average = EMA(model, config)
-    for update in range(200):
+    for update in range(100):
         average.step(model, update)
     build("lstm_encdec", WORDS, **SIZES).load_state_dict(dict(average.get_model().state_dict()))
 

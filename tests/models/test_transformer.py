@@ -13,12 +13,9 @@ from fairseq.models.transformer import TransformerConfig
 from fairseq_plugins.models.presets.translation import TRANSFORMER_ARCHITECTURES
 from fairseq_plugins.models.transformer import LEFT_OUT, RATES, TransformerWithOutputLayer
 from fairseq_plugins.options import flag_of
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 PAD = 1
 SOURCES, V, B, S, T = 19, 23, 3, 5, 6
-
-every_layer = pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
 
 
 def with_layer(name, **flags):
@@ -164,18 +161,6 @@ def test_a_checkpoint_of_another_output_layer_is_refused_with_both_names(other):
     weights = with_layer(other).state_dict()
     with pytest.raises(ValueError, match=f"trained with --output-layer {other}, this model has --output-layer tied"):
         with_layer("tied").load_state_dict(weights)
-
-
-@every_layer
-def test_a_checkpoint_without_the_layers_name_is_loaded(name, batch):
-    model, other = with_layer(name).eval(), with_layer(name).eval()
-    weights = {
-        **model.state_dict(),
-        **{key: 2 * value for key, value in model.named_parameters(remove_duplicate=False)},
-    }
-    del weights["decoder.output.layer_name"], weights["decoder.output.gate.gate_name"]
-    other.load_state_dict(weights)
-    assert not torch.equal(model(*batch)[0], other(*batch)[0])
 
 
 # gates

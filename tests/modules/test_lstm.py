@@ -56,15 +56,6 @@ def test_evaluation_is_the_recurrence(inputs, with_state):
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_training_is_the_recurrence_with_a_masked_recurrent_matrix(inputs):
-    layer, (x, state) = make(RATE), inputs
-    mask = lstm_drawn_mask(seed=5)
-    torch.manual_seed(5)
-    found = run(layer, x, state)
-    assert set(mask.unique().tolist()) == {0.0, 1 / (1 - RATE)}
-    torch.testing.assert_close(found, by_hand(layer, x, state, mask), rtol=1e-12, atol=1e-12)
-
-
 def test_gradients_reach_the_raw_weights_through_the_mask(inputs):
     layer, (x, state) = make(RATE), inputs
     x.requires_grad_()
@@ -75,11 +66,6 @@ def test_gradients_reach_the_raw_weights_through_the_mask(inputs):
     expected = torch.autograd.grad(loss(*by_hand(layer, x, state, mask)), wanted)
     torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-12)
     assert torch.equal(ours[2] == 0, mask == 0)
-
-
-def test_every_call_draws_a_fresh_mask(inputs):
-    layer, (x, _) = make(RATE), inputs
-    assert not torch.equal(run(layer, x)[0], run(layer, x)[0])
 
 
 def test_the_first_step_from_zero_knows_no_mask(inputs):
@@ -98,11 +84,6 @@ def test_without_a_mask_it_is_the_library_lstm(inputs, rate, training, dtype):
     expected, (expected_h, expected_c) = library(x)
     assert torch.equal(output, expected)
     assert torch.equal(state["h"], expected_h[0]) and torch.equal(state["c"], expected_c[0])
-
-
-def test_evaluation_is_deterministic(inputs):
-    layer = make(RATE).eval()
-    assert torch.equal(run(layer, inputs[0])[0], run(layer, inputs[0])[0])
 
 
 def test_state_dict_is_the_library_lstms_and_goes_round(inputs):
@@ -136,12 +117,6 @@ def test_weights_start_uniform_within_one_over_the_root_of_the_width():
         assert 0.9 / 8 < param.abs().max().item() <= 1 / 8
 
 
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5])
-def test_what_is_no_rate_is_refused(rate):
-    with pytest.raises(ValueError, match="--dropout-weight"):
-        make(rate)
-
-
 # padding in front of a row
 
 
@@ -152,26 +127,6 @@ def make_wide(rate=0.0, dtype=torch.float64):
         for param in layer.parameters():
             param.uniform_(-2, 2)
     return layer
-
-
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_the_state_is_zero_at_leading_padding_whatever_stands_there(inputs, dtype):
-    layer, x, padding = make_wide(dtype=dtype), inputs[0].to(dtype), leading_padding()
-    x[padding] *= 100
-    output, state = run(layer, x, leading_padding=padding)
-    assert torch.equal(output[padding], torch.zeros_like(output[padding]))
-    assert (output[~padding] != 0).all()
-    assert not state["h"][2].any() and not state["c"][2].any()
-
-
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-6)])
-def test_a_row_after_leading_padding_is_the_row_alone(inputs, dtype, tolerance):
-    layer, x, padding = make_wide(dtype=dtype), inputs[0].to(dtype), leading_padding()
-    output, state = run(layer, x, leading_padding=padding)
-    for row, length in enumerate(LENGTHS[:2]):
-        expected = run(layer, x[row : row + 1, T - length :])
-        found = output[row : row + 1, T - length :], {name: part[row : row + 1] for name, part in state.items()}
-        torch.testing.assert_close(found, expected, rtol=tolerance, atol=tolerance)
 
 
 def test_leading_padding_goes_with_weight_drop_and_the_gradients_are_those_of_the_rows_alone(inputs):
@@ -187,12 +142,6 @@ def test_leading_padding_goes_with_weight_drop_and_the_gradients_are_those_of_th
         total = total + loss(alone, state)
     torch.testing.assert_close(ours, torch.autograd.grad(total, wanted), rtol=1e-10, atol=1e-12)
     assert not ours[0][leading_padding()].any()
-
-
-def test_rows_without_padding_are_as_without_the_argument(inputs):
-    layer = make_wide()
-    found = run(layer, inputs[0], leading_padding=torch.zeros(B, T, dtype=torch.bool))
-    torch.testing.assert_close(found, run(layer, inputs[0]), rtol=1e-12, atol=1e-12)
 
 
 # step by step
@@ -211,23 +160,8 @@ def test_all_steps_share_one_mask_and_gradients_pass_through_it(inputs, num_know
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
 
 
-def test_every_sequence_of_steps_draws_a_fresh_mask_and_evaluation_none(inputs):
-    layer, (x, state) = make(RATE), inputs
-    assert not torch.equal(run_steps(layer, x, state, 2)[0], run_steps(layer, x, state, 2)[0])
-    layer.eval()
-    torch.testing.assert_close(run_steps(layer, x, state, 2), run(layer, x, state), rtol=1e-12, atol=1e-12)
-
-
-def test_the_initial_state_is_zero_for_each_row(inputs):
-    layer, (x, _) = make(0.0), inputs
-    state = layer.initial_state(x)
-    assert list(state) == ["h", "c"]
-    assert all(part.shape == (B, D) and part.dtype == torch.float64 and not part.any() for part in state.values())
-
-
 VARIATIONAL_B, VARIATIONAL_T, VARIATIONAL_C, VARIATIONAL_D = 4, 6, 5, 7
 VARIATIONAL_RATE = 0.4
-GATES = ("input", "forget", "cell", "output")
 
 every_biases = pytest.mark.parametrize("biases", ["one", "two"])
 
@@ -258,19 +192,6 @@ def variational_by_hand(layer, x, state, mask):
 
 
 @every_biases
-def test_values_are_those_of_the_equations(biases, x, state):
-    layer, mask = (
-        make_variational(biases=biases),
-        drawn_mask(5, (VARIATIONAL_B, VARIATIONAL_D), rate=VARIATIONAL_RATE),
-    )
-    torch.manual_seed(5)
-    assert set(mask.unique().tolist()) == {0.0, 1 / (1 - VARIATIONAL_RATE)}
-    torch.testing.assert_close(
-        run_variational(layer, x, state), variational_by_hand(layer, x, state, mask), rtol=1e-12, atol=1e-12
-    )
-
-
-@every_biases
 @pytest.mark.parametrize("num_known", [None, 0, 2, VARIATIONAL_C])
 def test_gradients_are_those_of_the_equations(biases, num_known, x, state):
     layer, mask = (
@@ -280,44 +201,7 @@ def test_gradients_are_those_of_the_equations(biases, num_known, x, state):
     assert_as_by_hand(layer, x, state, lambda: variational_by_hand(layer, x, state, mask), num_known=num_known)
 
 
-def test_the_carried_state_is_not_masked(x, state):
-    output, new_state = run_variational(make_variational(0.9), x, state)
-    assert torch.equal(new_state["h"], output[:, -1]) and (output != 0).all()
-
-
 # the mask, read from what reaches the recurrent matrix
-
-
-def masks_of(layer, x, state, monkeypatch):
-    """Factors of the hidden state of every call of the recurrent matrix, (T, B, D)."""
-    read, gates = [], LSTMLayer.gates
-    monkeypatch.setattr(LSTMLayer, "gates", lambda self, p, t, late, h: read.append(h) or gates(self, p, t, late, h))
-    output, _ = run_steps(layer, x, state, VARIATIONAL_C)
-    before = torch.cat([state["h"].unsqueeze(1), output[:, :-1]], dim=1).transpose(0, 1)
-    return torch.stack(read) / before
-
-
-def test_one_mask_serves_all_steps_of_a_window_and_each_row_has_its_own(x, state, monkeypatch):
-    masks = masks_of(make_variational(), x, state, monkeypatch)
-    values = torch.tensor([0, 1 / (1 - VARIATIONAL_RATE)], dtype=torch.float64)
-    assert masks.shape == (VARIATIONAL_T, VARIATIONAL_B, VARIATIONAL_D)
-    assert ((masks.unsqueeze(-1) - values).abs().min(-1).values < 1e-9).all()
-    assert torch.allclose(masks, masks[:1].expand_as(masks))
-    assert len({tuple(row.ne(0).tolist()) for row in masks[0]}) == VARIATIONAL_B
-
-
-def test_every_window_draws_a_fresh_mask(x, state, monkeypatch):
-    layer = make_variational()
-    windows = [masks_of(layer, x, state, monkeypatch)[0].ne(0) for _ in range(5)]
-    assert len({tuple(mask.flatten().tolist()) for mask in windows}) == 5
-
-
-def test_all_gates_share_the_mask(x, state):
-    """A feature that the mask drops has no gradient in the columns of any gate; one that it keeps has in all."""
-    layer, x, state = make_variational(), x[:1], {name: part[:1] for name, part in state.items()}
-    run_variational(layer, x, state)[0].sum().backward()
-    columns = layer.weight_hh_l0.grad.abs().unflatten(0, (len(GATES), VARIATIONAL_D)).sum(dim=1).ne(0)
-    assert torch.equal(columns, columns[:1].expand_as(columns)) and 0 < columns[0].sum() < VARIATIONAL_D
 
 
 def test_every_layer_of_a_stack_has_a_mask_of_its_own(monkeypatch):
@@ -346,19 +230,6 @@ def test_the_rate_is_the_share_of_dropped_features(rate):
 # without a mask
 
 
-@every_biases
-@pytest.mark.parametrize("rate, training", [(VARIATIONAL_RATE, False), (0.0, True), (0.0, False)])
-def test_evaluation_and_rate_zero_have_no_mask(biases, rate, training, x, state):
-    layer = make_variational(rate, biases).train(training)
-    torch.testing.assert_close(
-        run_variational(layer, x, state), variational_by_hand(layer, x, state, 1.0), rtol=1e-12, atol=1e-12
-    )
-    assert torch.equal(run_variational(layer, x, state)[0], run_variational(layer, x, state)[0])
-    torch.testing.assert_close(
-        run_steps(layer, x, state, 2), variational_by_hand(layer, x, state, 1.0), rtol=1e-12, atol=1e-12
-    )
-
-
 @pytest.mark.parametrize(
     "rate, training, num_calls", [(VARIATIONAL_RATE, True, 0), (VARIATIONAL_RATE, False, 1), (0.0, True, 1)]
 )
@@ -367,42 +238,6 @@ def test_without_a_mask_the_kernel_runs(rate, training, num_calls, x, state, mon
     monkeypatch.setattr(torch, "lstm", lambda *arguments: calls.append(1) or library(*arguments))
     run_variational(make_variational(rate).train(training), x, state)
     assert len(calls) == num_calls
-
-
-@every_biases
-def test_leading_padding_goes_with_the_mask(biases, x):
-    layer, lengths, mask = (
-        make_variational(biases=biases),
-        [VARIATIONAL_T, 2, 0, 5],
-        drawn_mask(5, (VARIATIONAL_B, VARIATIONAL_D), rate=VARIATIONAL_RATE),
-    )
-    padding = torch.arange(VARIATIONAL_T) < VARIATIONAL_T - torch.tensor(lengths).unsqueeze(1)
-    torch.manual_seed(5)
-    output, state = run_variational(layer, x, layer.initial_state(x), leading_padding=padding)
-    assert not output[padding].any()
-    for row, length in enumerate(lengths):
-        zeros = dict(zip("hc", torch.zeros(2, 1, VARIATIONAL_D, dtype=torch.float64)))
-        rows = slice(row, row + 1)
-        if length == 0:
-            assert not state["h"][row].any() and not state["c"][row].any()
-            continue
-        expected = variational_by_hand(layer, x[rows, VARIATIONAL_T - length :], zeros, mask[rows])
-        found = output[rows, VARIATIONAL_T - length :], {name: part[rows] for name, part in state.items()}
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-
-
-def test_one_bias_vector_less():
-    counts = {b: sum(param.numel() for param in make_variational(biases=b).parameters()) for b in ("one", "two")}
-    assert counts == {
-        "one": 4 * VARIATIONAL_D * (VARIATIONAL_C + VARIATIONAL_D + 1),
-        "two": 4 * VARIATIONAL_D * (VARIATIONAL_C + VARIATIONAL_D + 2),
-    }
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5])
-def test_variational_lstm_what_is_no_rate_is_refused(rate):
-    with pytest.raises(ValueError, match=f"--dropout-recurrent {rate}"):
-        make_variational(rate)
 
 
 def make_pair(rate=0.0):
@@ -434,14 +269,6 @@ def test_one_bias_vector_is_two_of_which_one_is_zero(inputs, rate, padded):
     torch.testing.assert_close(*results, rtol=0, atol=0)
     steps = [run_steps(layer.eval(), x, inputs[1], 2) for layer in make_pair()]
     torch.testing.assert_close(*steps, rtol=0, atol=0)
-
-
-def test_one_bias_vector_against_the_recurrence(inputs):
-    layer, (x, state) = make(0.0, "one"), inputs
-    expected = by_hand(layer, x, state, 1.0)
-    torch.testing.assert_close(run(layer, x, state), expected, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(run_steps(layer, x, state, 2), expected, rtol=1e-12, atol=1e-12)
-    assert not layer.bias_hh_l0.requires_grad and not layer.bias_hh_l0.any()
 
 
 def test_a_state_dict_with_one_bias_vector_goes_round(inputs):
@@ -476,15 +303,6 @@ def test_a_layer_moves_and_is_copied_whole(change, biases, inputs):
         changed.bias_ih_l0.add_(1)  # the kernel reads the parameter itself, no copy of it
     again, _ = run(changed, x.to(dtype), {name: part.to(dtype) for name, part in state.items()})
     assert not torch.allclose(again, found[0])
-
-
-def test_a_copy_has_weights_of_its_own(inputs):
-    layer = make(0.0, "one")
-    expected = run(layer, inputs[0])[0]
-    with torch.no_grad():
-        for param in copy.deepcopy(layer).parameters():
-            param.zero_()
-    assert torch.equal(run(layer, inputs[0])[0], expected)
 
 
 # a step of a search
@@ -540,15 +358,6 @@ def test_the_kernel_keeps_what_a_backward_pass_needs_where_there_can_be_one(
     with torch.set_grad_enabled(with_gradient):
         run(layer, *inputs)
     assert flags == [with_gradient]
-
-
-@pytest.mark.parametrize("layer_class", [LSTMLayer, WeightDropLSTM])
-def test_gradients_in_evaluation_are_those_of_training_without_dropout(layer_class, inputs):
-    layer = layer_class(C, D, options=WeightDropOptions()).double()
-    wanted = [inputs[0].requires_grad_(), *layer.parameters()]
-    gradients = [torch.autograd.grad(loss(*run(layer.train(mode), *inputs)), wanted) for mode in (True, False)]
-    torch.testing.assert_close(*gradients, rtol=0, atol=0)
-    assert all(gradient.abs().sum() > 0 for gradient in gradients[1])
 
 
 def one_kernel(input_gates, hidden_gates, c):

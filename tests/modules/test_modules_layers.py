@@ -33,11 +33,6 @@ def make(rate, *, shared_dims=MASKS["locked"]):
     return BroadcastDropout(rate, flag="--dropout-input", shared_dims=shared_dims)
 
 
-def test_kept_values_are_scaled():
-    out = make(0.4)(torch.ones(B, T, D))
-    assert set(out.unique().tolist()) == {0.0, torch.tensor(1 / 0.6).item()}
-
-
 def test_a_locked_mask_is_shared_over_time():
     out = make(0.5)(torch.ones(B, T, D))
     assert torch.equal(out, out[:, :1].expand_as(out))
@@ -52,12 +47,6 @@ def test_rows_and_features_have_masks_of_their_own():
     mask = make(0.5)(torch.ones(B, T, D))[:, 0]
     assert len({tuple(row.tolist()) for row in mask}) == B
     assert len({tuple(column.tolist()) for column in mask.T}) > 20
-
-
-@pytest.mark.parametrize("masks", sorted(MASKS))
-def test_every_call_draws_a_fresh_mask(masks):
-    dropout, x = make(0.5, shared_dims=MASKS[masks]), torch.ones(B, T, D)
-    assert not torch.equal(dropout(x), dropout(x))
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.65])
@@ -89,19 +78,6 @@ def test_a_mask_is_what_a_call_multiplies_by(shared_dims, shape, dtype):
     torch.manual_seed(3)
     assert torch.equal(dropout(x), x * mask)
     assert mask.shape == shape and mask.dtype == dtype
-
-
-def test_the_gradient_passes_through_the_mask():
-    x = torch.randn(B, T, D, requires_grad=True)
-    out = make(0.5)(x)
-    out.sum().backward()
-    torch.testing.assert_close(x.grad * x.detach(), out.detach())
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5])
-def test_what_is_no_rate_is_refused_with_its_flag(rate):
-    with pytest.raises(ValueError, match=f"--dropout-input {rate}"):
-        make(rate)
 
 
 V, C = 200, 6
@@ -201,14 +177,6 @@ def test_evaluation_and_rate_zero_are_a_plain_look_up(tokens, rate, training, wo
 
 
 @every_masks
-def test_the_matrix_itself_is_not_masked(word_masks, tokens):
-    embedding = make_embedding(0.9, word_masks)
-    before = embedding.weight.detach().clone()
-    embedding(tokens)
-    assert torch.equal(embedding.weight, before)
-
-
-@every_masks
 def test_gradients_reach_the_kept_words_only(word_masks, tokens):
     embedding = make_embedding(0.3, word_masks)
     vectors = embedding(tokens)
@@ -223,12 +191,6 @@ def test_vectors_start_uniform_within_a_tenth():
     weight = WordDropoutEmbedding(2000, 50).weight.detach()
     assert -0.1 <= weight.min() < -0.0999 and 0.0999 < weight.max() <= 0.1
     assert weight.std().item() == pytest.approx(0.2 / 12**0.5, rel=0.01)
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5])
-def test_what_is_no_rate_is_refused(rate):
-    with pytest.raises(ValueError, match="--dropout-embedding"):
-        make_embedding(rate)
 
 
 # noise
@@ -342,10 +304,10 @@ def assert_same(result, expected, network, e):
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("layer_residual", [False, True])
-@pytest.mark.parametrize("residual", [False, True])
-@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
-@pytest.mark.parametrize("depth", range(5))
+@pytest.mark.parametrize("residual, layer_residual", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize(
+    "depth, activation", [*((n, "sigmoid") for n in range(5)), *((2, a) for a in sorted(ACTIVATIONS))]
+)
 def test_labels_and_gradients_are_those_of_the_equation(depth, activation, residual, layer_residual):
     network = build(depth=depth, activation=activation, residual=residual, layer_residual=layer_residual)
     e = draw_labels()
@@ -370,8 +332,10 @@ def test_without_layers_labels_stay_as_they_are():
 
 @every_mask
 @every_place
-@pytest.mark.parametrize("residual, layer_residual", [(True, False), (True, True), (False, False)])
-@pytest.mark.parametrize("depth, activation", [(1, "sigmoid"), (2, "relu"), (4, "tanh"), (3, "linear")])
+@pytest.mark.parametrize(
+    "depth, activation, residual, layer_residual",
+    [(1, "sigmoid", True, False), (2, "relu", False, False), (4, "tanh", True, True), (3, "linear", True, False)],
+)
 def test_dropped_labels_and_gradients_are_those_of_the_masks(
     depth, activation, residual, layer_residual, place, mask, masks
 ):
@@ -393,14 +357,6 @@ def test_masks_are_as_wide_as_what_they_drop(place, widths, mask, masks):
     assert_same(result, encoded(network, e, **scaled), network, e)
 
 
-@every_place
-def test_a_variational_mask_is_the_same_for_all_labels_and_a_standard_one_is_not(place):
-    for mask in ("variational", "standard"):
-        e = draw_labels()[:1].expand(LABEL_V, LABEL_C)
-        dropped = build(dropout=RATE, mask=mask, place=place, residual=False)(e)
-        assert torch.equal(dropped, dropped[:1].expand_as(dropped)) == (mask == "variational")
-
-
 @every_mask
 @every_place
 def test_masks_are_fresh_in_each_layer_and_each_pass(place, mask, masks):
@@ -412,36 +368,9 @@ def test_masks_are_fresh_in_each_layer_and_each_pass(place, mask, masks):
 
 @every_mask
 @every_place
-def test_the_residual_adds_labels_that_are_not_dropped(place, mask):
-    network, e = build(dropout=0.9, mask=mask, place=place, activation="tanh"), draw_labels()
-    for param in network.parameters():
-        nn.init.zeros_(param)
-    assert torch.equal(network(e), e)
-
-
-@every_mask
-@every_place
 def test_evaluation_drops_nothing(place, mask, masks):
     network, e = build(dropout=RATE, mask=mask, place=place).eval(), draw_labels()
     assert_same(network(e), encoded(network, e), network, e)
-    assert masks == []
-
-
-@every_mask
-@every_place
-def test_a_linear_network_is_itself_on_average(place, mask):
-    network = build(3, 3, activation="linear", dropout=RATE, mask=mask, place=place)
-    num_draws, e = 1000, draw_labels(3)[:2]
-    with torch.no_grad():
-        draws = torch.stack([network(e) for _ in range(num_draws)])
-        expected = network.eval()(e)
-    standard_error = draws.std(dim=0) / math.sqrt(num_draws)
-    assert ((draws.mean(dim=0) - expected).abs() < 5 * standard_error).all()
-
-
-@every_place
-def test_a_rate_of_zero_draws_no_mask(place, masks):
-    build(place=place)(draw_labels())
     assert masks == []
 
 
@@ -453,29 +382,6 @@ def test_a_mask_may_drop_every_feature(dtype, monkeypatch):
     torch.testing.assert_close(result, torch.sigmoid(network.layers[-1].bias) + e)
     result.sum().backward()
     assert torch.equal(e.grad, torch.ones_like(e))
-
-
-@pytest.mark.parametrize("residual", [True, False])
-def test_dropped_features_get_their_gradient_from_the_residual_alone(residual, masks):
-    network, e = build(depth=1, dropout=RATE, residual=residual), draw_labels()
-    upstream = torch.randn(LABEL_V, LABEL_C).double()
-    network(e).backward(upstream)
-    dropped = masks[0] == 0
-    assert 0 < dropped.sum() < LABEL_C
-    assert torch.equal(
-        e.grad[:, dropped], upstream[:, dropped] if residual else torch.zeros(LABEL_V, dropped.sum()).double()
-    )
-    assert not network.layers[0].weight.grad[:, dropped].any()
-    assert network.layers[0].weight.grad[:, ~dropped].all()
-
-
-@every_mask
-@every_place
-def test_over_several_passes_every_parameter_gets_a_gradient(place, mask):
-    network, e = build(depth=3, dropout=RATE, mask=mask, place=place), draw_labels()
-    for _ in range(80):  # a matrix gets one only where neither its input nor what reads its output is dropped
-        network(e).square().sum().backward()
-    assert e.grad.all() and all(param.grad.all() for param in network.parameters())
 
 
 def products(network, e):
@@ -528,17 +434,6 @@ def test_matrices_and_biases_start_within_their_bounds(initialisation, bound):
         assert 0.9 * limit < param.max() <= limit and -limit <= param.min() < -0.9 * limit
         assert abs(param.mean()) < 0.2 * limit
     assert 0.09 < network.layers[1].bias.abs().max() <= 0.1
-
-
-@pytest.mark.parametrize("depth", range(5))
-def test_each_layer_has_a_matrix_and_a_bias(depth):
-    assert sum(param.numel() for param in build(40, 40, depth=depth).parameters()) == depth * (40**2 + 40)
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.0, 1.5, math.nan])
-def test_a_dropout_that_is_no_rate_is_refused(rate):
-    with pytest.raises(ValueError, match=f"--label-dropout {rate}"):
-        build(dropout=rate)
 
 
 SIZES = dict(embed_dim=32, hidden_sizes="40 32")
@@ -734,8 +629,13 @@ def make_linear(bias, dtype=torch.float64):
 
 
 @every_bias
-@pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 3, 5), (2, 1, 3, 5), (0, 5), (2, 0, 5)])
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 0), (torch.float32, 1e-5), (torch.bfloat16, 0)])
+@pytest.mark.parametrize(
+    "shape, dtype, tolerance",
+    [
+        *((shape, torch.float64, 0) for shape in [(5,), (4, 5), (2, 3, 5), (2, 1, 3, 5), (0, 5), (2, 0, 5)]),
+        *(((2, 3, 5), dtype, tolerance) for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 0))),
+    ],
+)
 def test_values_and_gradients_are_those_of_torchs_layer(bias, shape, dtype, tolerance):
     x, results = torch.randn(shape, dtype=dtype, requires_grad=True), []
     for layer in make_linear(bias, dtype):

@@ -94,16 +94,6 @@ def test_a_sum_of_what_cannot_be_summed_is_refused(widths):
         RecurrentStack(C, widths, skip="sum")
 
 
-def test_without_a_state_the_stack_starts_from_zeros(x):
-    stack = make()
-    state = stack.initial_state(x)
-    assert [{name: part.shape for name, part in layer.items()} for layer in state] == [
-        {"h": (B, width), "c": (B, width)} for width in WIDTHS
-    ]
-    assert not any(part.any() for layer in state for part in layer.values())
-    assert torch.equal(stack(x, state).top, stack(x).top)
-
-
 @every_masks
 def test_output_dropout_acts_on_the_last_layer_and_spares_top(x, masks):
     outputs = make(output_dropout=0.4, masks=masks)(x)
@@ -157,47 +147,10 @@ def test_steps_have_the_masks_of_a_whole_run(x, masks):
     torch.testing.assert_close(run_layer(stack.layers[2], below), top, rtol=1e-12, atol=1e-12)
 
 
-@every_masks
-def test_the_carried_state_is_not_dropped(x, masks):
-    outputs = make(hidden_dropout=0.5, output_dropout=0.5, masks=masks)(x)
-    assert torch.equal(outputs.state[-1]["h"], outputs.top[:, -1])
-    assert all((state["h"] != 0).all() for state in outputs.state)
-
-
-def test_weight_dropout_reaches_every_layer():
-    assert [layer.weight_dropout for layer in make(weight_dropout=0.3).layers] == [0.3] * len(WIDTHS)
-
-
-@every_masks
-def test_standard_and_locked_dropout_have_the_same_rate(masks):
-    stack = RecurrentStack(4, [2000], output_dropout=0.3, masks=masks)
-    output = stack(torch.randn(5, 1, 4)).layers[-1]
-    assert output.eq(0).double().mean().item() == pytest.approx(0.3, abs=4 * (0.21 / 10_000) ** 0.5)
-
-
-def test_evaluation_has_no_dropout(x):
-    stack = make(weight_dropout=0.5, hidden_dropout=0.5, output_dropout=0.5).eval()
-    plain = make().eval()
-    plain.load_state_dict(stack.state_dict())
-    assert torch.equal(stack(x).layers[-1], plain(x).layers[-1])
-
-
-def test_an_unknown_cell_is_refused():
-    with pytest.raises(ValueError, match="--rnn-cell gru7.*lstm"):
-        RecurrentStack(C, WIDTHS, cell="gru7")
-
-
 @pytest.mark.parametrize("widths", [[], [0], [4, 0], [4, -1]])
 def test_widths_below_one_are_refused(widths):
     with pytest.raises(ValueError, match="--hidden-sizes"):
         RecurrentStack(C, widths)
-
-
-@pytest.mark.parametrize("rate", [-0.1, 1.0])
-def test_what_is_no_rate_is_refused_with_its_flag(rate):
-    for flag in ("hidden", "output"):
-        with pytest.raises(ValueError, match=f"--dropout-{flag} {rate}"):
-            make(**{f"{flag}_dropout": rate})
 
 
 ENCODER_C = 5
@@ -264,9 +217,13 @@ def batch(sentences, place):
 
 
 @every_merge
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("widths", [ENCODER_WIDTHS, [6]])
-@pytest.mark.parametrize("cell", sorted(plain_formulas.CELLS))
+@pytest.mark.parametrize(
+    "cell, place, widths",
+    [
+        *(("lstm", place, [6]) for place in PLACES),
+        *((cell, "mixed", ENCODER_WIDTHS) for cell in sorted(plain_formulas.CELLS)),
+    ],
+)
 def test_annotations_and_state_are_those_of_each_sentence_alone(sentences, merge, place, widths, cell):
     stack = make_encoder(merge, widths=widths, cell=cell)
     x, padding = batch(sentences, place)
@@ -278,20 +235,6 @@ def test_annotations_and_state_are_those_of_each_sentence_alone(sentences, merge
         found = select_rows(state, slice(row, row + 1))
         torch.testing.assert_close(found, expected_state, rtol=1e-12, atol=1e-12)
     assert not annotations[padding].any()
-
-
-@every_merge
-@pytest.mark.parametrize("length", [1, 5])
-def test_sentences_of_one_length_need_no_padding(merge, length):
-    stack, x = make_encoder(merge), torch.randn(ENCODER_B, length, ENCODER_C, dtype=torch.float64)
-    annotations, state = stack(x)
-    for row in range(ENCODER_B):
-        expected, expected_state = by_hand(stack, x[row : row + 1], merge)
-        torch.testing.assert_close(annotations[row : row + 1], expected, rtol=1e-12, atol=1e-12)
-        found = select_rows(state, slice(row, row + 1))
-        torch.testing.assert_close(found, expected_state, rtol=1e-12, atol=1e-12)
-    nothing_padded = stack(x, torch.zeros(ENCODER_B, length, dtype=torch.bool))
-    torch.testing.assert_close(nothing_padded, (annotations, state), rtol=1e-12, atol=1e-12)
 
 
 @every_merge
@@ -368,8 +311,9 @@ def test_every_call_draws_fresh_masks_and_evaluation_none(sentences, merge):
 
 
 @every_merge
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+@pytest.mark.parametrize(
+    "cell, place", [*(("lstm", place) for place in PLACES), *((cell, "mixed") for cell in sorted(RECURRENT_CELLS))]
+)
 def test_one_direction_is_a_stack_that_reads_forwards(sentences, merge, place, cell):
     stack = make_encoder(merge, cell=cell, directions="forward")
     x, padding = batch(sentences, place)

@@ -166,7 +166,7 @@ def test_a_log_without_them_is_refused(read, told, tmp_path):
     assert read_free_memory(log.read_text()) == []
 
 
-FIXTURES = Path(__file__).parents[1] / "fixtures/older_checkpoints"
+FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
 DATA = str(FIXTURES / "data/translation")
 
 

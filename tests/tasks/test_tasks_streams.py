@@ -252,17 +252,6 @@ def test_going_on_inside_an_epoch_is_going_on_without_a_stop(train, flags):
     check_going_on(train, flags)
 
 
-@pytest.mark.parametrize("cell", CELLS)
-def test_going_on_from_what_older_releases_saved(train, cell):
-    """They saved lists of the layers' (h, c), and had no gates."""
-
-    def as_pairs(saved):
-        parts = iter(saved["hidden_state"].values())
-        return {**saved, "hidden_state": [(part, next(parts)) for part in parts]}
-
-    check_going_on(train, CELLS[cell], convert=as_pairs)
-
-
 @pytest.mark.parametrize("epoch", [1, 2])
 def test_going_on_with_rotated_rows(train, epoch):
     check_going_on(train, CELLS["lstm"], row_offsets="random", epoch=epoch)
@@ -296,16 +285,6 @@ def test_rows_that_begin_elsewhere_are_refused(train, saved_by, resumed_by):
     saved = checkpoint_after(train(**saved_by), 3)
     with pytest.raises(ValueError, match="rows begin elsewhere: use the same --row-offsets and --seed, .*-dataloader"):
         train(3, **resumed_by).task.set_checkpoint_dict(saved)
-
-
-def test_what_older_releases_saved_is_of_rows_that_begin_where_they_were_cut(train):
-    def without_offsets(saved):
-        return {name: part for name, part in saved.items() if name != "row_offsets"}
-
-    check_going_on(train, CELLS["lstm"], convert=without_offsets)
-    saved = without_offsets(checkpoint_after(train(window_lengths="fixed"), 3))
-    with pytest.raises(ValueError, match="rows begin elsewhere"):
-        train(3, **SHUFFLED).task.set_checkpoint_dict(saved)
 
 
 def test_the_state_of_a_gate_is_saved_with_that_of_the_layers_and_decides_how_a_training_goes_on(train):
@@ -412,12 +391,6 @@ def test_the_text_is_that_of_the_rows_of_all_processes_and_kept_inside_an_epoch_
     for sample in training.windows:
         training.update([sample])
     assert training.task.get_checkpoint_dict()[KEY]["text"] is None
-
-
-def test_other_beginnings_of_the_rows_are_refused(train):
-    saved = checkpoint_after(train(), 3)
-    with pytest.raises(ValueError, match=f"whose rows begin elsewhere: .*, {ANEW}"):
-        train(3).task.set_checkpoint_dict({**saved, "row_offsets": [5, 0]})
 
 
 def test_another_number_of_rows_is_refused(train):

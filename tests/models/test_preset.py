@@ -12,7 +12,6 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq_plugins.components import Component
 from fairseq_plugins.models.presets import (
     ARCHITECTURES,
-    GATED_LANGUAGE_MODELS,
     LANGUAGE_MODELS,
     Preset,
     apply_preset,
@@ -23,7 +22,7 @@ from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 
-RECURRENT = {**LANGUAGE_MODELS, **translation.ENCODER_DECODER_ARCHITECTURES}
+RECURRENT = (LANGUAGE_MODELS, translation.ENCODER_DECODER_ARCHITECTURES)
 NO_MATCH = re.compile("give the last layer the width of the embedding|compares hidden states, .* wide, with")
 
 
@@ -38,8 +37,24 @@ def build(build_lm, build_encdec):
     return build
 
 
+def one_of_each(presets, *flags):
+    """A preset for every combination of values of some flags, with options for other layers and without."""
+    found = {
+        (*(preset.model.get(flag) for flag in flags), bool(preset.output_layers)): arch
+        for arch, preset in presets.items()
+    }
+    return sorted(found.values())
+
+
+BY_LAYER = [
+    arch
+    for presets in (LANGUAGE_MODELS, translation.ENCODER_DECODER_ARCHITECTURES, translation.TRANSFORMER_ARCHITECTURES)
+    for arch in one_of_each(presets, "output_layer")
+]
+
+
 @pytest.mark.parametrize("layer", sorted(OUTPUT_LAYERS))
-@pytest.mark.parametrize("arch", sorted(ARCHITECTURES.keys() - GATED_LANGUAGE_MODELS))
+@pytest.mark.parametrize("arch", BY_LAYER)
 def test_every_output_layer_replaces_that_of_the_preset(arch, layer, build):
     try:
         model = build(arch, output_layer=layer)
@@ -51,7 +66,7 @@ def test_every_output_layer_replaces_that_of_the_preset(arch, layer, build):
 
 
 @pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
-@pytest.mark.parametrize("arch", sorted(RECURRENT))
+@pytest.mark.parametrize("arch", [arch for p in RECURRENT for arch in one_of_each(p, "rnn_cell")])
 def test_every_cell_replaces_that_of_the_preset(arch, cell, build):
     stack = build(arch, rnn_cell=cell).decoder.stack
     layers = stack.layers if arch in LANGUAGE_MODELS else stack.stack.layers

@@ -1,12 +1,6 @@
-"""Runs that start from a checkpoint of another run: of an earlier commit, with other flags, missing, fine-tuned.
+"""Runs that start from a checkpoint of another run: with other flags, missing, fine-tuned, of another version."""
 
-Checkpoints of commit 8a2f5a0 decode and score as they did at that commit. ``tests/fixtures/older_checkpoints/make.py``
-made them with that commit, and wrote down what it computed with them.
-"""
-
-import json
 import re
-import shutil
 from argparse import Namespace
 
 import fairseq_cli.generate
@@ -15,77 +9,15 @@ import pytest
 import torch
 from commands import ROOT, load, run, training_arguments
 from fairseq.models import ARCH_MODEL_REGISTRY
-from fixtures.older_checkpoints import measurements, trainings
 from translation_commands import DOC, FAIRSEQ_FLAGS, train_to_the_end
 
 import fairseq_plugins  # noqa: F401
 from fairseq_plugins.evaluation.checkpoints import load_translation_models
 from fairseq_plugins.fairseq_patches import saving
 from fairseq_plugins.fairseq_patches.checkpoints import OF_TRAINING, _actions, other_flags
+from fairseq_plugins.models.checkpoints import read_state
 
-FIXTURES = ROOT / "tests/fixtures/older_checkpoints"
-DATA = FIXTURES / "data"
-EXPECTED = json.loads((FIXTURES / "expected.json").read_text())
-
-
-@pytest.fixture
-def perplexity(evaluate_here):
-    """``perplexity(checkpoint, training)``: of the test set; of a language model as its command prints it."""
-
-    def measure(checkpoint, training) -> float:
-        data = DATA / training.data
-        if not training.is_lm:
-            return measurements.translation_perplexity(checkpoint, data)
-        return evaluate_here(data, "--path", checkpoint)["perplexity"]
-
-    return measure
-
-
-def test_everything_expected_is_there():
-    assert EXPECTED["models"].keys() == trainings.MODELS.keys()
-    assert EXPECTED["interrupted"].keys() == trainings.INTERRUPTED.keys()
-    kept = {*trainings.MODELS, *(f"{arch}_inside_an_epoch" for arch in trainings.INTERRUPTED)}
-    assert {path.stem for path in FIXTURES.glob("*.pt")} == kept
-
-
-@pytest.mark.parametrize("path", sorted(FIXTURES.glob("*.pt")), ids=lambda path: path.stem)
-def test_the_files_hold_weights_and_flags_only(path):
-    assert "model" in torch.load(path, map_location="cpu", weights_only=True)
-
-
-@pytest.mark.parametrize("arch", trainings.MODELS)
-def test_same_perplexity(arch, perplexity):
-    expected = EXPECTED["models"][arch]["perplexity"]
-    assert perplexity(FIXTURES / f"{arch}.pt", trainings.MODELS[arch]) == pytest.approx(expected, rel=1e-6, abs=0)
-
-
-@pytest.mark.parametrize("arch", trainings.MODELS)
-def test_same_hypotheses(arch, run_here):
-    checkpoint, training = FIXTURES / f"{arch}.pt", trainings.MODELS[arch]
-    data = DATA / training.data
-    if training.is_lm:
-        found = measurements.continuations(checkpoint, data)
-    else:
-        output = run_here(fairseq_cli.generate, data, "--path", checkpoint, *measurements.GENERATION_FLAGS)
-        found = measurements.read_translations(output)
-    expected = EXPECTED["models"][arch]["hypotheses"]
-    assert [[best["words"] for best in beam] for beam in found] == [[best["words"] for best in b] for b in expected]
-    scores = [[best["score"] for beam in beams for best in beam] for beams in (found, expected)]
-    assert scores[0] == pytest.approx(scores[1], rel=1e-5, abs=1e-5)
-
-
-@pytest.mark.parametrize("arch", trainings.INTERRUPTED)
-def test_a_training_stopped_inside_an_epoch_goes_on(arch, tmp_path, run_here, perplexity):
-    training, last = trainings.INTERRUPTED[arch], tmp_path / "checkpoint_last.pt"
-    shutil.copy(FIXTURES / f"{arch}_inside_an_epoch.pt", last)
-    flags = trainings.training_flags(arch, training, DATA / training.data, tmp_path)
-    run_here(fairseq_cli.train, *flags, *training.end)
-    expected, reached = EXPECTED["interrupted"][arch]["resumed"], measurements.progress(last)
-    for count in ("num_updates", "epoch", "updates_in_epoch"):
-        assert reached[count] == expected[count]
-    assert reached["valid_loss"] == pytest.approx(expected["valid_loss"], abs=2e-5)  # fairseq keeps five digits
-    assert perplexity(last, training) == pytest.approx(expected["perplexity"], rel=1e-5, abs=0)
-
+DATA = ROOT / "tests/fixtures/small_models/data"
 
 # flags of a run beside those of the checkpoint that it starts from
 
@@ -300,3 +232,33 @@ def test_averages_of_fairseq_hold_every_parameter_and_follow_the_warmup(pair_dat
             or not torch.equal(value, checkpoint["model"][name])
         )
     assert 0.5 < average["decoder.output.warmed_up"] < 1
+
+
+# the version of the package
+
+
+@pytest.mark.parametrize(
+    "saved, told",
+    [
+        (fairseq_plugins.__version__, None),
+        ("0.0.9", None),
+        ("0.10.0", "version 0.10.0"),
+        (None, "an unknown version"),
+    ],
+)
+def test_a_checkpoint_of_a_newer_or_unknown_version_is_told(saved, told, tmp_path, caplog):
+    state = torch.load(DATA.parent / "lstm_lm_doc.pt")
+    assert state["extra_state"].pop("fairseq_plugins")
+    state["extra_state"] |= {} if saved is None else {"fairseq_plugins": saved}
+    torch.save(state, tmp_path / "model.pt")
+    read_state(tmp_path / "model.pt")
+    expected = f"the checkpoint is of {told} of fairseq_plugins, and this is {fairseq_plugins.__version__}"
+    assert [message for message in caplog.messages if "version" in message] == ([] if told is None else [expected])
+
+
+def test_runs_of_our_models_alone_save_the_version(transformer, run_here, tmp_path):
+    assert load(transformer)["extra_state"]["fairseq_plugins"] == fairseq_plugins.__version__
+    flags = [LM_DATA, "--task", "language_modeling", "--arch", "transformer_lm", "--tokens-per-sample", 10, *TRAINING]
+    flags += ["--save-dir", tmp_path, *(flag for flag in SIZES if flag.startswith("--decoder"))]
+    run_here(fairseq_cli.train, *flags, "--max-update", 1)
+    assert "fairseq_plugins" not in load(tmp_path / "checkpoint_last.pt")["extra_state"]
