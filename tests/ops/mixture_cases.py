@@ -8,14 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairseq_plugins.ops.logit_gate import LogitGate
+from fairseq_plugins.ops.logit_gate import Interpolation, LogitGate
 
 BASE = ("latents", "log_prior", "weight", "bias")
 GATE = ("gate_features", "gate_weight", "gate_bias")
-
-CHUNK_SIZES = [(1, 123), (3, 252), (20, 507)]
-"""Experts and words of chunks."""
-CHUNK_TOKENS = 9
+OTHER = ("log_weight", "log_other")
 
 smoothed_or_not = pytest.mark.parametrize("smoothing", [0.0, 0.1])
 gated_or_not = pytest.mark.parametrize("gate_width", [None, 6], ids=["no gate", "gated"])
@@ -30,7 +27,8 @@ class Loss(NamedTuple):
 class Case:
     """Inputs in float64 that are exact in a narrower type: latents (N, J, d), weight (V, d).
 
-    With a gate, gate_features (N, D_g), gate_weight (V, D_g) and gate_bias (V).
+    With a gate, gate_features (N, D_g), gate_weight (V, D_g) and gate_bias (V). With an interpolation, log_weight and
+    log_other (N).
     """
 
     latents: Tensor
@@ -42,20 +40,27 @@ class Case:
     gate_features: Optional[Tensor] = None
     gate_weight: Optional[Tensor] = None
     gate_bias: Optional[Tensor] = None
+    log_weight: Optional[Tensor] = None
+    log_other: Optional[Tensor] = None
 
     @property
     def learned(self) -> Tuple[str, ...]:
-        return BASE if self.gate_features is None else BASE + GATE
+        return tuple(name for name in BASE + GATE + OTHER if getattr(self, name) is not None)
 
     def leaves(self, dtype: torch.dtype) -> Dict[str, Tensor]:
-        """Copies that learn: log_prior in float32 or wider, the others in ``dtype``."""
+        """Copies that learn: logarithms in float32 or wider, the others in ``dtype``."""
         wide = torch.promote_types(dtype, torch.float32)
-        dtypes = {name: wide if name == "log_prior" else dtype for name in self.learned}
+        dtypes = {name: wide if name.startswith("log_") else dtype for name in self.learned}
         return {name: getattr(self, name).to(dtypes[name], copy=True).requires_grad_() for name in self.learned}
 
 
-def draw(num_experts, vocab_size, num_tokens, width, *, scale=1.0, dtype=torch.float32, gate_width=None) -> Case:
-    """A case whose logits have a standard deviation of about ``scale``; a third of the tokens weigh nothing."""
+def draw(
+    num_experts, vocab_size, num_tokens, width, *, scale=1.0, dtype=torch.float32, gate_width=None, interpolated=False
+) -> Case:
+    """A case whose logits have a standard deviation of about ``scale``; a third of the tokens weigh nothing.
+
+    Another distribution gives every second target nothing.
+    """
     weights = torch.rand(num_tokens).masked_fill(torch.arange(num_tokens) % 3 == 1, 0)
     case = Case(
         latents=torch.randn(num_tokens, num_experts, width).to(dtype).double(),
@@ -69,16 +74,38 @@ def draw(num_experts, vocab_size, num_tokens, width, *, scale=1.0, dtype=torch.f
         case.gate_features = torch.randn(num_tokens, gate_width).to(dtype).double()
         case.gate_weight = (torch.randn(vocab_size, gate_width) / gate_width**0.5).to(dtype).double()
         case.gate_bias = torch.randn(vocab_size).to(dtype).double()
+    if interpolated:
+        share, probs = torch.rand(num_tokens), torch.rand(num_tokens)
+        case.log_weight = torch.log1p(-share).double()
+        case.log_other = (share * probs.masked_fill(torch.arange(num_tokens) % 2 == 0, 0)).log().double()
     return case
 
 
-def formula(
-    latents, log_prior, weight, target, *, bias, token_weights, label_smoothing=0.0, gate=None, adversarial_epsilon=0.0
+def token_losses(
+    latents,
+    log_prior,
+    weight,
+    target,
+    *,
+    bias,
+    label_smoothing=0.0,
+    gate=None,
+    adversarial_epsilon=0.0,
+    interpolation=None,
+    **unused,
 ) -> Loss:
-    """The logarithm of the sum of probabilities, as the papers write it; to be taken in float64."""
-    loss, nll = plain_formulas.mixture_loss(
-        latents, log_prior.exp(), weight, bias, target, label_smoothing, gate, adversarial_epsilon
-    )
+    """Loss and NLL of each token: the logarithm of the sum of probabilities, as the papers write it."""
+    args = latents, log_prior.exp(), weight, bias, target
+    loss, nll = plain_formulas.mixture_loss(*args, label_smoothing, gate, adversarial_epsilon)
+    if interpolation is not None:
+        both = -torch.log(interpolation.log_weight.exp() * torch.exp(-nll) + interpolation.log_other.exp())
+        loss, nll = loss + (1 - label_smoothing) * (both - nll), both
+    return Loss(loss, nll)
+
+
+def formula(*args, token_weights, **options) -> Loss:
+    """The weighted sum of :func:`token_losses`, to be taken in float64."""
+    loss, nll = token_losses(*args, **options)
     return Loss((loss * token_weights).sum(), nll.masked_fill(token_weights == 0, 0).detach())
 
 
@@ -103,17 +130,17 @@ def plain(
 
 def call(function: Callable[..., Loss], case: Case, leaves: Dict[str, Tensor], **options) -> Loss:
     """The loss of a case with all its arguments."""
-    if GATE[0] in leaves:
-        options = {"gate": LogitGate(*(leaves[name] for name in GATE)), **options}
-    options = {"bias": leaves["bias"], "token_weights": case.token_weights, **options}
+    parts = {"gate": (LogitGate, GATE), "interpolation": (Interpolation, OTHER)}
+    given = {key: make(*map(leaves.get, names)) for key, (make, names) in parts.items() if names[0] in leaves}
+    token_weights = case.token_weights.to(leaves["log_prior"].dtype)
+    options = {"bias": leaves["bias"], "token_weights": token_weights, **given, **options}
     return function(leaves["latents"], leaves["log_prior"], leaves["weight"], case.target, **options)
 
 
 def outcome(function: Callable[..., Loss], case: Case, dtype: torch.dtype = torch.float64, **options):
     """Loss, NLL and gradients of ``function`` with the case in ``dtype``."""
     leaves = case.leaves(dtype)
-    token_weights = case.token_weights.to(leaves["log_prior"].dtype)
-    loss, nll = call(function, case, leaves, **{"token_weights": token_weights, **options})
+    loss, nll = call(function, case, leaves, **options)
     gradients = torch.autograd.grad(loss, list(leaves.values()))
     return {"loss": loss.detach(), "nll": nll, **dict(zip(leaves, gradients))}
 
@@ -123,10 +150,3 @@ def assert_same(ours, expected, rtol=1e-10, atol=1e-12):
         torch.testing.assert_close(
             ours[name], value, rtol=rtol, atol=atol, msg=lambda text, name=name: f"{name}: {text}"
         )
-
-
-def draw_chunk(num_experts: int, vocab_size: int) -> Tuple[Tensor, Tensor, Tensor]:
-    """Logits (n, J, V), log pi (n, J) and targets (n) of a chunk, in float64."""
-    logits = 3 * torch.randn(CHUNK_TOKENS, num_experts, vocab_size).double()
-    log_prior = torch.log_softmax(torch.randn(CHUNK_TOKENS, num_experts).double(), dim=-1)
-    return logits, log_prior, torch.randint(vocab_size, (CHUNK_TOKENS,))

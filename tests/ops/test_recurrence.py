@@ -3,12 +3,14 @@
 import gc
 import weakref
 from types import SimpleNamespace
+from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 import plain_formulas
 import pytest
 import torch
 from nearness import assert_near
 from tensor_sizes import TensorSizes
+from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_plugins.ops import recurrence as recurrence_module
@@ -21,149 +23,224 @@ from fairseq_plugins.ops.recurrence import (
     scan_by_steps_,
 )
 
-# LSTM
-
-NAMES = ["inputs", "weight", "h", "c"]
-SIZES = [(1, 1, 1), (5, 3, 4), (7, 1, 13), (2, 20, 33)]
+# what holds for every recurrence
 
 
-def make(num_steps, num_rows, width, dtype=torch.float64):
-    shapes = [(num_steps, num_rows, 4 * width), (4 * width, width), (num_rows, width), (num_rows, width)]
-    mask = torch.randint(2, (num_rows, width)).to(dtype) * 2
-    return [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes], mask
+class Recurrence(NamedTuple):
+    """A recurrence and its formula.
+
+    Attributes:
+        draw: of sizes and dtype, tensors with gradients and factors without.
+        run: of these, the results.
+        by_hand: the same, by the formula.
+        sizes: steps, rows, width and further sizes; the first are small enough for finite differences.
+    """
+
+    draw: Callable[..., Tuple[List[Tensor], Dict[str, Tensor]]]
+    run: Callable[[Sequence[Tensor], Dict[str, Tensor]], Sequence[Tensor]]
+    by_hand: Callable[[Sequence[Tensor], Dict[str, Tensor]], Sequence[Tensor]]
+    sizes: Sequence[Tuple[int, ...]]
 
 
-def by_hand(inputs, weight, h, c, mask):
+def leaves(*shapes, dtype=torch.float64):
+    return [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
+
+
+def draw_lstm(num_steps, num_rows, width, dtype=torch.float64):
+    tensors = leaves((num_steps, num_rows, 4 * width), (4 * width, width), *[(num_rows, width)] * 2, dtype=dtype)
+    return tensors, {"mask": torch.randint(2, (num_rows, width)).to(dtype) * 2}
+
+
+def run_lstm(tensors, factors):
+    inputs, weight, h, c = tensors
+    return masked_lstm(inputs, weight, factors["mask"], h, c)
+
+
+def lstm_by_hand(tensors, factors):
+    inputs, weight, h, c = tensors
     share = torch.eye(inputs.size(-1), dtype=inputs.dtype)
-    outputs, _, c = plain_formulas.lstm(inputs.transpose(0, 1), h, c, share, weight, 0.0, mask=mask)
+    outputs, _, c = plain_formulas.lstm(inputs.transpose(0, 1), h, c, share, weight, 0.0, **factors)
     return outputs.transpose(0, 1), c
 
 
-def run(tensors, mask):
-    inputs, weight, h, c = tensors
-    return masked_lstm(inputs, weight, mask, h, c)
+def draw_highway(num_steps, num_rows, width, depth, dtype=torch.float64):
+    """Inputs, start, matrices and biases of the micro-layers, and factors of the state."""
+    shapes = [(2 * width, width)] * depth + [(2 * width,)] * depth
+    tensors = leaves((num_steps, num_rows, 2 * width), (num_rows, width), *shapes, dtype=dtype)
+    for matrix in tensors[2 : 2 + depth]:
+        matrix.data /= width**0.5
+    mask = torch.randint(2, (num_rows, width)).to(dtype) * 2
+    return tensors, {"mask": mask, "keep": torch.randint(2, (num_steps, num_rows, 1)).to(dtype)}
 
 
-@pytest.mark.parametrize("sizes", SIZES)
-def test_values_and_gradients_are_those_of_the_recurrence(sizes):
-    tensors, mask = make(*sizes)
-    found, expected = run(tensors, mask), by_hand(*tensors, mask)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    weights = [torch.randn_like(x) for x in expected]
-    gradients = [
-        torch.autograd.grad(sum((a * b).sum() for a, b in zip(result, weights)), tensors)
-        for result in (found, expected)
-    ]
-    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+def run_highway(tensors, factors):
+    inputs, s, *parameters = tensors
+    depth = len(parameters) // 2
+    return [recurrent_highway(inputs, parameters[:depth], parameters[depth:], s, **factors)]
 
 
-def test_gradients_are_finite_differences():
-    tensors, mask = make(4, 2, 3)
-    assert torch.autograd.gradcheck(lambda *tensors: run(tensors, mask), tensors)
+def highway_by_hand(tensors, factors):
+    inputs, s, *parameters = tensors
+    depth, share = len(parameters) // 2, torch.eye(inputs.size(-1), dtype=inputs.dtype)
+    outputs = []
+    for t, x in enumerate(inputs):
+        micro_layers, mask = list(zip(parameters[:depth], parameters[depth:])), factors.get("mask", 1.0)
+        _, s = plain_formulas.recurrent_highway(x.unsqueeze(1), s, share, micro_layers, mask=mask)
+        s = s * factors["keep"][t] if "keep" in factors else s
+        outputs.append(s)
+    return [torch.stack(outputs)]
 
 
-def test_where_nothing_learns_the_values_are_the_same_and_no_step_is_kept():
-    num_steps, num_rows, width = 40, 3, 8
-    tensors, mask = make(num_steps, num_rows, width)
-    expected = run(tensors, mask)
-    frozen = [x.detach() for x in tensors]
-    peaks = []
-    for given, mode in ((frozen, True), (frozen, False), (tensors, False), (tensors, True)):
-        with torch.set_grad_enabled(mode), TensorSizes() as sizes:
-            found = run(given, mask)
-        assert all(map(torch.equal, found, expected))
-        peaks.append(sizes.peak)
-    results = num_steps * num_rows * width
-    assert peaks[0] == peaks[1] == peaks[2] < 6 * results < 12 * results < peaks[3]
+def draw_scan(num_steps, num_rows, width, dtype=torch.float64):
+    inputs, factors, start = leaves((num_steps, num_rows, width), (width,), (num_rows, width), dtype=dtype)
+    return [inputs, torch.tanh(factors).detach().requires_grad_(), start], {}
 
 
-@pytest.mark.parametrize("frozen", NAMES)
-def test_what_needs_no_gradient_changes_no_other(frozen):
-    tensors, mask = make(5, 3, 4)
-    learned = [x for name, x in zip(NAMES, tensors) if name != frozen]
-    expected = torch.autograd.grad(run(tensors, mask)[0].square().sum(), learned)
-    tensors[NAMES.index(frozen)] = tensors[NAMES.index(frozen)].detach()
-    assert all(map(torch.equal, torch.autograd.grad(run(tensors, mask)[0].square().sum(), learned), expected))
-
-
-@pytest.mark.parametrize("sizes", SIZES)
-def test_the_error_in_float32_is_that_of_the_recurrence_in_float32(sizes):
-    tensors, mask = make(*sizes)
-    exact = by_hand(*tensors, mask)[0]
-    narrow = [x.detach().float() for x in tensors]
-    errors = [(result[0] - exact).abs().max() for result in (run(narrow, mask.float()), by_hand(*narrow, mask.float()))]
-    assert errors[0] <= 2 * errors[1] + 1e-7
-
-
-def test_autocast_takes_the_products_in_16_bits():
-    tensors, mask = make(5, 3, 4, dtype=torch.float32)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        outputs, c = run(tensors, mask)
-    assert outputs.dtype == c.dtype == torch.bfloat16
-    (outputs.float().sum() + c.float().sum()).backward()
-    assert all(x.grad.dtype == torch.float32 and x.grad.isfinite().all() for x in tensors)
-    assert_near(outputs, run(tensors, mask)[0])
-
-
-def test_there_is_no_second_derivative():
-    tensors, mask = make(3, 2, 2)
-    (gradient, *_) = torch.autograd.grad(run(tensors, mask)[0].square().sum(), tensors, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        gradient.sum().backward()
-
-
-# linear scan
-
-LINEAR_SCAN_SIZES = [(1, 1, 1), (2, 3, 5), (7, 2, 4), (8, 1, 3), (33, 4, 6)]
-
-every_size = pytest.mark.parametrize("sizes", LINEAR_SCAN_SIZES)
-every_scan = pytest.mark.parametrize("scan", [scan_by_steps_, scan_by_doubling_])
-
-
-def make_scan(num_steps, num_rows, width, dtype=torch.float64):
-    shapes = [(num_steps, num_rows, width), (width,), (num_rows, width)]
-    inputs, factors, start = (torch.randn(shape, dtype=dtype) for shape in shapes)
-    return [tensor.requires_grad_() for tensor in (inputs, torch.tanh(factors).detach(), start)]
-
-
-def scan_by_hand(inputs, factors, start):
+def scan_by_hand(tensors, factors):
+    inputs, factors, start = tensors
     outputs = []
     for u in inputs:
         start = u + factors * start
         outputs.append(start)
-    return torch.stack(outputs)
+    return [torch.stack(outputs)]
 
 
-@every_size
-@every_scan
-def test_both_ways_are_the_recurrence(sizes, scan):
-    inputs, factors, start = (tensor.detach() for tensor in make_scan(*sizes))
-    expected, place = scan_by_hand(inputs, factors, start), inputs.clone()
-    assert scan(place, factors, start) is place
-    torch.testing.assert_close(place, expected, rtol=1e-12, atol=1e-12)
+RECURRENCES = {
+    "lstm": Recurrence(draw_lstm, run_lstm, lstm_by_hand, [(4, 2, 3), (1, 1, 1), (7, 1, 13), (2, 20, 33)]),
+    "highway": Recurrence(
+        draw_highway, run_highway, highway_by_hand, [(3, 2, 3, 2), (1, 1, 1, 1), (7, 1, 13, 3), (2, 20, 33, 5)]
+    ),
+    "scan": Recurrence(
+        draw_scan, lambda tensors, _: [linear_scan(*tensors)], scan_by_hand, [(4, 2, 3), (1, 1, 1), (33, 4, 6)]
+    ),
+}
+
+every_recurrence = pytest.mark.parametrize("recurrence", RECURRENCES.values(), ids=list(RECURRENCES))
+every_size = pytest.mark.parametrize(
+    "recurrence, sizes", [(one, sizes) for one in RECURRENCES.values() for sizes in one.sizes]
+)
 
 
-@every_size
-@every_scan
-def test_linear_scan_values_and_gradients_are_those_of_the_recurrence(sizes, scan, monkeypatch):
-    monkeypatch.setattr("fairseq_plugins.ops.recurrence.scan_", scan)
-    tensors = make_scan(*sizes)
-    found, expected = linear_scan(*tensors), scan_by_hand(*tensors)
+def total(results):
+    return sum(x.to(torch.promote_types(x.dtype, torch.float32)).square().sum() for x in results)
+
+
+def assert_formula(run, by_hand, tensors, factors):
+    found, expected = (list(function(tensors, factors)) for function in (run, by_hand))
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    weights = torch.randn_like(expected)
-    gradients = [torch.autograd.grad((result * weights).sum(), tensors) for result in (found, expected)]
+    weights = [torch.randn_like(x) for x in expected]
+    losses = (sum((a * b).sum() for a, b in zip(results, weights)) for results in (found, expected))
+    gradients = [torch.autograd.grad(loss, tensors) for loss in losses]
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
 
 
-def test_linear_scan_gradients_are_finite_differences():
-    assert torch.autograd.gradcheck(linear_scan, make_scan(4, 2, 3))
+@every_size
+def test_values_and_gradients_are_those_of_the_recurrence(recurrence, sizes):
+    assert_formula(recurrence.run, recurrence.by_hand, *recurrence.draw(*sizes))
 
 
-def test_inputs_stay_as_they_are():
-    tensors = make_scan(5, 2, 3)
-    before = [tensor.detach().clone() for tensor in tensors]
-    linear_scan(*tensors).sum().backward()
-    assert all(torch.equal(tensor, kept) for tensor, kept in zip(tensors, before))
+@pytest.mark.parametrize("extras", [[], ["mask"], ["keep"]], ids=repr)
+def test_highway_factors_may_be_left_out(extras):
+    tensors, factors = draw_highway(5, 3, 4, 2)
+    assert_formula(run_highway, highway_by_hand, tensors, {name: factors[name] for name in extras})
+
+
+@every_recurrence
+def test_gradients_are_finite_differences(recurrence):
+    tensors, factors = recurrence.draw(*recurrence.sizes[0])
+    assert torch.autograd.gradcheck(lambda *tensors: tuple(recurrence.run(tensors, factors)), tensors)
+
+
+@every_recurrence
+def test_what_needs_no_gradient_changes_no_other(recurrence):
+    tensors, factors = recurrence.draw(*recurrence.sizes[0])
+    expected = torch.autograd.grad(total(recurrence.run(tensors, factors)), tensors)
+    for frozen in range(len(tensors)):
+        given = [x.detach() if n == frozen else x for n, x in enumerate(tensors)]
+        learned = [n for n in range(len(tensors)) if n != frozen]
+        found = torch.autograd.grad(total(recurrence.run(given, factors)), [tensors[n] for n in learned])
+        assert all(torch.equal(gradient, expected[n]) for gradient, n in zip(found, learned))
+
+
+@every_recurrence
+def test_a_kept_graph_gives_the_same_gradients_again_and_inputs_stay(recurrence):
+    tensors, factors = recurrence.draw(*recurrence.sizes[0])
+    before = [x.detach().clone() for x in tensors]
+    loss = total(recurrence.run(tensors, factors))
+    first = torch.autograd.grad(loss, tensors, retain_graph=True)
+    assert all(map(torch.equal, first, torch.autograd.grad(loss, tensors)))
+    assert all(map(torch.equal, tensors, before))
+
+
+@every_size
+def test_the_error_in_float32_is_that_of_the_recurrence_in_float32(recurrence, sizes):
+    tensors, factors = recurrence.draw(*sizes)
+    exact = recurrence.by_hand(tensors, factors)[0]
+    narrow, narrow_factors = [x.detach().float() for x in tensors], {name: x.float() for name, x in factors.items()}
+    errors = [(run(narrow, narrow_factors)[0] - exact).abs().max() for run in (recurrence.run, recurrence.by_hand)]
+    assert errors[0] <= 2 * errors[1] + 1e-7
+
+
+@pytest.mark.parametrize("name, sizes", [("lstm", (5, 3, 4)), ("highway", (5, 3, 4, 2))])
+def test_autocast_takes_the_products_in_16_bits(name, sizes):
+    recurrence = RECURRENCES[name]
+    tensors, factors = recurrence.draw(*sizes, dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        results = recurrence.run(tensors, factors)
+    assert all(x.dtype == torch.bfloat16 for x in results)
+    total(results).backward()
+    assert all(x.grad.dtype == torch.float32 and x.grad.isfinite().all() for x in tensors)
+    assert_near(results[0], recurrence.run(tensors, factors)[0])
+
+
+@every_recurrence
+def test_there_is_no_second_derivative(recurrence):
+    tensors, factors = recurrence.draw(*recurrence.sizes[0])
+    (gradient, *_) = torch.autograd.grad(total(recurrence.run(tensors, factors)), tensors, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
+@pytest.mark.parametrize("name, sizes, fewest, most", [("lstm", (40, 3, 8), 6, 12), ("highway", (40, 3, 8, 2), 4, 8)])
+def test_where_nothing_learns_the_values_are_the_same_and_no_step_is_kept(name, sizes, fewest, most):
+    recurrence = RECURRENCES[name]
+    tensors, factors = recurrence.draw(*sizes)
+    expected = recurrence.run(tensors, factors)
+    frozen = [x.detach() for x in tensors]
+    peaks = []
+    for given, mode in ((frozen, True), (frozen, False), (tensors, False), (tensors, True)):
+        with torch.set_grad_enabled(mode), TensorSizes() as tensor_sizes:
+            found = recurrence.run(given, factors)
+        assert all(map(torch.equal, found, expected))
+        peaks.append(tensor_sizes.peak)
+    results = 40 * 3 * 8
+    assert peaks[0] == peaks[1] == peaks[2] < fewest * results < most * results < peaks[3]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_a_highway_network_in_16_bits_runs(dtype):
+    tensors, factors = draw_highway(5, 3, 4, 2)
+    narrow = [x.detach().to(dtype).requires_grad_() for x in tensors]
+    (outputs,) = run_highway(narrow, {name: x.to(dtype) for name, x in factors.items()})
+    assert outputs.dtype == dtype
+    outputs.sum().backward()
+    assert all(x.grad.dtype == dtype and x.grad.isfinite().all() for x in narrow)
+    assert_near(outputs, run_highway(tensors, factors)[0])
+
+
+# linear scan
+
+
+@pytest.mark.parametrize("sizes", [(1, 1, 1), (2, 3, 5), (7, 2, 4), (8, 1, 3), (33, 4, 6)])
+@pytest.mark.parametrize("scan", [scan_by_steps_, scan_by_doubling_])
+def test_both_ways_are_the_recurrence(sizes, scan, monkeypatch):
+    tensors, _ = draw_scan(*sizes)
+    inputs, factors, start = (x.detach() for x in tensors)
+    place = inputs.clone()
+    assert scan(place, factors, start) is place
+    torch.testing.assert_close([place], scan_by_hand((inputs, factors, start), {}), rtol=1e-12, atol=1e-12)
+    monkeypatch.setattr("fairseq_plugins.ops.recurrence.scan_", scan)
+    assert_formula(RECURRENCES["scan"].run, scan_by_hand, tensors, {})
 
 
 def test_sums_of_16_bits_are_formed_in_32():
@@ -175,7 +252,7 @@ def test_sums_of_16_bits_are_formed_in_32():
 
 
 def test_no_tensor_is_larger_than_the_inputs():
-    inputs, factors, start = make_scan(64, 5, 20, torch.float32)
+    (inputs, factors, start), _ = draw_scan(64, 5, 20, torch.float32)
     with TensorSizes() as sizes:
         linear_scan(inputs, factors, start).sum().backward()
     assert sizes.largest == inputs.numel()
@@ -184,7 +261,7 @@ def test_no_tensor_is_larger_than_the_inputs():
 # products of steps
 
 T, B, K, D = 5, 3, 4, 6
-STEP_PRODUCTS_SIZES = [(T, B, K, D), (1, 1, 1, 1), (7, 2, 9, 1), (3, 20, 33, 17)]
+STEP_PRODUCTS_SIZES = [(T, B, K, D), (1, 1, 1, 1), (7, 2, 9, 1)]
 STEP_PRODUCTS_NAMES = ["precomputed", "matrix", "start", "mixing"]
 
 every_matrix = pytest.mark.parametrize("per_row", [False, True], ids=["one matrix", "a matrix a row"])
@@ -273,7 +350,7 @@ def test_step_products_what_needs_no_gradient_changes_no_other(frozen, per_row, 
 
 
 @every_matrix
-def test_known_may_be_expanded_and_need_no_gradient(per_row, both_ways):
+def test_a_precomputed_part_may_be_expanded_and_need_no_gradient(per_row, both_ways):
     _, *inputs = draw(per_row=per_row)
     precomputed = torch.randn(D, dtype=torch.float64, requires_grad=True)
 
@@ -407,138 +484,5 @@ def test_autocast_leaves_float64_alone():
 def test_step_products_there_is_no_second_derivative():
     inputs = draw()
     gradient = gradients(ours, inputs, create_graph=True)[1]
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        gradient.sum().backward()
-
-
-# recurrent highway network
-
-HIGHWAY_SIZES = [(1, 1, 1, 1), (5, 3, 4, 2), (7, 1, 13, 3), (2, 20, 33, 5)]
-EXTRAS = ["mask", "keep"]
-
-every_extra = pytest.mark.parametrize("extras", [[], ["mask"], ["keep"], EXTRAS], ids=lambda names: "+".join(names))
-
-
-def make_highway(num_steps, num_rows, width, depth, dtype=torch.float64):
-    """Tensors with gradients, those of the micro-layers at the end, and factors of the state without."""
-    shapes = [(num_steps, num_rows, 2 * width), (num_rows, width)]
-    tensors = [torch.randn(shape, dtype=dtype) for shape in shapes]
-    tensors += [torch.randn(2 * width, width, dtype=dtype) / width**0.5 for _ in range(depth)]
-    tensors += [torch.randn(2 * width, dtype=dtype) for _ in range(depth)]
-    mask = torch.randint(2, (num_rows, width)).to(dtype) * 2
-    keep = torch.randint(2, (num_steps, num_rows, 1)).to(dtype)
-    return [tensor.requires_grad_() for tensor in tensors], {"mask": mask, "keep": keep}
-
-
-def run_highway(tensors, factors):
-    inputs, s, *parameters = tensors
-    depth = len(parameters) // 2
-    return recurrent_highway(inputs, parameters[:depth], parameters[depth:], s, **factors)
-
-
-def highway_by_hand(tensors, factors):
-    inputs, s, *parameters = tensors
-    depth, share = len(parameters) // 2, torch.eye(inputs.size(-1), dtype=inputs.dtype)
-    outputs = []
-    for t, x in enumerate(inputs):
-        micro_layers, mask = list(zip(parameters[:depth], parameters[depth:])), factors.get("mask", 1.0)
-        _, s = plain_formulas.recurrent_highway(x.unsqueeze(1), s, share, micro_layers, mask=mask)
-        s = s * factors["keep"][t] if "keep" in factors else s
-        outputs.append(s)
-    return torch.stack(outputs)
-
-
-@every_extra
-@pytest.mark.parametrize("sizes", HIGHWAY_SIZES)
-def test_highway_values_and_gradients_are_those_of_the_recurrence(sizes, extras):
-    tensors, factors = make_highway(*sizes)
-    factors = {name: factors[name] for name in extras}
-    found, expected = run_highway(tensors, factors), highway_by_hand(tensors, factors)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    weights = torch.randn_like(expected)
-    gradients = [torch.autograd.grad((result * weights).sum(), tensors) for result in (found, expected)]
-    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
-
-
-def test_highway_gradients_are_finite_differences():
-    tensors, factors = make_highway(3, 2, 3, 2)
-    assert torch.autograd.gradcheck(lambda *tensors: run_highway(tensors, factors), tensors)
-
-
-def test_without_gradients_the_values_are_the_same():
-    tensors, factors = make_highway(6, 3, 4, 3)
-    with torch.no_grad():
-        found = run_highway(tensors, factors)
-    assert torch.equal(found, run_highway(tensors, factors)) and not found.requires_grad
-
-
-def test_a_frozen_network_keeps_no_more_than_one_without_gradients():
-    num_steps, num_rows, width, depth = 40, 3, 8, 2
-    tensors, factors = make_highway(num_steps, num_rows, width, depth)
-    frozen = [x.detach() for x in tensors]
-    peaks = []
-    for given, mode in ((frozen, True), (frozen, False), (tensors, True)):
-        with torch.set_grad_enabled(mode), TensorSizes() as sizes:
-            run_highway(given, factors)
-        peaks.append(sizes.peak)
-    results = num_steps * num_rows * width
-    assert peaks[0] == peaks[1] < 4 * results < (2 + 3 * depth) * results < peaks[2]
-
-
-@pytest.mark.parametrize("frozen", range(6))
-def test_highway_what_needs_no_gradient_changes_no_other(frozen):
-    tensors, factors = make_highway(5, 3, 4, 2)
-    learned = [x for n, x in enumerate(tensors) if n != frozen]
-    expected = torch.autograd.grad(run_highway(tensors, factors).square().sum(), learned)
-    tensors[frozen] = tensors[frozen].detach()
-    assert all(
-        map(
-            torch.equal,
-            torch.autograd.grad(run_highway(tensors, factors).square().sum(), learned),
-            expected,
-        )
-    )
-
-
-def test_a_second_backward_pass_gives_the_same():
-    tensors, factors = make_highway(5, 3, 4, 2)
-    total = run_highway(tensors, factors).square().sum()
-    first = torch.autograd.grad(total, tensors, retain_graph=True)
-    assert all(map(torch.equal, first, torch.autograd.grad(total, tensors)))
-
-
-@pytest.mark.parametrize("sizes", HIGHWAY_SIZES)
-def test_highway_the_error_in_float32_is_that_of_the_recurrence_in_float32(sizes):
-    tensors, factors = make_highway(*sizes)
-    exact = highway_by_hand(tensors, factors)
-    narrow, narrow_factors = [x.detach().float() for x in tensors], {name: x.float() for name, x in factors.items()}
-    errors = [(function(narrow, narrow_factors) - exact).abs().max() for function in (run_highway, highway_by_hand)]
-    assert errors[0] <= 2 * errors[1] + 1e-7
-
-
-def test_highway_autocast_takes_the_products_in_16_bits():
-    tensors, factors = make_highway(5, 3, 4, 2, dtype=torch.float32)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        outputs = run_highway(tensors, factors)
-    assert outputs.dtype == torch.bfloat16
-    outputs.float().sum().backward()
-    assert all(x.grad.dtype == torch.float32 and x.grad.isfinite().all() for x in tensors)
-    assert_near(outputs, run_highway(tensors, factors))
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_a_model_in_16_bits_runs(dtype):
-    tensors, factors = make_highway(5, 3, 4, 2)
-    narrow = [x.detach().to(dtype).requires_grad_() for x in tensors]
-    outputs = run_highway(narrow, {name: x.to(dtype) for name, x in factors.items()})
-    assert outputs.dtype == dtype
-    outputs.sum().backward()
-    assert all(x.grad.dtype == dtype and x.grad.isfinite().all() for x in narrow)
-    assert_near(outputs, run_highway(tensors, factors))
-
-
-def test_highway_there_is_no_second_derivative():
-    tensors, factors = make_highway(3, 2, 2, 2)
-    (gradient, *_) = torch.autograd.grad(run_highway(tensors, factors).square().sum(), tensors, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.sum().backward()

@@ -26,7 +26,13 @@ from fairseq_plugins.output_layers.gates import OUTPUT_GATES, build_output_gate
 WIDTHS, V, B, T = [8, 12, 8], 101, 3, 4
 
 every_layer = pytest.mark.parametrize("name", sorted(name for name, layer in OUTPUT_LAYERS.items() if layer.takes_gate))
-every_gate = pytest.mark.parametrize("gate", sorted({*OUTPUT_GATES, *example_gates.EXAMPLES} - {"none"}))
+GATES = sorted({*OUTPUT_GATES, *example_gates.EXAMPLES} - {"none"})
+every_layer_and_gate = pytest.mark.parametrize(
+    "name, gate",
+    [(name, "trace") for name, layer in sorted(OUTPUT_LAYERS.items()) if layer.takes_gate]
+    + [(name, gate) for name in ("tied", "doc") for gate in GATES if gate != "trace"],
+)
+"""A layer sees nothing of a gate but its values, so that these pairs find what is wrong with a part alone."""
 
 
 @pytest.fixture(autouse=True)
@@ -56,10 +62,8 @@ def by_hand(layer, states):
     return g.unsqueeze(-2) * logits, log_prior.exp()
 
 
-@every_layer
-@every_gate
-@pytest.mark.parametrize("output_loss", ["fused", "plain"])
-@pytest.mark.parametrize("training", [True, False])
+@every_layer_and_gate
+@pytest.mark.parametrize("output_loss, training", [("fused", True), ("fused", False), ("plain", True)])
 def test_loss_gradients_and_log_probs_are_those_of_the_gated_logits(name, gate, output_loss, training, states):
     layer = build(name, gate, output_loss=output_loss).train(training)
     target, weights = torch.randint(V, (B, T)), torch.rand(B, T).double()
@@ -83,8 +87,7 @@ def test_loss_gradients_and_log_probs_are_those_of_the_gated_logits(name, gate, 
         torch.testing.assert_close(log_probs.detach(), log_p.detach(), rtol=1e-11, atol=1e-11)
 
 
-@every_layer
-@every_gate
+@every_layer_and_gate
 def test_every_parameter_of_a_gate_learns(name, gate, states):
     layer = build(name, gate)
     layer(states, torch.randint(V, (B, T))).loss.backward()
@@ -92,8 +95,7 @@ def test_every_parameter_of_a_gate_learns(name, gate, states):
     assert [key for key, value in layer.gate.named_parameters() if value.grad is None or not value.grad.any()] == []
 
 
-@every_layer
-@every_gate
+@every_layer_and_gate
 def test_a_gate_of_ones_changes_nothing(name, gate, states):
     plain, gated = build(name).eval(), build(name, gate).eval()
     gated.load_state_dict({**gated.state_dict(), **plain.state_dict(), "gate.gate_name": gated.gate.gate_name})
@@ -111,8 +113,7 @@ def part(states, start, end):
     return type(states)(layers=cut, top=cut[-1], tokens=states.tokens[:, start:end])
 
 
-@every_layer
-@every_gate
+@every_layer_and_gate
 @pytest.mark.parametrize("scoring", [True, False])
 def test_windows_that_hand_their_state_on_are_one_pass(name, gate, scoring, states):
     layer, target = build(name, gate).eval(), torch.randint(V, (B, T))
