@@ -22,6 +22,7 @@ setup(
         "torch>=2.6",
         "ve-fairseq>=0.12.3",  # imports as fairseq; the official 0.12.2 cannot be imported on Python >= 3.11
         "numpy",
+        "scipy",
         "filelock",
         "sacrebleu>=2.6,<2.7",  # metrics/corpus.py calls two of its private methods
         "rouge-score",

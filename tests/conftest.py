@@ -24,6 +24,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow: takes longer than a few seconds")
     config.addinivalue_line("markers", "data: needs a real corpus on disk")
+    config.addinivalue_line("markers", "gpu: compares a GPU with the CPU; skips where there is none")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell lacks it
     torch.set_num_threads(1)
     os.environ.setdefault("OMP_NUM_THREADS", "1")  # programs that tests start share the cores

@@ -21,8 +21,7 @@ from fairseq_plugins.metrics.rouge import (
     read_rouge_settings,
 )
 from fairseq_plugins.options import UserError, given_path, named_paths
-from fairseq_plugins.reports.comparison import compare_runs
-from fairseq_plugins.reports.metrics import Metric, PerplexityMetric, text_metric
+from fairseq_plugins.reports.comparison import Metric, PerplexityMetric, compare_runs, text_metric
 from fairseq_plugins.reports.training_log import checkpoint_of
 
 METRICS = ("perplexity", "bleu", "rouge")

@@ -5,8 +5,7 @@ import sys
 
 from fairseq_plugins.command_line import Command, add_data, add_json, add_split
 from fairseq_plugins.data.text import load_dictionary, load_token_stream
-from fairseq_plugins.evaluation.evaluator import FLAGS, read_methods
-from fairseq_plugins.evaluation.ngrams import NGramPerplexity, evaluate_ngram_model
+from fairseq_plugins.evaluation.evaluator import FLAGS, NGramPerplexity, evaluate_ngram_model, read_methods
 from fairseq_plugins.evaluation.test_time import EvaluatedText
 from fairseq_plugins.ngrams.model import NGramModel
 from fairseq_plugins.options import given_path

@@ -21,8 +21,7 @@ from fairseq_plugins.options import (
     optionally_named_paths,
     write_text,
 )
-from fairseq_plugins.reports.reranking import reranking_as_text, reranking_figures, row_names, run_names
-from fairseq_plugins.reports.tables import Report, json_text
+from fairseq_plugins.reports.tables import Report, json_text, reranking_as_text, reranking_figures, row_names, run_names
 from fairseq_plugins.reports.training_log import with_origin
 from fairseq_plugins.trees.reranking import (
     ORACLE,

@@ -17,8 +17,7 @@ from fairseq_plugins.options import UserError, check_at_least_one, check_output_
 from fairseq_plugins.processes import Task, run_side_by_side
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe
 from fairseq_plugins.recipes.training import PlannedTraining, TrainingPlan, check_not_stopped_by_the_clock
-from fairseq_plugins.reports.comparison import compare_runs
-from fairseq_plugins.reports.metrics import Metric, PerplexityMetric, text_metric
+from fairseq_plugins.reports.comparison import Metric, PerplexityMetric, compare_runs, text_metric
 
 
 class RunRecipe(TrainingCommand):

@@ -15,14 +15,14 @@ import numpy as np
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import post_process
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
+from scipy.optimize import minimize
 from tqdm import tqdm
 
 from fairseq_plugins.data.text import file_digest, name_of, read_lines
 from fairseq_plugins.evaluation.decoding import SUBWORD_MARKS, read_generated_line, read_sentence_number
 from fairseq_plugins.evaluation.raw_text import UnicodeForm, encode_lines
-from fairseq_plugins.evaluation.references import check_blank_references, check_raw_references
 from fairseq_plugins.evaluation.scoring import longest_sequence, score_pairs, score_sequences
-from fairseq_plugins.evaluation.translation_scores import detokenize
+from fairseq_plugins.evaluation.translation_scores import check_blank_references, check_raw_references, detokenize
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, CorpusMetric, LetterCase
 from fairseq_plugins.metrics.rouge import NO_HYPOTHESIS_HAS_THIS, UNKNOWN_REFERENCE
 from fairseq_plugins.options import UserError
@@ -326,17 +326,8 @@ def _log_probs(model: BaseFairseqModel, lists: NBestLists, **options: Any) -> Li
     return [totals[pair] for pair in every]
 
 
-# Minimum error rate training (Och 2003). On a line of weights, w + t d, each candidate's score is a linear function of
-# t. The best candidates of a sentence form the upper envelope of these functions, so its choice changes at few t. The
-# metric is constant between two changes, and the best point of a line is found exactly. The search goes along the
-# features and random directions, from several starts.
-
-NARROWEST = 1e-6
-"""Shortest interval of a line that counts, in units of the features' deviations. Rounding decides within shorter ones.
-"""
-
-ENOUGH = 1e-3
-"""A gain of the metric, 0 to 100, below which a search ends."""
+# Tuning (Och 2003). The metric is constant wherever no sentence's choice changes, so the search needs no gradients:
+# Nelder and Mead's, by scipy, from several starts, on features that are divided by their deviations.
 
 
 def weighted_sums(values: np.ndarray, is_candidate: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -365,51 +356,9 @@ class TuningSet:
         chosen = weighted_sums(self.values, self.is_candidate, weights).argmax(1)
         return self.metric.score(self.statistics[np.arange(len(chosen)), chosen].sum(0))
 
-    def best_step(self, weights: np.ndarray, direction: np.ndarray) -> Tuple[float, float]:
-        """The step from ``weights`` along ``direction`` to the highest metric, and the metric there.
 
-        The step is 0 if no point of the line is better than the weights.
-        """
-        places, totals = self._changes(weights, direction)
-        ends = np.concatenate([places[:1] - 1, places, places[-1:] + 1]) if len(places) else np.array([-1.0, 1.0])
-        middles, widths = (ends[1:] + ends[:-1]) / 2, np.diff(ends)
-        step, best = 0.0, self.score(weights)
-        for middle, width, total in zip(middles, widths, totals):
-            score = self.metric.score(total) if width > NARROWEST else -np.inf
-            if score > best:
-                step, best = float(middle), score
-        return step, best
-
-    def _changes(self, weights: np.ndarray, direction: np.ndarray) -> Tuple[np.ndarray, np.ndarray]:
-        """The ascending steps at which choices change, (n,), and the summed statistics between them, (n + 1, S).
-
-        Each sentence's upper envelope is followed from left to right, all sentences at once: from the current
-        candidate, the envelope changes at the nearest crossing with a steeper line. Of several lines that cross there
-        the steepest is next.
-        """
-        heights = weighted_sums(self.values, self.is_candidate, weights)
-        slopes = np.where(self.is_candidate, self.values @ direction, np.inf)
-        rows = np.arange(len(slopes))
-        lowest = slopes == slopes.min(1, keepdims=True)
-        chosen = np.where(lowest, heights, -np.inf).argmax(1)  # for t -> -inf
-        total = self.statistics[rows, chosen].sum(0)
-        places: List[np.ndarray] = []
-        changes: List[np.ndarray] = []
-        while len(rows):
-            rise = slopes[rows] - slopes[rows, chosen][:, None]
-            is_steeper = self.is_candidate[rows] & (rise > 0)
-            gap = heights[rows, chosen][:, None] - heights[rows]
-            crossings = np.divide(gap, rise, out=np.full_like(rise, np.inf), where=is_steeper)
-            place = crossings.min(1)
-            later = np.where(crossings == place[:, None], slopes[rows], -np.inf).argmax(1)
-            goes_on = np.isfinite(place)
-            rows, chosen, later = rows[goes_on], chosen[goes_on], later[goes_on]
-            places.append(place[goes_on])
-            changes.append(self.statistics[rows, later] - self.statistics[rows, chosen])
-            chosen = later
-        order = np.argsort(np.concatenate(places), kind="stable")
-        sums = np.vstack([total, total + np.concatenate(changes)[order].cumsum(0)])
-        return np.concatenate(places)[order], sums
+ENOUGH = 1e-3
+"""Differences of the metric, 0 to 100, below which a search ends."""
 
 
 def tune_weights(data: TuningSet, *, num_restarts: int, seed: int, show_progress: bool = False) -> np.ndarray:
@@ -425,7 +374,11 @@ def tune_weights(data: TuningSet, *, num_restarts: int, seed: int, show_progress
     num_features = len(deviations)
     generator = np.random.default_rng(seed)
     starts = [np.eye(num_features)[0], np.ones(num_features), *generator.normal(size=(num_restarts, num_features))]
-    found = [_climb(scaled, start, generator) for start in tqdm(starts, unit="start", disable=not show_progress)]
+    found = []
+    for start in tqdm(starts, unit="start", disable=not show_progress):
+        simplex = np.vstack([start, start + np.eye(num_features)])
+        options = {"initial_simplex": simplex, "xatol": 1e-4, "fatol": ENOUGH}
+        found.append(minimize(lambda weights: -scaled.score(weights), start, method="Nelder-Mead", options=options).x)
     best = max(found, key=scaled.score) / deviations
     return best / np.abs(best).sum()
 
@@ -437,21 +390,6 @@ def _deviations(data: TuningSet) -> np.ndarray:
     centered = np.where(data.is_candidate[..., None], data.values - means[:, None], 0)
     deviations = np.sqrt((centered**2).sum((0, 1)) / counts.sum())
     return np.where(deviations > 0, deviations, 1)
-
-
-def _climb(data: TuningSet, weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Line searches along every feature and as many random directions, until a round gains too little."""
-    best = data.score(weights)
-    while True:
-        before = best
-        for direction in (*np.eye(len(weights)), *generator.normal(size=(len(weights), len(weights)))):
-            step, _ = data.best_step(weights, direction)
-            moved = weights + step * direction
-            score = data.score(moved)
-            if score > best and moved.any():
-                weights, best = moved / np.abs(moved).max(), score
-        if best - before < ENOUGH:
-            return weights
 
 
 # Candidates as plain text, and tuning to their references.

@@ -13,7 +13,7 @@ from fairseq_plugins.data.text import STANDARD_INPUT, name_of, read_lines
 from fairseq_plugins.evaluation.checkpoints import num_sentences, raw_reference
 from fairseq_plugins.evaluation.decoding import Decoding
 from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compared_case, is_language, subword_kind
-from fairseq_plugins.evaluation.references import check_blank_references
+from fairseq_plugins.evaluation.translation_scores import check_blank_references
 from fairseq_plugins.metrics.corpus import LetterCase
 from fairseq_plugins.options import UserError, check_at_least_one, flag_of, given_path, write_text
 

@@ -8,8 +8,7 @@ Differences from ROUGE-1.5.5:
 * ROUGE-L treats a text as one sentence (rouge-score's rougeL). Texts of several lines should not be compared with
   published summary-level ROUGE-L (rougeLsum).
 * The stemmer is NLTK's Porter stemmer, which has a few exceptions of its own.
-
-ROUGE-L is computed here, with the same result as the package's, whose memory is the product of the lengths.
+* A text has at most 5,000 words, because time and memory of ROUGE-L are the product of the lengths.
 """
 
 import argparse
@@ -18,13 +17,12 @@ import math
 import os
 import signal
 import unicodedata
-from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.metadata import version
-from typing import DefaultDict, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import regex
@@ -46,6 +44,8 @@ METRICS = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 NUM_BOOTSTRAP_SAMPLES = 1000
 SEED = 12345
 TOKENIZERS = ("rouge", "unicode")
+LONGEST = 5000
+"""Words of a text at most."""
 TEXTS_AT_ONCE = 100
 """Texts that a worker process gets at a time."""
 
@@ -156,11 +156,20 @@ class UnicodeTokenizer(tokenizers.Tokenizer):
         return stemmed[0] if len(stemmed) == 1 else word
 
 
-class _Tokenised(tokenizers.Tokenizer):
-    """Passes words through, so that rouge-score does not split texts a second time."""
+class _Limited(tokenizers.Tokenizer):
+    """Another tokeniser that rejects texts with too many words."""
 
-    def tokenize(self, text: List[str]) -> List[str]:
-        return text
+    def __init__(self, tokenizer: tokenizers.Tokenizer):
+        self._tokenizer = tokenizer
+
+    def tokenize(self, text: str) -> List[str]:
+        words = self._tokenizer.tokenize(text)
+        if len(words) > LONGEST:
+            raise UserError(
+                f"the text that begins with '{text[:30]}' has {len(words):,} words, and ROUGE takes at most "
+                f"{LONGEST:,}: limit the words or bytes of texts"
+            )
+        return words
 
 
 class Rouge:
@@ -172,13 +181,15 @@ class Rouge:
         if settings.tokenizer == "unicode":
             tokenizer = UnicodeTokenizer(tokenizer)
         self.tokenizer = tokenizer
-        self._scorer = rouge_scorer.RougeScorer(["rouge1", "rouge2"], tokenizer=_Tokenised())
+        self._scorer = rouge_scorer.RougeScorer(list(METRICS), tokenizer=_Limited(tokenizer))
 
     def score(self, hypothesis: str, references: Sequence[str]) -> Dict[str, scoring.Score]:
-        """Precision, recall and F1 (0 to 1) of each of :data:`METRICS`; an empty text scores 0."""
-        words, *others = (self.tokenizer.tokenize(self.cut(text)) for text in (hypothesis, *references))
-        longest = [_rouge_l(words, other) for other in others]
-        return {**self._scorer.score_multi(others, words), "rougeL": max(longest, key=lambda score: score.fmeasure)}
+        """Precision, recall and F1 (0 to 1) of each of :data:`METRICS`; an empty text scores 0.
+
+        Raises:
+            UserError: if a text has more than :data:`LONGEST` words.
+        """
+        return self._scorer.score_multi([self.cut(text) for text in references], self.cut(hypothesis))
 
     def cut(self, text: str) -> str:
         """The text up to the limit."""
@@ -187,44 +198,6 @@ class Rouge:
         if self.settings.max_words:
             return " ".join(text.split()[: self.settings.max_words])
         return text
-
-
-def _rouge_l(hypothesis: Sequence[str], reference: Sequence[str]) -> scoring.Score:
-    if not hypothesis or not reference:
-        return scoring.Score(precision=0, recall=0, fmeasure=0)
-    length = common_subsequence_length(reference, hypothesis)
-    precision, recall = length / len(hypothesis), length / len(reference)
-    return scoring.Score(precision=precision, recall=recall, fmeasure=scoring.fmeasure(precision, recall))
-
-
-BLOCK = 8192
-"""Words of the first text that are compared with a word of the second at once, a bit each."""
-
-
-def common_subsequence_length(first: Sequence[str], second: Sequence[str]) -> int:
-    """Length of the longest common subsequence of words, for ROUGE-L.
-
-    A row of the dynamic programme never falls and rises by at most one a column, so one bit a column holds it, and
-    integer addition computes a whole row (Hyyrö 2004). Time is the product of the lengths over the bits of a machine
-    word. Memory is their sum.
-    """
-    length = 0
-    carries = bytearray(len(second))  # the carry from one block to the next, for each word of the second text
-    for start in range(0, len(first), BLOCK):
-        block = first[start : start + BLOCK]
-        all_ones = (1 << len(block)) - 1
-        places: DefaultDict[str, int] = defaultdict(int)
-        for place, word in enumerate(block):
-            places[word] |= 1 << place
-        row = all_ones  # a zero where the length grows
-        for number, word in enumerate(second):
-            matches = places.get(word, 0)
-            if matches or carries[number]:
-                total = row + (row & matches) + carries[number]
-                carries[number] = total > all_ones
-                row = (total & all_ones) | (row & ~matches)
-        length += len(block) - row.bit_count()
-    return length
 
 
 @dataclass(frozen=True)
@@ -257,7 +230,8 @@ def score_corpus(
         show_progress: draw a bar.
 
     Raises:
-        UserError: on different lengths, no text, a hypothesis without references, or if a process ended early.
+        UserError: on different numbers of texts, no text, a hypothesis without references, a text with more than
+            :data:`LONGEST` words, or if a process ended early.
     """
     if len(hypotheses) != len(references):
         raise UserError(f"{len(hypotheses):,} hypotheses and {len(references):,} references: give as many")

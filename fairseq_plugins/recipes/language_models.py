@@ -627,7 +627,7 @@ def _speed_recipe(
         systems=systems,
         training=training,
         training_of_presets="left out",
-        notes="The first system is the reference of the ratios; python -m fairseq_plugins.cli.benchmark_lm measures.",
+        notes="The first system is the reference of the ratios; python scripts/benchmarks/training.py measures.",
     )
 
 

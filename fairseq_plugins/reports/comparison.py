@@ -1,57 +1,322 @@
-"""Comparison of trained models: figures of each run, means over seeds, significance, learning curves.
+"""Comparison of trained models: metrics of each run, means over seeds, significance, learning curves."""
 
-Shapes: K samples.
-"""
-
+import shlex
+import statistics
 import sys
+from abc import ABC, abstractmethod
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-import numpy as np
+from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
 from tqdm import tqdm
 
-from fairseq_plugins.data.text import read_lines
-from fairseq_plugins.metrics.corpus import TITLES, bootstrap_scores, paired_difference
+from fairseq_plugins.data.text import load_dictionary, load_token_stream, read_lines
+from fairseq_plugins.evaluation.checkpoints import stateful_language_model
+from fairseq_plugins.evaluation.decoding import GENERATED_FILE, check_decoded_by, decoded_with
+from fairseq_plugins.evaluation.raw_text import compared_case, is_of_characters
+from fairseq_plugins.evaluation.scoring import evaluate_perplexity
+from fairseq_plugins.evaluation.translation_scores import (
+    Translation,
+    read_headlines,
+    read_plain_translation,
+    read_translation,
+    score,
+    score_headlines,
+)
+from fairseq_plugins.metrics.corpus import (
+    CORPUS_METRICS,
+    TITLES,
+    CorpusMetric,
+    LetterCase,
+    RougeMean,
+    bleu_of_text,
+    bootstrap_scores,
+)
+from fairseq_plugins.metrics.rouge import DEFAULT_SETTINGS, RougeSettings
+from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
 from fairseq_plugins.options import UserError
-from fairseq_plugins.reports.metrics import Figures, Metric, TextMetric
 from fairseq_plugins.reports.plots import draw_learning_curves
-from fairseq_plugins.reports.tables import Cell, Report, as_table, table_of_runs
+from fairseq_plugins.reports.tables import Cell, Report, differences, differences_as_markdown, table_of_runs
 from fairseq_plugins.reports.training_log import TrainedRun, check_seeds, read_run
 
+Figures = Dict[str, Any]
+"""Figures of a run by name, for JSON."""
 
-def differences(scores: Mapping[str, Mapping[str, np.ndarray]], *, baseline: str) -> List[Dict[str, Any]]:
-    """Difference of each system from the baseline by each metric, over all runs of the system together.
+
+class Metric(ABC):
+    """A metric by which runs are compared."""
+
+    @abstractmethod
+    def check(self, run: TrainedRun) -> None:
+        """Check that a run can be measured. All runs are checked before the first is measured.
+
+        Raises:
+            UserError: with the remedy.
+        """
+
+    @abstractmethod
+    def measure(self, run: TrainedRun) -> Figures:
+        """Figures of a run, in addition to those that all runs have.
+
+        Raises:
+            UserError, OSError: if the run cannot be measured.
+        """
+
+    def measure_text(self, path: Path) -> Figures:
+        """Figures of a text from elsewhere.
+
+        Raises:
+            UserError: if it cannot be scored, or if the metric needs a model.
+        """
+        raise UserError(f"{path}: a text cannot stand beside models here: compare by BLEU or ROUGE")
+
+    @abstractmethod
+    def cells(self, figures: Figures) -> Dict[str, Cell]:
+        """Columns of the metric for a run or a text."""
+
+    def note(self, figures: Sequence[Figures]) -> str:
+        """A note with the conditions of the comparison."""
+        return ""
+
+
+class TextMetric(Metric):
+    """A metric of text that ``fairseq-generate`` left in ``SAVE_DIR/SPLIT``.
 
     Args:
-        scores: by metric and system, see :func:`~fairseq_plugins.metrics.corpus.bootstrap_means`, (1 + K).
-        baseline: name of a system.
+        reference: file with the raw reference.
+        split: the decoded split.
+
+    Attributes:
+        compared: names of the metrics of the significance test.
     """
-    others = [name for name in next(iter(scores.values())) if name != baseline]
-    return [
-        {
-            "name": name,
-            "differences": {
-                metric: asdict(paired_difference(by_system[name], by_system[baseline]))
-                for metric, by_system in scores.items()
-            },
+
+    compared: Tuple[str, ...]
+
+    @abstractmethod
+    def corpus_metric(self, name: str) -> CorpusMetric:
+        """The metric of the significance test by that name, for text as :meth:`read` returns it."""
+
+    def __init__(self, reference: Path, *, split: str = "test") -> None:
+        self.reference = reference
+        self.split = split
+
+    def decoded(self, run: TrainedRun) -> Path:
+        """Path of the text that the run's checkpoint decoded.
+
+        Raises:
+            UserError: if there is none, or if another checkpoint decoded it.
+        """
+        path = run.save_dir / self.split / GENERATED_FILE
+        if not path.is_file():
+            raise UserError(f"{path} does not exist: decode {self.split} with --out {path.parent}")
+        check_decoded_by(run.checkpoint, path.parent)
+        return path
+
+    def check(self, run: TrainedRun) -> None:
+        self.decoded(run)
+
+    def decoding(self, run: TrainedRun) -> Figures:
+        """Flags with which the run was decoded, if they are known."""
+        flags = decoded_with(self.decoded(run).parent)
+        return {} if flags is None else {"decoded_with": shlex.join(flags)}
+
+    def note(self, figures: Sequence[Figures]) -> str:
+        """Flags with which each run was decoded, if they differ."""
+        decoded = dict.fromkeys((one["name"], one["decoded_with"]) for one in figures if "decoded_with" in one)
+        if len({flags for _, flags in decoded}) < 2:
+            return ""
+        return f"Decoded with other flags: {'; '.join(f'{name}: `{flags}`' for name, flags in decoded)}."
+
+    @abstractmethod
+    def read(self, run: TrainedRun) -> List[str]:
+        """Text that a run decoded, a line for each reference.
+
+        Raises:
+            UserError, OSError: if there is none.
+        """
+
+    @abstractmethod
+    def read_text(self, path: Path) -> List[str]:
+        """A text from elsewhere, a line for each reference.
+
+        Raises:
+            UserError, OSError: if it cannot be compared.
+        """
+
+
+class BleuMetric(TextMetric):
+    """BLEU and chrF of translations, as ``evaluate_translation`` left them in ``SAVE_DIR/SPLIT``.
+
+    Args:
+        reference, split: see :class:`TextMetric`.
+        case: whether case counts.
+        language: target language.
+
+    Raises:
+        UserError: if the tokeniser of the language is not installed.
+    """
+
+    compared = ("bleu", "chrf")
+
+    def __init__(self, reference: Path, *, language: str, split: str = "test", case: LetterCase = "kept") -> None:
+        super().__init__(reference, split=split)
+        self.references = read_lines(reference)
+        self.case: LetterCase = case
+        self.language = language
+        bleu_of_text(language=language)
+
+    def corpus_metric(self, name: str) -> CorpusMetric:
+        return CORPUS_METRICS[name](case=self.case, language=self.language)
+
+    def measure(self, run: TrainedRun) -> Figures:
+        return {**self._scored(self._translation(run)), **self.decoding(run)}
+
+    def measure_text(self, path: Path) -> Figures:
+        return self._scored(self._plain_translation(path))
+
+    def read(self, run: TrainedRun) -> List[str]:
+        return self._translation(run).detokenized
+
+    def read_text(self, path: Path) -> List[str]:
+        return self._plain_translation(path).detokenized
+
+    def _translation(self, run: TrainedRun) -> Translation:
+        return read_translation(
+            self.decoded(run),
+            references=self.references,
+            reference_name=str(self.reference),
+            language=self.language,
+        )
+
+    def _plain_translation(self, path: Path) -> Translation:
+        return read_plain_translation(path, references=self.references, reference_name=str(self.reference))
+
+    def _scored(self, translation: Translation) -> Figures:
+        scores = score(translation, self.references, case=self.case, language=self.language)
+        return {"scores": [asdict(item) for item in scores]}
+
+    def cells(self, figures: Figures) -> Dict[str, Cell]:
+        names = ("BLEU", "chrF", "tokenised BLEU")
+        return {name: Cell(item["value"], interval=item["interval"]) for name, item in zip(names, figures["scores"])}
+
+    def note(self, figures: Sequence[Figures]) -> str:
+        signatures = "; ".join(item["signature"] for item in figures[0]["scores"])
+        return " ".join([f"BLEU, chrF, tokenised BLEU: `{signatures}`.", super().note(figures)]).rstrip()
+
+
+class RougeMetric(TextMetric):
+    """ROUGE of headlines, as ``evaluate_rouge`` left them in ``SAVE_DIR/SPLIT``, and their length.
+
+    Args:
+        reference, split: see :class:`TextMetric`.
+        settings: settings of ROUGE.
+    """
+
+    compared = tuple(ROUGE_METRICS)
+
+    def __init__(self, reference: Path, *, split: str = "test", settings: RougeSettings = DEFAULT_SETTINGS) -> None:
+        super().__init__(reference, split=split)
+        self.settings = settings
+
+    def corpus_metric(self, name: str) -> CorpusMetric:
+        # neither the hypotheses as they are read nor raw references have escapes
+        return RougeMean(name, settings=self.settings, escapes="kept")
+
+    def measure(self, run: TrainedRun) -> Figures:
+        return {**self._scored(self.read(run), self.decoded(run)), **self.decoding(run)}
+
+    def measure_text(self, path: Path) -> Figures:
+        return self._scored(self.read_text(path), path)
+
+    def read(self, run: TrainedRun) -> List[str]:
+        return read_headlines(self.decoded(run), references=[self.reference])
+
+    def read_text(self, path: Path) -> List[str]:
+        return read_lines(path)
+
+    def _scored(self, hypotheses: List[str], path: Path) -> Figures:
+        scores = score_headlines(hypotheses, str(path), [self.reference], self.settings)
+        words = statistics.mean(len(line.split()) for line in hypotheses)
+        signature = self.settings.signature(num_references=1)
+        return {"scores": [asdict(item) for item in scores], "signature": signature, "words": words}
+
+    def cells(self, figures: Figures) -> Dict[str, Cell]:
+        scores = zip(ROUGE_METRICS.values(), figures["scores"])
+        return {
+            "words": Cell(figures["words"], ".1f", mean="none"),
+            **{f"{name} F1": Cell(item["f1"], interval=item["f1_interval"]) for name, item in scores},
         }
-        for name in others
-    ]
+
+    def note(self, figures: Sequence[Figures]) -> str:
+        return f"ROUGE: `{self.settings.signature(num_references=1)}`. {super().note(figures)}".rstrip()
 
 
-def differences_as_markdown(found: Sequence[Dict[str, Any]], *, baseline: str) -> str:
-    """A line for each system except the baseline. Scores are on a scale from 0 to 100."""
-    rows = [
-        [
-            one["name"],
-            *(f"{x['value']:+.2f} +- {x['interval']:.2f} (p = {x['p']:.3f})" for x in one["differences"].values()),
-        ]
-        for one in found
-    ]
-    columns = [f"minus {baseline}", *(found[0]["differences"] if found else ())]
-    caption = "Paired bootstrap of the sentences, what all seeds made of one drawn together, p two-sided:"
-    return f"{caption}\n\n{as_table(columns, rows)}"
+class PerplexityMetric(Metric):
+    """Perplexity of language models as by ``evaluate_lm``: one row, carried state. Of characters in bits, too."""
+
+    def __init__(self, *, device: str = "cpu") -> None:
+        self.device = device
+
+    def check(self, run: TrainedRun) -> None:
+        self._model(run)
+
+    def _model(self, run: TrainedRun) -> FairseqLanguageModel:
+        if run.model is None:
+            raise UserError(
+                f"{run.checkpoint} does not exist: fetch it, for a perplexity is measured anew, by the model"
+            )
+        if isinstance(run.model, FairseqEncoderDecoderModel):
+            raise UserError(f"{run.checkpoint} holds an encoder-decoder: compare it by --metric bleu or rouge")
+        return stateful_language_model(run.model, run.checkpoint)
+
+    def measure(self, run: TrainedRun) -> Figures:
+        model = self._model(run).to(self.device)
+        dictionary = load_dictionary(run.data)
+        of_characters = is_of_characters(Path(run.data))
+        figures: Figures = {}
+        for split in ("valid", "test"):
+            result = evaluate_perplexity(
+                [model],
+                load_token_stream(run.data, split, dictionary),
+                unknown=dictionary.unk(),
+                device=self.device,
+                show_progress=sys.stderr.isatty(),
+            )
+            figures[f"{split}_perplexity"] = result.perplexity
+            if of_characters:
+                figures[f"{split}_bits_per_character"] = result.bits_per_token
+        return figures
+
+    def cells(self, figures: Figures) -> Dict[str, Cell]:
+        cells = {"test perplexity": Cell(figures["test_perplexity"])}
+        if "test_bits_per_character" in figures:
+            cells["test bits per character"] = Cell(figures["test_bits_per_character"], ".3f")
+        return cells
+
+
+def text_metric(
+    name: str, reference: Path, *, data: Path, split: str, language: str, rouge: RougeSettings = DEFAULT_SETTINGS
+) -> TextMetric:
+    """The metric "bleu" or "rouge" of a decoded split, with the settings that fit its data.
+
+    Args:
+        name: "bleu" or "rouge".
+        reference: file with the raw reference.
+        data: directory with the data.
+        split: the decoded split.
+        language: target language.
+        rouge: settings of ROUGE.
+
+    Raises:
+        UserError: if the tokeniser of the language is not installed.
+    """
+    if name == "rouge":
+        return RougeMetric(reference, split=split, settings=rouge)
+    return BleuMetric(reference, split=split, case=compared_case(data), language=language)
+
+
+# Learning curves and tables.
 
 
 def learning_table(runs: Sequence[Dict[str, Any]]) -> str:

@@ -30,13 +30,9 @@ VALIDATION_LINE = re.compile(rf"\| valid \| {EPOCH_NUMBER} (\|.*)")
 NUM_UPDATES = re.compile(r"\| num_updates (\d{1,15})\b")
 VALIDATION_SCORE = re.compile(rf"\| ({'|'.join(CORPUS_METRICS)}) {NUMBER}")
 SPEED = re.compile(rf"\| train_inner \|.*? wps={NUMBER}")
-LOSS = re.compile(rf"\| train_inner \|.*? loss={NUMBER}")
-LOSS_SCALE = re.compile(rf"\| train_inner \|.*? loss_scale={NUMBER}")
-UPDATE_RATE = re.compile(rf"\| train_inner \|.*? ups={NUMBER}")
 EPOCH_SPEED = re.compile(rf"\| train \| {EPOCH_NUMBER} \|.*? wps {NUMBER}")
 WALL = re.compile(rf"\| train(?:_inner)? \|.*? \bwall[= ]{NUMBER}")
 EPOCH = re.compile(rf"\| (?:train|train_inner|valid) \| {EPOCH_NUMBER}")
-EPOCH_OF_INTERVAL = re.compile(rf"\| train_inner \| {EPOCH_NUMBER}:")
 FREE_GIBIBYTES = re.compile(rf"gb_free={NUMBER}")
 SEED = re.compile(r"'common': \{[^{}]*?'seed': (\d+)")
 """The seed in the flags, which fairseq prints at each start."""
@@ -214,33 +210,9 @@ def read_speeds(text: str) -> List[float]:
     return [float(wps) for wps in SPEED.findall(text)]
 
 
-def read_update_rates(text: str) -> List[float]:
-    """Updates per second of each logged interval."""
-    return [float(ups) for ups in UPDATE_RATE.findall(text)]
-
-
 def read_epoch_speeds(text: str) -> Dict[int, float]:
     """Mean tokens per second of each epoch. The time between an interruption and its resumption does not count."""
     return {int(epoch): float(wps) for epoch, wps in EPOCH_SPEED.findall(text)}
-
-
-def intervals_by_epoch(text: str) -> Dict[int, str]:
-    """The lines of logged intervals by epoch, as input of other functions here."""
-    lines: Dict[int, List[str]] = {}
-    for line in text.splitlines():
-        if found := EPOCH_OF_INTERVAL.search(line):
-            lines.setdefault(int(found.group(1)), []).append(line)
-    return {epoch: "\n".join(of_epoch) for epoch, of_epoch in lines.items()}
-
-
-def read_losses(text: str) -> List[float]:
-    """Training loss of each logged interval. It may be inf or NaN."""
-    return [float(loss) for loss in LOSS.findall(text)]
-
-
-def read_loss_scales(text: str) -> List[float]:
-    """Loss scale after each logged interval. Empty if the loss is not scaled."""
-    return [float(scale) for scale in LOSS_SCALE.findall(text)]
 
 
 def read_median_speed(path: Path) -> float:

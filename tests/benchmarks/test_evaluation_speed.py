@@ -1,21 +1,28 @@
 """Readings of text are timed by turns, and compared with those that they are to be compared with."""
 
+import json
+import shutil
+
+import evaluation
 import pytest
 import torch
 from builders import build_tiny_lm, make_dictionary
-
-from fairseq_plugins.benchmarks import evaluation
-from fairseq_plugins.benchmarks.evaluation import (
+from evaluation import (
     FLOOR,
     LINES,
     METHODS,
     PLAIN,
     PLAIN_ROWS,
     as_markdown,
+    get_parser,
     gradient_reading,
     lines_of,
     median_speeds,
+    run,
+    run_command,
 )
+from short_trainings import OLDER
+
 from tests.tables import rows_of
 
 
@@ -68,3 +75,36 @@ def test_ratios_are_those_to_what_a_reading_is_compared_with(name, ratios):
     speeds = {**dict.fromkeys(METHODS, 50.0), PLAIN: 200.0, FLOOR: 100.0, PLAIN_ROWS: 500.0, LINES: 50.0}
     (row,) = (row for row in rows_of(as_markdown(speeds)) if row[0] == name)
     assert row[1] == f"{speeds[name]:,.0f}" and row[2:] == ratios
+
+
+@pytest.fixture
+def line(tmp_path):
+    """Arguments, with a copy of a model, because statistics are written beside it."""
+    checkpoint = shutil.copy(OLDER / "lstm_lm_doc.pt", tmp_path)
+    return [str(OLDER / "data/lm"), "--path", str(checkpoint), "--cpu", "--out", str(tmp_path / "out")]
+
+
+@pytest.mark.parametrize(
+    "typed, message",
+    [
+        ("--rounds 0", "--rounds 0: give at least 1"),
+        ("--lines 0", "--lines 0: give at least 1"),
+        ("--words 1", "--words 1: give at least 2, for the first is not predicted"),
+        ("--lines 1", "words, and 64 rows need 128: give more lines, or another --split"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(typed, message, line, tmp_path, capsys):
+    with pytest.raises(SystemExit) as error:
+        run_command(get_parser(), run, [*line, *typed.split()])
+    (printed,) = capsys.readouterr().err.splitlines()
+    assert error.value.code == 2 and message in printed and not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_all_methods_and_lines_are_timed(line, tmp_path, capsys):
+    limits = ["--words", "30", "--lines", "60", "--rounds", "1", "--split", "train", "--name", "tiny"]
+    run_command(get_parser(), run, [*line, *limits])
+    assert capsys.readouterr().out == (tmp_path / "out/evaluation_cpu_tiny.md").read_text()
+    figures = json.loads((tmp_path / "out/evaluation_cpu_tiny.json").read_text())
+    assert figures["num_words"] == 30 and figures["num_lines"] == 60 and len(figures["words_per_second"]) == 10
+    assert all(speed > 0 for speed in figures["words_per_second"].values())

@@ -1,4 +1,4 @@
-"""Products of a softmax are timed for the networks that have no others, with the sizes of their trainings."""
+"""Methods of an output layer's loss have the same gradients; their times and memory become a table and a picture."""
 
 import json
 import math
@@ -8,15 +8,14 @@ import signal
 import subprocess
 import sys
 from argparse import ArgumentTypeError
+from pathlib import Path
 
+import output_layer
 import pytest
 import torch
 from binarised_lines import write_split
 from fairseq.data import Dictionary
-from half_a_second import HalfASecond
-
-from fairseq_plugins.benchmarks import output_layer
-from fairseq_plugins.benchmarks.output_layer import (
+from output_layer import (
     BARS,
     DEFAULT_CASES,
     NOISE,
@@ -24,41 +23,17 @@ from fairseq_plugins.benchmarks.output_layer import (
     Inputs,
     as_markdown,
     draw,
+    get_parser,
     measure,
     methods_of,
     peak_memory,
     report_name,
-    speed_of_output_products,
-    words_per_second,
+    run,
+    run_command,
 )
+
 from fairseq_plugins.processes import VARIABLES
-from fairseq_plugins.recipes import find_recipe
 from tests.tables import rows_of
-
-
-@pytest.fixture
-def data(tmp_path):
-    (tmp_path / "dict.txt").write_text("".join(f"w{number} 1\n" for number in range(7)))
-    return tmp_path
-
-
-def test_speed_is_that_of_the_words_of_an_update(monkeypatch):
-    run = []
-    monkeypatch.setattr(output_layer, "floor", run.append)
-    monkeypatch.setattr(output_layer, "Timer", HalfASecond)
-    assert words_per_second(Case(vocab_size=9, num_experts=1, width=4, num_tokens=6), "cpu") == 12
-    assert run and all(x.target.numel() == 6 for x in run)
-
-
-def test_only_linear_networks_that_learn_by_maximum_likelihood_have_no_other_products(data, monkeypatch):
-    asked = []
-    monkeypatch.setattr(output_layer, "words_per_second", lambda case, device: asked.append(case) or 7.0)
-    recipe = find_recipe("speed_fpnn")
-    assert speed_of_output_products(recipe, list(recipe.systems), data=data, device="cpu") == {"FPNN": 7.0}
-    assert asked == [Case(vocab_size=7 + 4, num_experts=1, width=512, num_tokens=64 * 20)]
-    for name in ("speed_ptb", "speed_host"):
-        other = find_recipe(name)
-        assert speed_of_output_products(other, list(other.systems), data=data, device="cpu") == {}
 
 
 @pytest.mark.parametrize(
@@ -68,14 +43,11 @@ def test_only_linear_networks_that_learn_by_maximum_likelihood_have_no_other_pro
         (["lm", "ptb", "cpu", "fp16", "max-update", "7"], "lm_ptb_cpu_fp16_max-update_7"),
         (["lm", "ptb", "cpu", "restore-file", "../a b/last.pt"], "lm_ptb_cpu_restore-file_..-a-b-last.pt"),
         (["transformer", "cuda", "9:1"], "transformer_cuda_9-1"),
+        (["a" * 300], "a" * 200),
     ],
 )
 def test_what_a_name_should_not_hold_becomes_a_dash(parts, expected):
     assert report_name(*parts) == expected
-
-
-def test_a_long_name_is_cut():
-    assert report_name("a" * 300) == "a" * 200
 
 
 CPU = torch.device("cpu")
@@ -198,12 +170,14 @@ def killed(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_memory_of_a_process_that_is_killed_is_not_known(monkeypatch):
     monkeypatch.setattr(output_layer, "_peak_memory", killed)
     with pytest.warns(UserWarning, match=r"plain, Case\(.*its process was killed, for want of memory as a rule"):
         assert peak_memory(Case(23, 3, 5, 7), "plain", device=CPU, dtype=torch.float32) is None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not output_layer.STATUS.exists(), reason="the system does not tell a process's memory")
 def test_memory_is_that_of_a_process_of_its_own():
     found = peak_memory(Case(2000, 3, 16, 40), "published", device=CPU, dtype=torch.float32)
@@ -219,6 +193,7 @@ def result(num_experts, memory=True, **milliseconds):
     }
 
 
+BFLOAT16 = {NARROW[0]: 250, NARROW[1]: 200}
 MIXTURE = result(20, fused=500, published=1500, plain=1000, floor=400, tied=20)
 SINGLE = result(1, fused=100, published=200, floor=90, torch=180)
 
@@ -231,30 +206,21 @@ def test_the_table_has_times_memory_and_ratios():
         *("1.25", "0.33", "0.50", "500 MiB", "1,500 MiB", "1,000 MiB", "20 MiB", "0.333", "499 MiB"),
     ]
     assert single[9] == "180 ms" and single[6] == single[12] == ""
-
-
-def test_the_table_has_chunks_in_bfloat16_where_they_were_measured():
-    times = {NARROW[0]: 250, NARROW[1]: 200}
-    narrow = result(20, fused=500, published=1500, plain=1000, floor=400, tied=20, **times)
-    title, _, first, second = rows_of(as_markdown([narrow, SINGLE]))
-    assert title[19:21] == NARROW and len(title) == len(first) == 25
-    assert first[:19] == rows_of(as_markdown([MIXTURE]))[2]
+    with_bfloat16 = result(20, fused=500, published=1500, plain=1000, floor=400, tied=20, **BFLOAT16)
+    title, _, first, second = rows_of(as_markdown([with_bfloat16, SINGLE]))
+    assert title[19:21] == NARROW and len(title) == len(first) == 25 and first[:19] == mixture
     assert first[19:] == ["250 ms", "200 ms", "0.50", "1.25", "250 MiB", "0.500"] and set(second[19:]) == {""}
-
-
-def test_the_table_has_noise_where_it_was_measured():
-    single = result(1, fused=100, published=200, floor=90, torch=180, **{NOISE: 8})
-    title, _, first, second = rows_of(as_markdown([MIXTURE, single]))
+    with_noise = result(1, fused=100, published=200, floor=90, torch=180, **{NOISE: 8})
+    title, _, first, second = rows_of(as_markdown([MIXTURE, with_noise]))
     assert title[19:] == [NOISE, f"fused / {NOISE}", f"memory: {NOISE}"]
     assert set(first[19:]) == {""} and second[19:] == ["8 ms", "12.5", "8 MiB"]
 
 
-def test_unknown_memory_is_left_empty():
-    *_, row = rows_of(as_markdown([result(2, memory=False, fused=5, published=10, plain=6, floor=4, tied=1)]))
+def test_unknown_memory_is_left_empty_and_a_peak_of_zero_has_no_ratio():
+    unknown = result(2, memory=False, fused=5, published=10, plain=6, floor=4, tied=1)
+    *_, row = rows_of(as_markdown([unknown]))
     assert row[4] == "5 ms" and set(row[13:]) == {""}
-
-
-def test_a_case_too_small_to_have_a_peak_has_no_ratio():
+    draw([unknown], hardware="").draw_without_rendering()
     *_, row = rows_of(as_markdown([result(2, fused=5, published=0, plain=6, floor=4, tied=1)]))
     assert row[13:15] == ["5 MiB", "0 MiB"] and row[11] == row[17] == ""
 
@@ -268,26 +234,18 @@ def labels(axes):
 
 
 def test_the_picture_shows_mixtures_by_case():
-    picture = draw([MIXTURE, MIXTURE, SINGLE], hardware="2 CPU cores")
+    with_bfloat16 = result(20, fused=500, published=1500, plain=1000, floor=400, tied=20, **BFLOAT16)
+    picture = draw([MIXTURE, with_bfloat16, SINGLE], hardware="2 CPU cores")
     times, memory = picture.axes
     names = {name: label for name, (label, _) in BARS.items()}
     assert bars(times)[names["fused"]] == [500, 500] and bars(memory)[names["published"]] == [1500, 1500]
-    assert names["torch"] not in labels(times) and len(labels(times)) == 5
+    assert bars(times)[names[NARROW[0]]] == bars(memory)[names[NARROW[0]]] == [250]
+    assert names["torch"] not in labels(times) and len(labels(times)) == 7
     assert "20 softmaxes" in picture.get_suptitle() and "2 CPU cores" in picture.get_suptitle()
-    assert "floor" in BARS and names["floor"] in labels(times) and names["floor"] not in bars(memory)
+    for floor in ("floor", NARROW[1]):
+        assert names[floor] in labels(times) and names[floor] not in bars(memory)
     ends = [bar.get_y() for container in times.containers for bar in container]
     assert len(set(ends)) == len(ends)
-
-
-def test_the_picture_shows_chunks_in_bfloat16_where_they_were_measured():
-    times = {NARROW[0]: 250, NARROW[1]: 200}
-    narrow = result(20, fused=500, published=1500, plain=1000, floor=400, tied=20, **times)
-    left, right = draw([narrow], hardware="").axes
-    first, second = (BARS[name][0] for name in NARROW)
-    assert (
-        bars(left)[first] == bars(right)[first] == [250] and bars(left)[second] == [200] and second not in bars(right)
-    )
-    assert len(labels(left)) == 7
 
 
 def test_the_picture_of_one_softmax_where_there_is_no_mixture():
@@ -296,19 +254,33 @@ def test_the_picture_of_one_softmax_where_there_is_no_mixture():
     assert bars(times)[BARS["torch"][0]] == [180] and "one softmax" in picture.get_suptitle()
 
 
-def test_a_picture_without_known_memory_can_be_drawn():
-    draw(
-        [result(2, memory=False, fused=5, published=10, plain=6, floor=4, tied=1)], hardware=""
-    ).draw_without_rendering()
+def test_a_wrong_number_is_one_line(capsys):
+    with pytest.raises(SystemExit) as error:
+        run_command(get_parser(), run, ["10,2,3,4", "--repetitions", "0"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert error.value.code == 2 and line.endswith("--repetitions 0: give at least 1")
 
 
+@pytest.mark.slow
+def test_the_script_writes_a_table_figures_and_a_picture(tmp_path):
+    line = [SCRIPTS / "output_layer.py", "1000,2,16,50", "--repetitions", "1", "--cpu", "--out", "my results"]
+    printed = subprocess.run([sys.executable, *line], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    stem = tmp_path / "my results/output_layer_cpu_float32"
+    assert stem.with_suffix(".md").read_text() == printed
+    assert "output_layer.py 1000,2,16,50 --repetitions 1" in printed
+    (case,) = json.loads(stem.with_suffix(".json").read_text())["cases"]
+    assert case["num_experts"] == 2 and case["seconds"]["fused"] > 0 and case["memory_bytes"]["fused"]["peak"] > 0
+    assert stem.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+
+SCRIPTS = Path(output_layer.__file__).parent
 NUM_WORDS = 10_000
 LIMIT = 1.3
 
 MEASURE = """
 import json, sys
-from fairseq_plugins.benchmarks.training import measure_trainings
-from fairseq_plugins.recipes import find_recipe
+sys.path.insert(0, sys.argv[2])
+from training import find_recipe, measure_trainings
 peaks = {}
 for system, num_updates in (("tied", 2), ("drill", 3)):
     found = measure_trainings(
@@ -338,7 +310,7 @@ def test_drill_needs_little_more_than_a_tied_softmax(tmp_path, monkeypatch):
     for split in ("train", "valid"):
         write_split(data, split, lines, vocab_size=len(dictionary))
     dictionary.save(str(data / "dict.txt"))
-    measured = subprocess.run([sys.executable, "-c", MEASURE, str(data)], capture_output=True, text=True)
+    measured = subprocess.run([sys.executable, "-c", MEASURE, str(data), str(SCRIPTS)], capture_output=True, text=True)
     assert measured.returncode == 0, measured.stderr[-3000:]
     peaks = json.loads(measured.stdout.splitlines()[-1])
     assert peaks["drill"] <= LIMIT * peaks["tied"], peaks

@@ -1,25 +1,33 @@
 """Speed and memory are read of fairseq-train's processes; a stub stands in for them."""
 
+import json
 import resource
 from collections import Counter
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
+import torch
+import training
 from fairseq import options
-from half_a_second import HalfASecond
-
-from fairseq_plugins.benchmarks import training
-from fairseq_plugins.benchmarks.training import (
+from torch.utils.benchmark import Timer
+from training import (
     SUITES,
-    TRANSLATION_SUITES,
-    HighwayProducts,
+    TRANSLATION,
     TrainingSpeed,
     as_markdown,
     decoding_as_markdown,
+    get_parser,
+    highway_products,
     in_output_precisions,
     measure_trainings,
     products_as_markdown,
-    speed_of_highway_products,
+    run,
+    run_command,
+    speed_of_recipe_products,
+    words_per_second,
 )
+
 from fairseq_plugins.command_line import ProgramFailed
 from fairseq_plugins.recipes import Recipe, System, find_recipe, training_arguments
 from tests.tables import rows_of
@@ -50,7 +58,7 @@ for shift in (-1, 0, 1):
 
 @pytest.fixture
 def calls(tmp_path, monkeypatch):
-    """``calls()``: arguments of the trainings so far, by the stub of fairseq_cli.train."""
+    """``calls()``: arguments of the runs so far, by the stub of fairseq_cli.train."""
     package = tmp_path / "stub/fairseq_cli"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -74,7 +82,7 @@ def test_systems_train_by_turns_in_both_orders(calls):
         assert call[call.index("--log-interval") + 1] == "4" and {"--no-save", "--disable-validation"} <= set(call)
 
 
-def test_a_training_that_fails_is_told_with_the_end_of_its_log(calls):
+def test_a_failed_run_is_reported_with_the_end_of_its_log(calls):
     with pytest.raises(ProgramFailed, match="(?s)fairseq-train data .*--arch=lstm .*failed:.*out of memory"):
         measure_trainings(RECIPE, ["broken"], data="data", num_updates=10, num_rounds=1)
 
@@ -90,48 +98,51 @@ def test_ratios_are_those_to_the_first():
     assert decoded == ["two", "75.0", "1.50"]
 
 
-@pytest.mark.parametrize("suite", [*SUITES.values(), *TRANSLATION_SUITES.values()], ids=lambda suite: suite.recipe_name)
-def test_a_suite_has_systems_of_a_recipe(suite):
-    assert len(suite.system_names) > 1
-    labels = [suite.recipe.label(system) for system in suite.system_names]
-    assert len(set(labels)) == len(labels)
+# products alone
 
 
-@pytest.mark.parametrize("name, suite", [("lstm", "fairseq lstm"), ("transformer", "fairseq transformer, tied")])
-def test_fairseq_is_the_reference_of_translation(name, suite):
-    recipe = TRANSLATION_SUITES[name].recipe
-    assert recipe.label(TRANSLATION_SUITES[name].system_names[0]) == suite
+class HalfASecond(Timer):
+    """torch's timer, except that it runs its statement once and reports half a second."""
+
+    def blocked_autorange(self, callback=None, min_run_time=0.2):
+        self.timeit(1)
+        return SimpleNamespace(median=0.5)
 
 
 def test_a_window_has_a_product_a_micro_layer_and_step_both_ways_and_one_gradient_a_matrix(monkeypatch):
-    products, found = HighwayProducts(num_rows=2, num_steps=5, width=3, depth=4), Counter()
+    found = Counter()
     monkeypatch.setattr(training, "matmul", lambda a, b: found.update([(*a.shape, *b.shape)]))
-    products.run(products.operands("cpu"))
-    assert found == {(2, 3, 3, 6): 20, (2, 6, 6, 3): 20, (6, 10, 10, 3): 4}
-
-
-def test_speed_is_that_of_the_words_of_a_window(monkeypatch):
-    run = []
     monkeypatch.setattr(training, "Timer", HalfASecond)
-    monkeypatch.setattr(HighwayProducts, "run", lambda self, operands: run.append(operands))
-    assert HighwayProducts(num_rows=2, num_steps=3, width=4, depth=2).words_per_second("cpu") == 12
-    assert run and all(len(operands["matrices"]) == 2 for operands in run)
+    settings = {"batch_size": 2, "tokens_per_sample": 5, "hidden_sizes": "3", "recurrence_depth": 4}
+    assert words_per_second(highway_products(settings, device="cpu"), 10) == 20
+    runs = found[6, 10, 10, 3] // 4
+    assert runs and found == {(2, 3, 3, 6): 20 * runs, (2, 6, 6, 3): 20 * runs, (6, 10, 10, 3): 4 * runs}
 
 
-def test_systems_are_measured_with_the_sizes_of_their_presets(monkeypatch):
-    asked = []
-    monkeypatch.setattr(HighwayProducts, "words_per_second", lambda self, device: asked.append(self) or 7.0)
-    suite = SUITES["rhn"]
-    found = speed_of_highway_products(suite.recipe, suite.system_names, device="cpu")
-    assert found == {"rhn_lm_ptb": 7.0, "rhn_lm_tied_ptb": 7.0}
-    assert asked == [HighwayProducts(num_rows=20, num_steps=35, width=890, depth=8)] * 2
+@pytest.mark.parametrize(
+    "recipe, expected",
+    [
+        (
+            "speed_presets_ptb",
+            {"rhn_lm_ptb": ("run", 700), "rhn_lm_tied_ptb": ("run", 700), "fpnn_lm_ptb": ("floor", 700)},
+        ),
+        ("speed_fpnn", {"FPNN": ("floor", 64 * 20)}),
+        ("speed_ptb", {}),
+        ("speed_host", {}),
+    ],
+)
+def test_products_are_measured_of_systems_that_have_no_others(recipe, expected, tmp_path, monkeypatch):
+    def named(run, num_words):
+        if isinstance(run, partial):
+            assert len(run.args[0].weight) == 7 + 4 and len(run.args[0].target) == num_words
+        return (run.func if isinstance(run, partial) else run).__name__, num_words
+
+    (tmp_path / "dict.txt").write_text("".join(f"w{number} 1\n" for number in range(7)))
+    monkeypatch.setattr(training, "words_per_second", named)
+    assert speed_of_recipe_products(find_recipe(recipe), data=tmp_path, device="cpu") == expected
 
 
-@pytest.mark.parametrize("name", ["ptb", "host"])
-def test_other_models_have_no_such_products(name):
-    recipe = find_recipe(f"speed_{name}")
-    assert speed_of_highway_products(recipe, list(recipe.systems), device="cpu") == {}
-
+# suites, and precisions of the output layer
 
 BOTH = ["float32", "bfloat16"]
 THREE_SYSTEMS = Recipe(
@@ -150,31 +161,147 @@ def test_every_system_with_a_precision_stands_once_in_each():
     found = in_output_precisions(THREE_SYSTEMS, ["host", "doc", "plain"], BOTH)
     assert list(found.systems) == ["host", "doc-float32", "doc-bfloat16", "plain"]
     assert found.system("doc-bfloat16").flags == {"arch": "lstm_lm_doc", "output-precision": "bfloat16"}
-    assert [found.label(name) for name in list(found.systems)[:3]] == [
-        "fairseq lstm_lm",
-        "DOC, output in float32",
-        "DOC, output in bfloat16",
-    ]
+    labels = [found.label(name) for name in list(found.systems)[:3]]
+    assert labels == ["fairseq lstm_lm", "DOC, output in float32", "DOC, output in bfloat16"]
     assert all(found.system(name) == THREE_SYSTEMS.system(name) for name in ("host", "plain"))
-
-
-def test_without_precisions_the_chosen_systems_stay_as_they_are():
     found = in_output_precisions(THREE_SYSTEMS, ["plain", "doc"], [])
     assert list(found.systems.items()) == [(name, THREE_SYSTEMS.system(name)) for name in ("plain", "doc")]
-    with pytest.raises(ValueError, match="recipe three has no system mos"):
-        in_output_precisions(THREE_SYSTEMS, ["mos"], BOTH)
 
 
-@pytest.mark.parametrize(
-    "suite", [SUITES["ptb"], SUITES["host"], *TRANSLATION_SUITES.values()], ids=lambda suite: suite.recipe_name
-)
+@pytest.mark.parametrize("suite", SUITES)
 def test_every_system_of_a_suite_takes_its_flags(suite):
-    recipe = in_output_precisions(suite.recipe, suite.system_names, BOTH)
-    precisions = []
-    for system in recipe.systems:
+    name, *systems = SUITES[suite]
+    recipe = find_recipe(name)
+    recipe = in_output_precisions(recipe, systems or list(recipe.systems), BOTH)
+    labels, precisions = [recipe.label(system) for system in recipe.systems], []
+    assert len(set(labels)) == len(labels) > 1
+    assert suite not in (*TRANSLATION, "host") or labels[0].startswith("fairseq ")
+    for system in recipe.systems if suite in ("ptb", "host", *TRANSLATION) else ():
         typed = training_arguments(recipe, system, data="data", save_dir="checkpoints")
         parsed = options.parse_args_and_arch(options.get_training_parser(), input_args=typed)
         precisions.append(str(getattr(parsed, "output_precision", "none")))
-    assert precisions.count("bfloat16") == sum(name.endswith("-bfloat16") for name in recipe.systems) > 0
-    labels = [recipe.label(system) for system in recipe.systems]
-    assert len(set(labels)) == len(labels)
+    assert precisions.count("bfloat16") == sum(name.endswith("-bfloat16") for name in recipe.systems) * bool(precisions)
+
+
+# the command line
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working directory, with ``data``."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/test.en-de.de.idx").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(training, "has_native_bfloat16", lambda device: True)
+    return tmp_path
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Arguments of the measurements, which are not made."""
+    calls = []
+
+    def measure(recipe, systems, **options):
+        calls.append({**options, "systems": systems})
+        return {recipe.label(system): TrainingSpeed(100.0, 1024.0) for system in systems}
+
+    def train(recipe, systems, *, folder, flags, **_):
+        calls.append({"flags": flags, "systems": systems})
+        return {recipe.label(system): "no checkpoint" for system in systems}
+
+    def decode(data, checkpoints, *, device, **options):
+        calls.append({**options, "decoded": list(checkpoints)})
+        return dict.fromkeys(checkpoints, 9.0)
+
+    monkeypatch.setattr(training, "measure_trainings", measure)
+    monkeypatch.setattr(training, "train_briefly", train)
+    monkeypatch.setattr(training, "measure_decoding", decode)
+    monkeypatch.setattr(training, "speed_of_products", lambda path, *, device: 1000.0)
+    return calls
+
+
+def run_script(typed):
+    run_command(get_parser(), run, typed.split(), forwards=True)
+
+
+@pytest.mark.parametrize(
+    "typed, message",
+    [
+        ("data", "arguments are required: --suite"),
+        ("data --suite none", "argument --suite: invalid choice: 'none'"),
+        ("missing --suite ptb", "missing does not exist"),
+        ("data --suite ptb --updates 9", "--updates 9: give at least 10"),
+        ("data --suite ptb --rounds 0", "--rounds 0: give at least 1"),
+        ("data --suite lstm --length 0", "--length 0: give at least 1"),
+        ("data --suite lstm --systems nobody", "--systems nobody: choose among host "),
+        ("data --suite ptb -- --cpu", "--cpu: give it before the --"),
+        ("data --suite ptb --fp16", "unrecognized arguments: --fp16"),
+        ("data --suite ptb --output-precision half", "--output-precision: invalid choice: 'half'"),
+        (
+            "data --suite ptb --output-precision float32 -- --output-precision=bfloat16",
+            "--output-precision: give it either before the -- or after",
+        ),
+        ("data --suite ptb --out data/test.en-de.de.idx", "--out: "),
+        ("empty --suite lstm", "empty has no test set: it holds no pairs"),
+        ("data --suite ptb --output-precision bfloat16", "this cpu has no matrix products in bfloat16"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_line(typed, message, folder, asked, monkeypatch, capsys):
+    (folder / "empty").mkdir()
+    monkeypatch.setattr(training, "has_native_bfloat16", lambda device: False)
+    with pytest.raises(SystemExit) as error:
+        run_script(typed)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert error.value.code == 2 and message in line and not asked
+    assert {path.name for path in folder.iterdir()} == {"data", "empty"}
+
+
+def test_further_flags_reach_the_runs_and_the_name_of_the_report(folder, asked):
+    run_script("data --suite reduced --cpu -- --restore-file a/b.pt")
+    (call,) = asked
+    assert call["flags"] == ["--cpu", "--restore-file", "a/b.pt"] and call["data"] == "data"
+    assert (call["num_updates"], call["num_rounds"]) == (40, 4)
+    figures = json.loads((folder / "results/benchmarks/lm_reduced_cpu_restore-file_a-b.pt.json").read_text())
+    assert len(figures["models"]) == 3 and figures["rounds"] == 4 and figures["updates"] == 40
+    assert "words_per_second_of_products" not in figures
+
+
+def test_products_alone_stand_beside_the_runs_that_have_some(folder, asked, monkeypatch):
+    speeds = iter([400.0, 200.0])  # before and after the runs
+
+    def measure(recipe, *, data, device):
+        return dict.fromkeys(map(recipe.label, recipe.systems), next(speeds))
+
+    monkeypatch.setattr(training, "speed_of_recipe_products", measure)
+    run_script("data --suite rhn --cpu --out out")
+    figures = json.loads((folder / "out/lm_rhn_cpu.json").read_text())
+    assert figures["words_per_second_of_products"] == {"rhn_lm_ptb": 400.0, "rhn_lm_tied_ptb": 400.0}
+    rows = [row.replace("|", " ").split() for row in (folder / "out/lm_rhn_cpu.md").read_text().splitlines()]
+    assert ["rhn_lm_ptb", "400", "0.25"] in rows and not list(speeds)
+
+
+@pytest.mark.parametrize(
+    "typed, file, systems",
+    [
+        ("--suite transformer --systems tied drill", "transformer_cpu_tied_drill", ["tied", "drill"]),
+        ("--suite host --output-precision float32 bfloat16", "lm_host_cpu_float32_bfloat16", None),
+        (
+            "--suite lstm --systems host mos --output-precision float32 bfloat16",
+            "translation_cpu_host_mos_float32_bfloat16",
+            ["host", "mos-float32", "mos-bfloat16"],
+        ),
+    ],
+)
+def test_chosen_systems_are_measured_in_all_precisions_in_one_run(typed, file, systems, folder, asked):
+    run_script(f"data {typed} --cpu --rounds 2 --length 7 --out out")
+    trained = [call for call in asked if "systems" in call]
+    expected = systems or ["host", "awd-float32", "awd-bfloat16"]
+    assert trained and all(call["systems"] == expected and call["flags"] == ["--cpu"] for call in trained)
+    assert (trained[-1]["num_updates"], trained[-1]["num_rounds"]) == (40, 2)
+    figures = json.loads((folder / f"out/{file}.json").read_text())
+    if systems:
+        assert (asked[-1]["num_rounds"], asked[-1]["length"]) == (2, 7)
+        assert len(figures["training"]) == len(figures["sentences_per_second"]) == len(systems)
+    table = (folder / f"out/{file}.md").read_text()
+    assert ("output in float32 " in table and "output in bfloat16 " in table) == ("precision" in typed)

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from fairseq_plugins.evaluation.ngrams import evaluate_ngram_model
+from fairseq_plugins.evaluation.evaluator import evaluate_ngram_model
 from fairseq_plugins.evaluation.test_time import UnigramCache
 from fairseq_plugins.ngrams.kneser_ney import estimate_model
 

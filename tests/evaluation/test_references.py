@@ -9,7 +9,7 @@ from fairseq.data import Dictionary
 from sacremoses import MosesTokenizer
 
 from fairseq_plugins.cli.rescore_nbest import RescoreNbest
-from fairseq_plugins.evaluation.references import (
+from fairseq_plugins.evaluation.translation_scores import (
     check_raw_references,
     compare_with_references,
     warn_once,

@@ -77,16 +77,8 @@ LISTS = [
 ]
 REFUSED = {"--out": "text/inside", "--save-dir": "text/inside"}
 """An argument that keeps a command from work that takes minutes."""
-LONG = (
-    "benchmark_lm",
-    "benchmark_output_layer",
-    "benchmark_translation",
-    "fine_tune",
-    "gpu_report",
-    "run_recipe",
-    "train",
-)
-"""Commands that train or measure; they are given a folder where nothing can be written."""
+LONG = ("fine_tune", "run_recipe", "train")
+"""Commands that train; they are given a folder where nothing can be written."""
 
 
 def hostile_values() -> st.SearchStrategy[str]:

@@ -107,11 +107,5 @@ WRITINGS: Dict[str, Writing] = {
 }
 """By the name of the command, and what it writes where it writes several things."""
 
-WITHOUT = {
-    **dict.fromkeys(
-        ("benchmark_evaluation", "benchmark_lm", "benchmark_output_layer", "benchmark_translation", "gpu_report"),
-        "measures",
-    ),
-    **dict.fromkeys(("train", "fine_tune", "run_recipe"), "starts trainings, which are here"),
-}
+WITHOUT = dict.fromkeys(("train", "fine_tune", "run_recipe"), "starts trainings, which are here")
 """Commands that write and are left out, and why."""

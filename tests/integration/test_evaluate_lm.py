@@ -122,22 +122,6 @@ def test_a_point_that_diverged_is_written_as_null(tmp_path):
     assert [point["perplexity"] for point in choice["grid"]] == [math.exp(2.0), None]
 
 
-@pytest.mark.slow
-def test_all_methods_and_lines_are_timed(checkpoint, data, tmp_path):
-    line = ["fairseq_plugins.cli.benchmark_evaluation", data, "--path", checkpoint, "--cpu", "--out", tmp_path / "out"]
-    limits = ["--words", 30, "--lines", 20, "--rounds", 1]
-    result = run(*line, *limits, "--name", "tiny")
-    assert result.returncode == 0, result.stderr[-3000:]
-    assert result.stdout == (tmp_path / "out/evaluation_cpu_tiny.md").read_text()
-    figures = json.loads((tmp_path / "out/evaluation_cpu_tiny.json").read_text())
-    assert figures["num_words"] == 30 and figures["num_lines"] == 20 and len(figures["words_per_second"]) == 10
-    assert all(speed > 0 for speed in figures["words_per_second"].values())
-    result = run(*line, "--lines", 1)
-    assert (
-        result.returncode == 2 and "words, and 64 rows need 128: give more lines, or another --split" in result.stderr
-    )
-
-
 # several checkpoints that predict together
 
 OLDER = ROOT / "tests/fixtures/small_models"

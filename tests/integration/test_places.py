@@ -1,8 +1,6 @@
 """Places of the package and of data: installed, a bare checkout, folders with names that programs tend to misread."""
 
-import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -68,27 +66,6 @@ def test_plain_install(site, data, tmp_path):
     assert installed.stdout.strip() == str(site / "fairseq_plugins")
     assert len(list((site / "fairseq_plugins/demo_corpus").glob("*.gz"))) == 6
     train_two_updates(data, site / "fairseq_plugins", "lstm_lm_mos", cwd=tmp_path, PYTHONPATH=str(site))
-
-
-@pytest.mark.slow
-def test_an_installed_package_makes_the_table_and_the_picture_of_a_benchmark(site, tmp_path):
-    flags = ["1000,2,16,50", "--repetitions", 1, "--cpu", "--out", "my results"]
-    result = subprocess.run(
-        command("fairseq_plugins.cli.benchmark_output_layer", *flags),
-        cwd=tmp_path,
-        env={**ENVIRONMENT, "PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-    )
-    assert result.returncode == 0, result.stderr[-2000:]
-    stem = tmp_path / "my results/output_layer_cpu_float32"
-    assert stem.with_suffix(".md").read_text() == result.stdout
-    assert re.search(r"^\| 1,000 +\| +2 \| +16 \| +50 \| +[\d,]+ ms \|", result.stdout, re.M)
-    assert re.search(r"benchmark_output_layer 1000,2,16,50 .*`; [\d-]+, fairseq-plugins 0\.", result.stdout)
-    figures = json.loads(stem.with_suffix(".json").read_text())
-    (case,) = figures["cases"]
-    assert case["num_experts"] == 2 and case["seconds"]["fused"] > 0 and case["memory_bytes"]["fused"]["peak"] > 0
-    assert stem.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
 # folders with names that programs tend to misread

@@ -13,7 +13,7 @@ ANALYSES = [
     (COMMANDS, "Look into language models"),
     (COMMANDS, "n-gram models"),
     (COMMANDS, "Compare runs"),
-    (COMMANDS, "Speed and memory"),
+    ("scripts/README.md", "Speed and memory"),
 ]
 SECTIONS = [*TEXT, *ANALYSES]
 FIXTURES = ROOT / "tests/fixtures/small_models"

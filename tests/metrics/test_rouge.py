@@ -19,7 +19,6 @@ from fairseq_plugins.metrics.rouge import (
     RougeScorerConfig,
     RougeSettings,
     check_tokens,
-    common_subsequence_length,
     score_corpus,
 )
 
@@ -206,12 +205,10 @@ def test_fairseqs_scorer_counts_unknown_words_of_the_reference_and_no_escapes():
     )
 
 
-@pytest.mark.parametrize("block", [1, 2, 7, 64])
-def test_random_texts(block, monkeypatch):
-    monkeypatch.setattr(rouge_module, "BLOCK", block)
-    generator = random.Random(block)
-    for _ in range(200):
-        words = [str(number) for number in range(generator.choice([1, 2, 5, 30]))]
-        first, second = (generator.choices(words, k=generator.randint(0, 25)) for _ in range(2))
-        table = rouge_scorer._lcs_table(first, second)
-        assert common_subsequence_length(first, second) == table[-1][-1]
+@pytest.mark.parametrize("num_processes", [1, 2])
+def test_a_text_of_too_many_words_is_refused(num_processes, three_cores, monkeypatch):
+    monkeypatch.setattr(rouge_module, "LONGEST", 20)
+    short, long = ["oil prices"] * 300, [["oil " * 20], *[["oil prices " * 10 + "rise"]] * 299]
+    with pytest.raises(ValueError, match="the text that begins with 'oil prices .* has 21 words, .* at most 20: limit"):
+        score_corpus(short, long, RougeSettings(), num_processes=num_processes)
+    score_corpus(short, long, RougeSettings(max_words=20), num_processes=num_processes)

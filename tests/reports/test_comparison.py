@@ -10,8 +10,16 @@ from fairseq_plugins.data.text import file_digest
 from fairseq_plugins.evaluation.decoding import ASKED_FILE
 from fairseq_plugins.metrics.rouge import RougeSettings
 from fairseq_plugins.reports import comparison
-from fairseq_plugins.reports.comparison import as_markdown, compare_runs, differences_as_markdown, text_differences
-from fairseq_plugins.reports.metrics import BleuMetric, PerplexityMetric, RougeMetric, text_metric
+from fairseq_plugins.reports.comparison import (
+    BleuMetric,
+    PerplexityMetric,
+    RougeMetric,
+    as_markdown,
+    compare_runs,
+    differences_as_markdown,
+    text_differences,
+    text_metric,
+)
 from tests.tables import rows_of
 
 LINES = ["ein kleines Haus steht hier.", "das Haus ist sehr alt, sagt er.", "hier steht heute kein Haus."]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fairseq_plugins.reports.reranking import reranking_as_text, reranking_figures, row_names, run_names
+from fairseq_plugins.reports.tables import reranking_as_text, reranking_figures, row_names, run_names
 from fairseq_plugins.trees.reranking import SystemScore
 from fairseq_plugins.trees.trees import BracketCounts
 

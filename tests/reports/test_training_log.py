@@ -14,7 +14,7 @@ from fairseq.logging.progress_bar import format_stat
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.reports import training_log
-from fairseq_plugins.reports.metrics import PerplexityMetric
+from fairseq_plugins.reports.comparison import PerplexityMetric
 from fairseq_plugins.reports.training_log import (
     describe_code,
     describe_provenance,
@@ -22,8 +22,6 @@ from fairseq_plugins.reports.training_log import (
     read_epoch_speeds,
     read_free_memory,
     read_hours,
-    read_loss_scales,
-    read_losses,
     read_median_speed,
     read_run,
     read_score_curves,
@@ -130,11 +128,11 @@ def test_numbers_of_any_size(tmp_path):
     )
     assert list(read_valid_curve(log).values()) == pytest.approx(sizes, rel=1e-4, nan_ok=True)
     speeds = "".join(
-        f"x | INFO | train_inner | epoch 1: 1 / 9 loss={one}, wps={one}, loss_scale={one}, gb_free={one}, wall=4\n"
+        f"x | INFO | train_inner | epoch 1: 1 / 9 loss={one}, wps={one}, gb_free={one}, wall=4\n"
         f"x | INFO | train | epoch {n} | loss 2 | wps {one} | ups 1\n"
         for n, one in enumerate(written)
     )
-    for read in (read_speeds, read_losses, read_loss_scales, read_free_memory):
+    for read in (read_speeds, read_free_memory):
         assert read(speeds) == pytest.approx(sizes, rel=1e-4, nan_ok=True)
     assert list(read_epoch_speeds(speeds).values()) == pytest.approx(sizes, rel=1e-4, nan_ok=True)
 

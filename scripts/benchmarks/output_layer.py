@@ -1,15 +1,33 @@
-"""Time and memory of the loss of an output layer, forward and backward, by several methods that give the same loss.
+"""Time and memory of the loss of an output layer, forward and backward: fused, as published, plain.
 
-For a single softmax, noise-contrastive estimation stands beside them, although it is another loss.
+Methods, on random inputs of each CASE = VOCABULARY,EXPERTS,WIDTH,TOKENS:
 
-Shapes: N tokens, J experts, d width, V vocabulary, K noise words.
+  fused      fairseq_plugins.ops.mixture_loss
+  published  softmax of every expert, times the prior, summed, logarithm, by autograd, as the papers' programs do it
+             (one expert: cross-entropy of all logits)
+  plain      the same with the weighted sum as a matrix product, the fastest form we know without a fused loss
+  floor      the three matrix products of the fused method alone, chunk by chunk, by the same kernels
+  tied       one softmax over the same words for the same tokens, fused
+  torch      one expert only: torch.nn.functional.linear_cross_entropy, chunked, where torch has it
+  noise      one expert only: noise-contrastive estimation, another loss
+
+With --dtype float32, where the device has products in bfloat16, there are two more: "fused, bfloat16 chunks", as
+--output-precision bfloat16 trains, and "floor, bfloat16 chunks", its products alone, with the cast of their operands.
+
+Times are medians of repetitions that are interleaved in both orders. Memory is the peak while one method runs once in
+its own process, without the inputs. Writes output_layer_DEVICE_DTYPE.md, .json and .png.
 """
 
+# Shapes: N tokens, J experts, d width, V vocabulary, K noise words.
+
 import argparse
+import logging
 import math
 import multiprocessing
 import re
+import shlex
 import statistics
+import sys
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
@@ -21,19 +39,19 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 
 import torch
 import torch.nn.functional as F
-from fairseq.data import Dictionary
 from torch import Tensor, nn
-from torch.utils.benchmark import Timer
+from tqdm import tqdm
 
+from fairseq_plugins.command_line import OneLineParser, add_cpu, add_out, choose_device, ended_in_a_line
 from fairseq_plugins.criterions.noise_contrastive import UnigramNoise
 from fairseq_plugins.ops.matmul import accumulation_dtype, add_matmul, has_native_bfloat16, matmul
 from fairseq_plugins.ops.mixture_loss import default_chunk_size, mixture_nll
 from fairseq_plugins.ops.noise_contrastive import noise_contrast
+from fairseq_plugins.options import check_at_least_one
 from fairseq_plugins.output_layers.projected import WordProjection
 from fairseq_plugins.output_layers.scores import Noise
 from fairseq_plugins.output_layers.softmax import noise_log_odds
-from fairseq_plugins.recipes.recipe import Recipe
-from fairseq_plugins.reports.tables import as_table, new_picture
+from fairseq_plugins.reports.tables import Report, as_table, new_picture
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -264,7 +282,7 @@ def peak_memory(case: Case, name: str, *, device: torch.device, dtype: torch.dty
     if device.type != "cuda" and not STATUS.exists():
         return None
     context = multiprocessing.get_context("forkserver")  # its server imports torch once, and holds nothing else
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload(["fairseq_plugins"])
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         try:
             return pool.submit(_peak_memory, case, name, device, dtype, torch.get_num_threads()).result()
@@ -455,45 +473,7 @@ def _ratio(values: Mapping[str, float], name: str, other: str, *, digits: int) -
     return f"{values[name] / values[other]:.{digits}f}" if name in values and values.get(other) else None
 
 
-# Matrix products of one softmax alone.
-
-MIN_SECONDS = 5.0
-"""Duration of a measurement at least."""
-
-
-def words_per_second(case: Case, device: str) -> float:
-    """Words per second if training consisted of the matrix products of one softmax alone, forward and backward."""
-    x = Inputs(case, device=torch.device(device), dtype=torch.float32)
-    timer = Timer("floor(x)", globals={"floor": floor, "x": x}, num_threads=torch.get_num_threads())
-    return case.num_tokens / timer.blocked_autorange(min_run_time=MIN_SECONDS).median
-
-
-def speed_of_output_products(recipe: Recipe, systems: Sequence[str], *, data: Path, device: str) -> Dict[str, float]:
-    """Words per second of the matrix products of each linear network that learns by maximum likelihood, by its label.
-
-    The cell of these networks has no matrix product, so the output layer has all of them.
-
-    Args:
-        recipe: recipe of the systems.
-        systems: their names in the recipe. Systems with another cell, output layer or criterion are left out.
-        data: directory that data-prep wrote.
-        device: "cpu" or "cuda".
-    """
-    found = {}
-    for system in systems:
-        settings = recipe.settings(system)
-        is_linear = settings.get("rnn_cell") == "diagonal" and settings.get("transition") == "diagonal"
-        if not is_linear or settings.get("output_layer") != "full" or settings["criterion"] == "noise_contrastive":
-            continue
-        products = Case(
-            vocab_size=len(Dictionary.load(str(data / "dict.txt"))),
-            num_experts=1,
-            width=int(settings["hidden_sizes"]),
-            num_tokens=int(settings["batch_size"]) * int(settings["tokens_per_sample"]),
-        )
-        found[recipe.label(system)] = words_per_second(products, device)
-    return found
-
+# The command line. The other benchmarks use the first three functions.
 
 MAX_NAME_LENGTH = 200
 """File systems allow 255 bytes, and a file has a longer name while it is written."""
@@ -502,3 +482,90 @@ MAX_NAME_LENGTH = 200
 def report_name(*parts: str) -> str:
     """Name of a report's files: parts joined by underscores, with dashes for unusual characters."""
     return re.sub(r"[^\w.-]+", "-", "_".join(parts), flags=re.ASCII)[:MAX_NAME_LENGTH]
+
+
+def make_parser(description: Optional[str], *, example: str) -> argparse.ArgumentParser:
+    """A parser whose help is a module's description and ends with an example."""
+    return OneLineParser(
+        description=description,
+        epilog=f"example:\n  {example}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def run_command(
+    parser: argparse.ArgumentParser,
+    run: Callable[[argparse.Namespace], None],
+    typed: Optional[Sequence[str]] = None,
+    *,
+    forwards: bool = False,
+) -> None:
+    """Run a benchmark with the arguments of the command line, or with those given. User errors end it with one line.
+
+    If it ``forwards`` flags to ``fairseq-train``, those after ``--`` are ``args.forwarded``.
+    """
+    logging.getLogger().setLevel(logging.WARNING)  # hides fairseq's messages about imports and loading
+    typed = list(sys.argv[1:] if typed is None else typed)
+    end = typed.index("--") if forwards and "--" in typed else len(typed)
+    args = parser.parse_args(typed[:end])
+    args.forwarded = typed[end + 1 :]
+    args.command_line = shlex.join(["python", sys.argv[0], *typed])
+    with ended_in_a_line(parser):
+        run(args)
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The parser of this benchmark."""
+    parser = make_parser(
+        __doc__, example="python scripts/benchmarks/output_layer.py 10000,4,64,100 --repetitions 3 --out benchmarks"
+    )
+    parser.add_argument(
+        "cases",
+        nargs="*",
+        type=Case.parse,
+        metavar="CASE",
+        default=[Case.parse(text) for text in DEFAULT_CASES],
+        help=f"VOCABULARY,EXPERTS,WIDTH,TOKENS (default: {' '.join(DEFAULT_CASES)})",
+    )
+    add_cpu(parser)
+    parser.add_argument(
+        "--dtype",
+        choices=["float32", "bfloat16", "float16"],
+        default="float32",
+        help="of expert hidden states, matrices and gradients (default: %(default)s)",
+    )
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads (default: all)")
+    parser.add_argument("--repetitions", type=int, default=9, help="timed repetitions (default: %(default)s)")
+    add_out(parser, help="directory for the report", default="results/benchmarks")
+    return parser
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measure all cases, and write and print the report."""
+    check_at_least_one(args.repetitions, flag="--repetitions")
+    check_at_least_one(args.threads, flag="--threads")
+    torch.set_num_threads(args.threads)
+    device, dtype = torch.device(choose_device(args)), getattr(torch, args.dtype)
+    results = [
+        measure(case, device=device, dtype=dtype, num_repetitions=args.repetitions)
+        for case in tqdm(args.cases, unit="case", disable=not sys.stderr.isatty())
+    ]
+    hardware = torch.cuda.get_device_name() if device.type == "cuda" else f"{args.threads} CPU threads"
+    report = Report(
+        text=f"{as_markdown(results)}\n\nForward and backward, {args.dtype} on {device.type}, {args.threads} CPU "
+        f"threads, medians of {args.repetitions} interleaved repetitions; memory at the peak beyond the inputs.",
+        figures={
+            "device": device.type,
+            "dtype": args.dtype,
+            "num_threads": args.threads,
+            "repetitions": args.repetitions,
+            "cases": results,
+        },
+        command=args.command_line,
+        picture=draw(results, hardware=f"{hardware}, {args.dtype}"),
+    )
+    print(report.write(args.out, name=report_name("output_layer", device.type, args.dtype)), end="")
+
+
+if __name__ == "__main__":
+    run_command(get_parser(), run)

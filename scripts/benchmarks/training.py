@@ -1,0 +1,524 @@
+"""Training speed and peak memory of whole models, by fairseq-train on real data; for translators, decoding as well.
+
+Suites (the first system of each is the reference of the ratios):
+
+  ptb, wt2   the papers' presets for the corpus, all with the same rows and window, and DOC's network with one softmax
+             in place of its mixture, and with the plain loss in place of the fused one
+  labels     AWD-LSTM's network for Penn Treebank with a tied, bilinear, dual and DRILL output layer
+  mmlstm     AWD-LSTM-MoS and AWD-LSTM for Penn Treebank, on Major-Minor LSTMs and on LSTMs of the same widths
+  wt103      the Major-Minor LSTM and the LSTM for WikiText-103, at the paper's 128 rows: 267,735 words, one softmax
+  host       fairseq's own lstm_lm against lstm_lm_awd: three layers of width 512, a tied softmax
+  fpnn       the linear and rectifier networks for text8's words, by maximum likelihood and from 25 noise words
+  rhn        the recurrent highway networks of depth 8 and width 890 for Penn Treebank
+  reduced, labels-reduced, mmlstm-reduced   small Penn Treebank models
+  lstm          fairseq's lstm and the systems of the recipe multi30k: width 256, two layers, bidirectional encoder
+  transformer   fairseq's transformer and the recipe multi30k_transformer: width 256, three layers, shared embedding
+
+Every system trains for a few updates in its own process, in both orders by turns, with the machine otherwise idle.
+Speed is the median over the logged intervals of all its runs without the first interval of a run. Memory is the largest
+of its runs: resident memory of the process on a CPU, allocated memory on a GPU. Translators then decode the test set
+with beam 5 in one process, batch by batch by turns; every hypothesis is --length tokens long. The suites fpnn, rhn and
+lstm also show how fast training would be if it consisted of its matrix products in float32 alone.
+
+With --output-precision float32 bfloat16 every system runs with its output layer in both, by turns. Flags of
+fairseq-train follow a --, such as -- --fp16. Writes lm_SUITE_DEVICE.md, translation_DEVICE.md or transformer_DEVICE.md,
+and .json, with systems, precisions and names of further flags appended.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+
+import torch
+from fairseq import options
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.data import Dictionary
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.tasks import FairseqTask
+from fairseq.utils import move_to_cuda
+from output_layer import Case, Inputs, floor, make_parser, report_name, run_command
+from torch.utils.benchmark import Timer
+from tqdm import tqdm
+
+import fairseq_plugins  # noqa: F401  registers the architectures
+from fairseq_plugins.command_line import ProgramFailed, add_cpu, add_data, add_out, choose_device
+from fairseq_plugins.evaluation.checkpoints import split_languages
+from fairseq_plugins.models.presets import ARCHITECTURES
+from fairseq_plugins.ops.matmul import has_native_bfloat16, matmul
+from fairseq_plugins.options import UserError, check_at_least_one
+from fairseq_plugins.processes import run_fairseq
+from fairseq_plugins.recipes import find_recipe, training_arguments
+from fairseq_plugins.recipes.recipe import Recipe, System
+from fairseq_plugins.reports.tables import Report, as_table
+from fairseq_plugins.reports.training_log import read_free_memory, read_log, read_speeds
+
+NUM_INTERVALS = 5
+"""Logged intervals of a run. The first does not count."""
+
+
+@dataclass(frozen=True)
+class TrainingSpeed:
+    """Speed and memory of a system.
+
+    Attributes:
+        words_per_second: median over the logged intervals of all its runs.
+        peak_mib: maximum over its runs of resident memory, or of allocated memory on a GPU.
+    """
+
+    words_per_second: float
+    peak_mib: float
+
+
+def training_run(arguments: Sequence[str], *, log: Path) -> Tuple[List[float], float]:
+    """Run ``fairseq-train`` in its own process. Returns words per second of the logged intervals without the first, and
+    peak memory in MiB: resident memory on a CPU, allocated memory on a GPU.
+
+    Raises:
+        ProgramFailed: with the end of the log.
+    """
+    try:
+        resident = run_fairseq("train", arguments, log=log)
+    except ProgramFailed as failure:
+        raise ProgramFailed(f"fairseq-train {' '.join(arguments)} failed:\n{failure}") from failure
+    text = read_log(log)
+    return read_speeds(text)[1:], allocated_mib(read_free_memory(text)) or resident
+
+
+def measure_trainings(
+    recipe: Recipe, systems: Sequence[str], *, data: str, num_updates: int, num_rounds: int, flags: Sequence[str] = ()
+) -> Dict[str, TrainingSpeed]:
+    """Speed and memory of systems by their labels.
+
+    Every run has its own process. Rounds alternate in order. The machine should be idle otherwise.
+
+    Args:
+        recipe: recipe of the systems.
+        systems: their names in the recipe.
+        data: directory that data-prep wrote.
+        num_updates: updates of a run.
+        num_rounds: runs of each system.
+        flags: further flags of ``fairseq-train``.
+
+    Raises:
+        ProgramFailed: if a run fails.
+    """
+    turns = [system for turn in range(num_rounds) for system in (systems if turn % 2 == 0 else systems[::-1])]
+    speeds: Dict[str, List[float]] = {system: [] for system in systems}
+    peaks: Dict[str, List[float]] = {system: [] for system in systems}
+    for system in tqdm(turns, unit="run", disable=not sys.stderr.isatty()):
+        with tempfile.TemporaryDirectory() as save_dir:
+            limits = ["--max-update", str(num_updates), "--no-save", "--disable-validation"]
+            logged = ["--log-interval", str(max(1, num_updates // NUM_INTERVALS))]
+            more = [*limits, *logged, "--distributed-world-size", "1", *flags]
+            arguments = training_arguments(recipe, system, data=data, save_dir=save_dir, seed=1, more=more)
+            of_run, peak = training_run(arguments, log=Path(save_dir) / "train.log")
+        speeds[system] += of_run
+        peaks[system].append(peak)
+    return {
+        recipe.label(system): TrainingSpeed(statistics.median(speeds[system]), max(peaks[system])) for system in systems
+    }
+
+
+def allocated_mib(free_gibibytes: Sequence[float]) -> float:
+    """Peak memory of the GPU, from values of its free memory. 0 without values."""
+    if not free_gibibytes:
+        return 0
+    return torch.cuda.get_device_properties(0).total_memory / 2**20 - 1024 * min(free_gibibytes)
+
+
+def as_markdown(found: Mapping[str, TrainingSpeed]) -> str:
+    """Speed and memory, and their ratios to those of the first system.
+
+    Memory has one decimal, as in fairseq's log.
+    """
+    reference = next(iter(found.values()))
+    rows = []
+    for name, figure in found.items():
+        speed = figure.words_per_second / reference.words_per_second
+        rows.append(
+            (
+                name,
+                f"{figure.words_per_second:,.0f}",
+                f"{speed:.2f}",
+                f"{1 / speed:.2f}",
+                f"{figure.peak_mib / 1024:,.1f} GiB",
+                f"{figure.peak_mib / reference.peak_mib:.1f}",
+            )
+        )
+    return as_table(["model", "words per second", "speed, ratio", "time, ratio", "peak memory", "ratio"], rows)
+
+
+def products_as_markdown(products: Mapping[str, float], training: Mapping[str, TrainingSpeed]) -> str:
+    """Speed of the matrix products alone, and the share of it that training reaches."""
+    rows = [
+        (name, f"{speed:,.0f}", f"{training[name].words_per_second / speed:.2f}") for name, speed in products.items()
+    ]
+    return as_table(["model", "matrix products alone in float32, words per second", "share reached"], rows)
+
+
+SUITES: Dict[str, Sequence[str]] = {
+    **{name: [f"speed_{name}"] for name in ("ptb", "wt2", "labels", "mmlstm", "wt103", "fpnn", "host")},
+    "rhn": ["speed_presets_ptb", "rhn_lm_ptb", "rhn_lm_tied_ptb"],
+    "reduced": ["reduced", "tied", "mos", "doc"],
+    "labels-reduced": [
+        *("reduced", "tied", "full", "bilinear", "dual", "drill1", "drill2", "drill3", "drill4", "standard")
+    ],
+    "mmlstm-reduced": ["reduced", "tied", "9:1", "7:3", "5:5", "mos", "mmlstm-mos", "mmlstm-doc"],
+    "lstm": ["multi30k"],
+    "transformer": ["multi30k_transformer"],
+}
+"""Recipe of each suite and its systems; without systems, all of the recipe. The first is the reference of the ratios.
+Language models of a suite share data, and rows and window if their recipe has them."""
+
+TRANSLATION = ("lstm", "transformer")
+"""Suites of encoder-decoders. The first system of each is fairseq's own model."""
+
+
+def in_output_precisions(recipe: Recipe, systems: Sequence[str], precisions: Sequence[str]) -> Recipe:
+    """A recipe of the given systems, each in all precisions of the output layer.
+
+    fairseq's models and the plain loss have no ``--output-precision``, so they appear once. Without precisions, all
+    systems appear once.
+
+    Args:
+        recipe: recipe of the systems.
+        systems: their names in the recipe.
+        precisions: values of ``--output-precision``.
+
+    Raises:
+        UserError: if the recipe has no such system.
+    """
+    variants: Dict[str, System] = {}
+    for name in systems:
+        system = recipe.system(name)
+        if not precisions or not _has_precisions(recipe, name):
+            variants[name] = system
+            continue
+        for precision in precisions:
+            variants[f"{name}-{precision}"] = replace(
+                system,
+                flags={**system.flags, "output-precision": precision},
+                label=f"{recipe.label(name)}, output in {precision}",
+            )
+    return replace(recipe, systems=variants)
+
+
+def _has_precisions(recipe: Recipe, system: str) -> bool:
+    model = recipe.settings(system)
+    return model["arch"] in ARCHITECTURES and model.get("output_loss") != "plain"
+
+
+# Decoding with beam search.
+
+
+def train_briefly(
+    recipe: Recipe, systems: Sequence[str], *, data: str, folder: Path, flags: Sequence[str] = ()
+) -> Dict[str, str]:
+    """Train each system for two updates. Returns checkpoints by label.
+
+    Args:
+        recipe: recipe of the systems.
+        systems: their names in the recipe.
+        data: directory that data-prep wrote.
+        folder: directory of the checkpoints.
+        flags: further flags of ``fairseq-train``.
+
+    Raises:
+        ProgramFailed: if a run fails.
+    """
+    checkpoints = {}
+    for system in tqdm(systems, unit="model", disable=not sys.stderr.isatty()):
+        save_dir = folder / system
+        save_dir.mkdir(parents=True)
+        more = ["--max-update", "2", "--disable-validation", "--distributed-world-size", "1", *flags]
+        arguments = training_arguments(recipe, system, data=data, save_dir=str(save_dir), seed=1, more=more)
+        training_run(arguments, log=save_dir / "train.log")
+        checkpoints[recipe.label(system)] = str(save_dir / "checkpoint_last.pt")
+    return checkpoints
+
+
+def speed_of_products(checkpoint: str, *, device: str) -> float:
+    """Target words per second if training consisted of matrix products alone, in float32, at the speed of large ones.
+
+    Each matrix is multiplied once forward and twice backward for each target word, or for a source word in its place.
+    That of an output layer with J experts is multiplied J times as often. Products of attention with the annotations
+    are left out. They are below 2 %.
+    """
+    model = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["model"]
+    num_experts = next((prior.size(0) for name, prior in model.items() if name.endswith("output.prior.weight")), 1)
+    weights_per_word = sum(
+        weight.numel() * (num_experts if name.endswith("output.projection.weight") else 1)
+        for name, weight in model.items()
+        if weight.dim() == 2 and "embed" not in name
+    )
+    return _multiply_adds_per_second(device) / (3 * weights_per_word)
+
+
+def _multiply_adds_per_second(device: str) -> float:
+    size = 2048
+    a = b = torch.randn(size, size, device=device)
+    timer = Timer("matmul(a, b)", globals={"matmul": matmul, "a": a, "b": b}, num_threads=torch.get_num_threads())
+    return size**3 / timer.blocked_autorange(min_run_time=2).median
+
+
+def measure_decoding(
+    data: str, checkpoints: Mapping[str, str], *, num_rounds: int, length: int, device: str
+) -> Dict[str, float]:
+    """Sentences per second of each system. Every hypothesis has ``length`` tokens, so training plays no part.
+
+    All systems translate the test set in this process and take turns after each batch, so that other load on the
+    machine slows all of them alike. The first round warms up and does not count.
+    """
+    flags = f"--beam 5 --batch-size 64 --max-len-a 0 --max-len-b {length} --min-len {length} --path unused"
+    parsed = options.parse_args_and_arch(options.get_generation_parser(), input_args=[data, *flags.split()])
+    assert isinstance(parsed, Namespace)
+    cfg = convert_namespace_to_omegaconf(parsed)
+    decoders = {}
+    for name, checkpoint in checkpoints.items():
+        models, _, task = load_model_ensemble_and_task([checkpoint], arg_overrides={"data": data})
+        assert task is not None
+        for model in models:
+            model.to(device).prepare_for_inference_(cfg)
+        decoders[name] = (models, task, task.build_generator(models, cfg.generation))
+    batches = _test_batches(next(iter(decoders.values()))[1], batch_size=cfg.dataset.batch_size)
+    batches = [move_to_cuda(batch) if device == "cuda" else batch for batch in batches]
+    seconds = dict.fromkeys(decoders, 0.0)
+    turns = [(turn, batch) for turn in range(1 + num_rounds) for batch in range(len(batches))]
+    for turn, batch in tqdm(turns, unit="batch", disable=not sys.stderr.isatty()):
+        for name in list(decoders)[:: 1 if (turn + batch) % 2 == 0 else -1]:
+            models, task, generator = decoders[name]
+            start = time.perf_counter()
+            task.inference_step(generator, models, batches[batch])
+            if device == "cuda":
+                torch.cuda.synchronize()
+            seconds[name] += (time.perf_counter() - start) * (turn > 0)
+    num_sentences = num_rounds * sum(batch["nsentences"] for batch in batches)
+    return {name: num_sentences / total for name, total in seconds.items()}
+
+
+def _test_batches(task: FairseqTask, *, batch_size: int) -> List[Dict[str, Any]]:
+    """Batches of the test set in the order of the corpus."""
+    task.load_dataset("test")
+    iterator = task.get_batch_iterator(task.dataset("test"), max_sentences=batch_size)
+    batches = iterator.next_epoch_itr(shuffle=False)
+    assert batches is not None
+    return list(batches)
+
+
+def decoding_as_markdown(sentences_per_second: Mapping[str, float]) -> str:
+    """Speed of decoding, and its ratio to that of the first system."""
+    reference = next(iter(sentences_per_second.values()))
+    rows = [(name, f"{speed:,.1f}", f"{speed / reference:.2f}") for name, speed in sentences_per_second.items()]
+    return as_table(["model", "sentences per second", "ratio"], rows)
+
+
+# Matrix products alone.
+
+MIN_SECONDS = 5.0
+"""Duration of a measurement at least."""
+
+
+def words_per_second(run: Callable[[], None], num_words: int) -> float:
+    """Words per second of a function that processes ``num_words``."""
+    timer = Timer("run()", globals={"run": run}, num_threads=torch.get_num_threads())
+    return num_words / timer.blocked_autorange(min_run_time=MIN_SECONDS).median
+
+
+def highway_products(settings: Mapping[str, Any], *, device: str) -> Callable[[], None]:
+    """Products with the recurrent matrices of a recurrent highway layer in one window, forward and backward.
+
+    They are computed step by step, except for the gradients of the matrices.
+    """
+    num_rows, num_steps, width = (int(settings[name]) for name in ("batch_size", "tokens_per_sample", "hidden_sizes"))
+
+    def operands(*shape: int) -> List[torch.Tensor]:
+        return [torch.randn(shape, device=device) for _ in range(int(settings["recurrence_depth"]))]
+
+    matrices, states = operands(2 * width, width), operands(num_steps, num_rows, width)
+    gradients = operands(num_steps, num_rows, 2 * width)
+
+    def run() -> None:
+        for t in range(num_steps):
+            for matrix, state in zip(matrices, states):
+                matmul(state[t], matrix.t())
+        for t in reversed(range(num_steps)):
+            for matrix, gradient in zip(matrices, gradients):
+                matmul(gradient[t], matrix)
+        for state, gradient in zip(states, gradients):
+            matmul(gradient.flatten(0, 1).t(), state.flatten(0, 1))
+
+    return run
+
+
+def speed_of_recipe_products(recipe: Recipe, *, data: Path, device: str) -> Dict[str, float]:
+    """Words per second of matrix products alone, by label of the systems.
+
+    These are the recurrent products of networks with one recurrent highway layer, and the output layer of linear
+    networks that learn by maximum likelihood, whose cell has no matrix product. Other systems are left out.
+
+    Args:
+        recipe: recipe of the systems.
+        data: directory that data-prep wrote.
+        device: "cpu" or "cuda".
+    """
+    found = {}
+    for system in recipe.systems:
+        settings = recipe.settings(system)
+        num_words = int(settings.get("batch_size") or 0) * int(settings.get("tokens_per_sample") or 0)
+        is_linear = settings.get("rnn_cell") == "diagonal" and settings.get("transition") == "diagonal"
+        if settings.get("rnn_cell") == "rhn" and str(settings["hidden_sizes"]).isdecimal():
+            found[recipe.label(system)] = words_per_second(highway_products(settings, device=device), num_words)
+        elif is_linear and settings["output_layer"] == "full" and settings["criterion"] != "noise_contrastive":
+            vocab_size = len(Dictionary.load(str(data / "dict.txt")))
+            case = Case(vocab_size, num_experts=1, width=int(settings["hidden_sizes"]), num_tokens=num_words)
+            x = Inputs(case, device=torch.device(device), dtype=torch.float32)
+            found[recipe.label(system)] = words_per_second(partial(floor, x), num_words)
+    return found
+
+
+# The command line.
+
+MIN_UPDATES = 10
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The parser of this benchmark."""
+    example = "python scripts/benchmarks/training.py data-bin/ptb --suite reduced --updates 40 --out benchmarks"
+    parser = make_parser(__doc__, example=example)
+    add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+    parser.add_argument("--suite", required=True, choices=list(SUITES), metavar="NAME", help=", ".join(SUITES))
+    parser.add_argument(
+        "--systems",
+        nargs="+",
+        action="extend",
+        metavar="SYSTEM",
+        help="only these of the suite, by the recipe's names (default: all)",
+    )
+    parser.add_argument(
+        "--updates", type=int, default=40, metavar="N", help=f"updates a run, at least {MIN_UPDATES} (default: 40)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, metavar="N", help="runs of each system (default: 4, or 3 for translators)"
+    )
+    parser.add_argument("--length", type=int, default=15, help="tokens of every hypothesis (default: %(default)s)")
+    parser.add_argument(
+        "--output-precision",
+        nargs="+",
+        action="extend",
+        choices=["float32", "bfloat16"],
+        default=[],
+        help="of the output layers, in training and decoding; with both, every system is measured in each by turns. "
+        "fairseq's own models and the plain loss stay as they are (default: the systems' own)",
+    )
+    add_cpu(parser)
+    add_out(parser, help="directory for the report", default="results/benchmarks")
+    return parser
+
+
+def run(args: argparse.Namespace) -> None:
+    """Check the arguments, measure the suite, and write and print the report."""
+    device = choose_device(args)
+    args.rounds = args.rounds if args.rounds is not None else 3 if args.suite in TRANSLATION else 4
+    if args.updates < MIN_UPDATES:
+        raise UserError(f"--updates {args.updates}: give at least {MIN_UPDATES}")
+    check_at_least_one(args.rounds, flag="--rounds")
+    check_at_least_one(args.length, flag="--length")
+    if "bfloat16" in args.output_precision and not has_native_bfloat16(torch.device(device)):
+        raise UserError(f"--output-precision bfloat16: this {device} has no matrix products in bfloat16: leave it out")
+    if "--cpu" in args.forwarded:
+        raise UserError("--cpu: give it before the --")
+    if args.output_precision and any(word.startswith("--output-precision") for word in args.forwarded):
+        raise UserError("--output-precision: give it either before the -- or after")
+    name, *systems = SUITES[args.suite]
+    recipe = find_recipe(name)
+    systems = systems or list(recipe.systems)
+    if unknown := set(args.systems or ()) - set(systems):
+        raise UserError(f"--systems {' '.join(sorted(unknown))}: choose among {' '.join(systems)}")
+    chosen = [name for name in systems if args.systems is None or name in args.systems]
+    recipe = in_output_precisions(recipe, chosen, args.output_precision)
+    report = (_report_translation if args.suite in TRANSLATION else _report_training)(recipe, args, device=device)
+    conditions = {"num_threads": torch.get_num_threads(), "updates": args.updates, "rounds": args.rounds}
+    report = replace(report, figures={**conditions, **report.figures})
+    stem = {"lstm": "translation", "transformer": "transformer"}.get(args.suite, f"lm_{args.suite}")
+    further = [flag.removeprefix("--") for flag in args.forwarded]
+    stem = report_name(stem, device, *(chosen if args.systems else ()), *args.output_precision, *further)
+    print(report.write(args.out, name=stem), end="")
+
+
+def _measure(recipe: Recipe, args: argparse.Namespace) -> Dict[str, TrainingSpeed]:
+    return measure_trainings(
+        recipe,
+        list(recipe.systems),
+        data=str(args.data),
+        num_updates=args.updates,
+        num_rounds=args.rounds,
+        flags=_flags(args),
+    )
+
+
+def _flags(args: argparse.Namespace) -> List[str]:
+    return [*(["--cpu"] if args.cpu else []), *args.forwarded]
+
+
+def _report_training(recipe: Recipe, args: argparse.Namespace, *, device: str) -> Report:
+    """Products alone are timed before and after the runs, of which the faster counts.
+
+    They are left out where further flags may change their shapes.
+    """
+    times = [{} if args.forwarded else speed_of_recipe_products(recipe, data=args.data, device=device)]
+    found = _measure(recipe, args)
+    times.append({} if args.forwarded else speed_of_recipe_products(recipe, data=args.data, device=device))
+    products = {name: max(speed, times[1][name]) for name, speed in times[0].items()}
+    tables = [as_markdown(found), *([products_as_markdown(products, found)] if products else [])]
+    return Report(
+        text="\n\n".join(tables) + f"\n\nMedians of {args.rounds} interleaved runs of {args.updates} updates, "
+        f"threads: {torch.get_num_threads()}.",
+        figures={
+            "models": {name: asdict(speed) for name, speed in found.items()},
+            **({"words_per_second_of_products": products} if products else {}),
+        },
+        command=args.command_line,
+    )
+
+
+def _report_translation(recipe: Recipe, args: argparse.Namespace, *, device: str) -> Report:
+    data = str(args.data)
+    split_languages(args.data, "test")  # an error where there is no test set
+    with tempfile.TemporaryDirectory() as folder:
+        # first, so that a system that does not train ends the command before the others are measured
+        checkpoints = train_briefly(recipe, list(recipe.systems), data=data, folder=Path(folder), flags=_flags(args))
+        training = _measure(recipe, args)
+        decoding = measure_decoding(data, checkpoints, num_rounds=args.rounds, length=args.length, device=device)
+        products: Dict[str, float] = {}
+        if args.suite == "lstm":
+            products = {name: speed_of_products(path, device=device) for name, path in checkpoints.items()}
+    parts = [
+        "Training (target tokens):",
+        as_markdown(training),
+        *([products_as_markdown(products, training)] if products else []),
+        f"Decoding, beam 5, {args.length} tokens a hypothesis:",
+        decoding_as_markdown(decoding),
+        f"Training: medians of {args.rounds} interleaved runs of {args.updates} updates. Decoding: the test set, "
+        f"{args.rounds} times, in one process, batch by batch by turns. Threads: {torch.get_num_threads()}.",
+    ]
+    return Report(
+        text="\n\n".join(parts),
+        figures={
+            "length": args.length,
+            "training": {name: asdict(speed) for name, speed in training.items()},
+            "words_per_second_of_products": products,
+            "sentences_per_second": decoding,
+        },
+        command=args.command_line,
+    )
+
+
+if __name__ == "__main__":
+    run_command(get_parser(), run, forwards=True)

@@ -1,0 +1,433 @@
+"""Computations that are compared between devices: all functions of ``ops``, all registered components, and decoders.
+
+Shapes: B rows, T steps, S source positions, D_n width of layer n, V vocabulary, N tokens, J experts, D width.
+"""
+
+from argparse import Namespace
+from dataclasses import fields
+from functools import partial
+
+import torch
+from builders import (
+    CELLS_AND_LAYERS,
+    build_tiny_encdec,
+    build_tiny_lm,
+    build_tiny_transformer,
+    make_dictionary,
+    randomise,
+)
+from decoder_contract import LENGTHS, SOURCES, Hypotheses, pad
+from device_comparison import Computation, random_inputs
+from torch import nn
+
+from fairseq_plugins.modules.attention import ATTENTIONS, AttentionalStack, Memory
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, map_state, named_tensors
+from fairseq_plugins.modules.stack import EncoderStack, RecurrentStack
+from fairseq_plugins.ops import regularizers
+from fairseq_plugins.ops.logit_gate import Interpolation, LogitGate, apply_gate
+from fairseq_plugins.ops.matmul import accumulation_dtype, add_matmul, linear, matmul, project
+from fairseq_plugins.ops.mixture_distribution import (
+    mean_log_probs,
+    mixture_log_probs,
+    mixture_log_probs_from_latents,
+    responsibilities,
+    softmax_entropies,
+)
+from fairseq_plugins.ops.mixture_loss import float16_scale, mixture_nll
+from fairseq_plugins.ops.noise_contrastive import chosen_logits, noise_contrast
+from fairseq_plugins.ops.recurrence import StepProducts, linear_scan, masked_lstm, recurrent_highway
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, TieEmbeddings, build_output_layer
+from fairseq_plugins.output_layers.copying import COPYING, NoCopying, build_copying
+from fairseq_plugins.output_layers.gates import OUTPUT_GATES, NoGate
+from fairseq_plugins.output_layers.scores import DecoderStates
+
+B, T, S, V = 4, 9, 7, 301
+WIDTHS = (16, 24, 16)
+WEIGHT_LIMIT = 0.5
+
+
+def components():
+    """Functions that build the computations of all registered components, by name."""
+    made = {}
+    for cell in sorted(RECURRENT_CELLS):
+        made[f"cell {cell}"] = partial(stack_computation, cell, _run_stack)
+        made[f"steps of {cell}"] = partial(stack_computation, cell, _run_steps)
+        made[f"encoder {cell}"] = partial(encoder_computation, cell)
+    for attention in sorted(ATTENTIONS):
+        for feeding in ("off", "on"):
+            name = f"attention {attention}, input feeding {feeding}"
+            made[name] = partial(attention_computation, attention, feeding)
+    for layer, part in sorted(OUTPUT_LAYERS.items()):
+        gates = [gate for gate in OUTPUT_GATES if gate == NoGate.name or part.takes_gate]
+        for gate, copying in [*((gate, NoCopying.name) for gate in gates), *((NoGate.name, way) for way in COPYING)]:
+            name = f"output layer {layer}, gate {gate}, copying {copying}"
+            made[name] = partial(output_computation, layer, gate, copying)
+    return made
+
+
+def decoders():
+    """Functions that build the computations of decoders, by name."""
+    made = {}
+    for cell, layer in CELLS_AND_LAYERS:
+        made[f"language model {cell} {layer}"] = partial(
+            decoder_computation, partial(build_tiny_lm, layer, vocab_size=V, rnn_cell=cell)
+        )
+    for attention in [*sorted(ATTENTIONS), "none"]:
+        flags = dict(attention=attention, input_feeding="off" if attention == "none" else "on")
+        build = partial(build_tiny_encdec, "doc", source_size=SOURCES, vocab_size=V, **flags)
+        made[f"encoder-decoder {attention}"] = partial(decoder_computation, build, has_source=True)
+    for layer in ("full", "mos", "doc"):
+        rates = {} if layer == "full" else {"latent_dropout": 0.0}
+        build = partial(build_tiny_transformer, f"transformer_{layer}", source_size=SOURCES, vocab_size=V, **rates)
+        made[f"transformer {layer}"] = partial(decoder_computation, build, has_source=True)
+    return made
+
+
+def without_dropout(options, rate=0.0):
+    """Default options of a component with one rate for all dropouts."""
+    return options(**dict.fromkeys(_rates(options), rate))
+
+
+def _rates(options):
+    return {option.name for option in fields(options) if "dropout" in option.name and isinstance(option.default, float)}
+
+
+def stack_computation(cell, compute, *, dropout=0.0):
+    """A cell in a stack, over whole sequences or step by step. ``dropout`` is the rate of the cell's own dropouts."""
+    options = without_dropout(RECURRENT_CELLS[cell].Options, dropout)
+    stack = RecurrentStack(WIDTHS[0], WIDTHS[1:], cell=cell, cell_options=options)
+    return Computation(compute, {**random_inputs(x=(B, T, WIDTHS[0])), "tokens": _tokens(T)}, _randomised(stack))
+
+
+def encoder_computation(cell):
+    """A cell in an encoder, with padding."""
+    options = dict(cell=cell, cell_options=without_dropout(RECURRENT_CELLS[cell].Options))
+    encoder = EncoderStack(WIDTHS[0], WIDTHS[1:], **options, merge="top", hidden_dropout=0.0)
+    return Computation(_encode, {**random_inputs(x=(B, T, WIDTHS[0])), "tokens": _tokens(T)}, _randomised(encoder))
+
+
+def attention_computation(attention, feeding):
+    """An attention over a stack, over whole sequences or step by step with input feeding."""
+    module = AttentionalStack(
+        WIDTHS[0],
+        WIDTHS[1:],
+        cell="lstm",
+        attention=ATTENTIONS[attention](WIDTHS[-1], WIDTHS[-1]),
+        input_feeding=feeding,
+        hidden_dropout=0.0,
+        output_dropout=0.0,
+    )
+    inputs = random_inputs(x=(B, T, WIDTHS[0]), annotations=(B, S, WIDTHS[-1]))
+    return Computation(_attend, inputs, _randomised(module))
+
+
+def output_computation(layer, gate, copying):
+    """Loss and distribution of an output layer."""
+    args = Namespace(output_layer=layer, output_gate=gate, copying=copying)
+    component = OUTPUT_LAYERS[layer]
+    for part in (component, OUTPUT_GATES[gate]):
+        for rate in _rates(part.Options) - part.unused_options(args).keys():
+            setattr(args, rate, 0.0)
+    dictionary = make_dictionary(V)
+    shared = None if component.tie_embeddings is TieEmbeddings.NEVER else nn.Parameter(torch.empty(V, WIDTHS[0]))
+    module = build_output_layer(args, dictionary=dictionary, layer_widths=WIDTHS, shared_weight=shared)
+    module.copying = build_copying(
+        args, source=dictionary, target=dictionary, width=WIDTHS[-1], attention_removed_by=None
+    )
+    states = random_inputs(**{f"h{n}": (B, T, width) for n, width in enumerate(WIDTHS)}, attention=(B, T, S))
+    inputs = {**states, "tokens": _tokens(T), "target": _tokens(T).flip(1), "source": _tokens(S)}
+    return Computation(_score, inputs, _randomised(module))
+
+
+def decoder_computation(build, *, has_source=False):
+    """Loss and distribution of a decoder, and its distribution step by step with other rows."""
+    generator = torch.Generator().manual_seed(0)
+    inputs = {"tokens": torch.randint(4, V, (B, T), generator=generator)}
+    if has_source:
+        sentences = [torch.randint(4, SOURCES, (length,), generator=generator) for length in LENGTHS]
+        inputs["source"], inputs["lengths"] = pad(sentences, side="left")
+    return Computation(_decode, inputs, build().double())
+
+
+def _randomised(module):
+    return randomise(module.double(), WEIGHT_LIMIT, seed=0)
+
+
+def _tokens(length):
+    return torch.arange(B * length).view(B, length) * 7 % V
+
+
+def _padding(x, length):
+    """Padding mask in which row n has n positions of padding in front."""
+    return torch.arange(length, device=x.device) < torch.arange(B, device=x.device).unsqueeze(1)
+
+
+def _named_results(layers, state):
+    results = {f"layer {number}": layer for number, layer in enumerate(layers)}
+    return {**results, **{f"state {name}": part for name, part in named_tensors(state).items()}}
+
+
+def _run_stack(stack, x):
+    state = map_state(lambda zeros: zeros + 0.5, stack.initial_state(x["x"]))
+    run = stack(x["x"], state, tokens=x["tokens"])
+    return _named_results([*run.layers, run.top], run.state)
+
+
+def _run_steps(stack, x):
+    """Run a stack step by step. Half of the input's columns are precomputed, the others arrive at their step."""
+    known, late = x["x"].chunk(2, dim=-1)
+    steps, state = stack.steps(known, tokens=x["tokens"]), stack.initial_state(x["x"])
+    tops = []
+    for t in range(T):
+        run = steps(t, late[:, t], state)
+        state = run.state
+        tops.append(run.top)
+    return _named_results([torch.stack(tops, dim=1)], state)
+
+
+def _encode(encoder, x):
+    annotations, state = encoder(x["x"], _padding(x["x"], T), tokens=x["tokens"])
+    return _named_results([annotations], state)
+
+
+def _attend(stack, x):
+    annotations = x["annotations"]
+    keys = stack.attention.keys(annotations)
+    memory = Memory(annotations=annotations, keys=keys, padding=_padding(annotations, S))
+    run = stack(x["x"], memory, stack.initial_state(stack.stack.initial_state(x["x"])))
+    return {**_named_results([*run.layers, run.top], run.state), "attention": run.attention}
+
+
+def _score(layer, x):
+    hidden = [x[f"h{n}"] for n in range(len(WIDTHS))]
+    attention = torch.softmax(x["attention"], dim=-1, dtype=accumulation_dtype(x["attention"]))
+    states = DecoderStates(layers=hidden, top=hidden[-1], tokens=x["tokens"], attention=attention, source=x["source"])
+    scores = layer(states, x["target"], label_smoothing=0.1)
+    with torch.no_grad():
+        fast = layer(states).log_probs  # mixtures take another way without gradients
+    nll = {} if scores.nll is None else {"nll": scores.nll}
+    return {"loss": scores.loss, **nll, "log P": layer(states).log_probs, "log P without gradients": fast}
+
+
+def _decode(model, x):
+    source = [x[name] for name in ("source", "lengths") if name in x]
+    loss, extra = model(*source, x["tokens"], target=x["tokens"].flip(1))
+    results = {"loss": loss, "nll": extra["scores"].nll, "log P": model(*source, x["tokens"])[0]}
+    with torch.no_grad():
+        encoder_out = model.encoder(source[0], src_lengths=source[1]) if source else None
+        hypotheses, rows = Hypotheses(model, encoder_out), torch.tensor([2, 0, 3, 1, 1], device=x["tokens"].device)
+        results["step 0"] = hypotheses.step(x["tokens"][:, :1])[0]
+        hypotheses.reorder(rows)
+        results["step 1"] = hypotheses.step(x["tokens"][rows, :2])[0]
+    return results
+
+
+# Functions of ``fairseq_plugins/ops``.
+#
+# Chunks in bfloat16 (``chunk_dtype``) are not compared, because there is no useful bound on their error. The CPU rounds
+# operands to 16 bits even if they come in float64, so its result is not exact. In units of bfloat16's rounding, sqrt(n)
+# of them are two thirds of a tensor, which would hide any mistake.
+
+N, J, D = 37, 3, 24
+GATE_WIDTH = 8
+IGNORED = 7
+
+
+def _op(function, *, has_gradients=True, **shapes):
+    """A function that builds the computation of a function of named tensors."""
+
+    def compute(module, x):
+        results = function(x)
+        results = results if isinstance(results, tuple) else (results,)
+        return {str(number): result for number, result in enumerate(results)}
+
+    return lambda: Computation(compute, random_inputs(**shapes), has_gradients=has_gradients)
+
+
+_without_gradients = partial(_op, has_gradients=False)
+
+
+def ops():
+    """Functions that build the computations of all functions of tensors, with the options that change their course."""
+    highway = dict(inputs=(T, B, 2 * D), first=(2 * D, D), second=(2 * D, D), biases=(2, 2 * D), s=(B, D))
+    return {
+        **dict(_mixture_losses()),
+        **dict(_distributions()),
+        **dict(_products()),
+        "chosen_logits": _op(_chosen_logits, hidden=(N, D), labels=(V, D)),
+        "noise_contrast": _op(_noise_contrast, target_log_odds=(N,), noise_log_odds=(N, J)),
+        "masked_lstm": _op(_masked_lstm, inputs=(T, B, 4 * D), weight=(4 * D, D), h=(B, D), c=(B, D)),
+        "recurrent_highway": _op(_recurrent_highway, **highway),
+        "linear_scan": _op(_linear_scan, inputs=(T, B, D), factors=(D,), start=(B, D)),
+        "StepProducts": _op(_recurrence, known=(T, B, D), matrix=(D, D), start=(B, D)),
+        "StepProducts, a matrix a row": _op(_recurrence, known=(T, B, D), matrix=(B, D, D), start=(B, D)),
+        **dict(_penalties()),
+    }
+
+
+def _target(x):
+    return torch.arange(N, device=x.device) * IGNORED % V
+
+
+def _gate(x):
+    return LogitGate(x["features"], x["gate_weight"], x["gate_bias"])
+
+
+MIXTURE = dict(latents=(N, J, D), scores=(N, J), weight=(V, D), bias=(V,))
+GATE = dict(features=(N, GATE_WIDTH), gate_weight=(V, GATE_WIDTH), gate_bias=(V,))
+
+
+def _loss(x, **options):
+    log_prior = torch.log_softmax(x["scores"], dim=-1)
+    if "gate_weight" in x:
+        options["gate"] = _gate(x)
+    if "share" in x:
+        log_share = torch.nn.functional.logsigmoid(x["share"])
+        options["interpolation"] = Interpolation(torch.nn.functional.logsigmoid(-x["share"]), log_share - 2)
+    return mixture_nll(x["latents"], log_prior, x["weight"], _target(x["weight"]), bias=x["bias"], **options)
+
+
+def _weighted_loss(x):
+    token_weights = torch.arange(N, device=x["weight"].device) % 3
+    return _loss(x, token_weights=token_weights, ignore_index=IGNORED)
+
+
+def _mixture_losses():
+    single = {**MIXTURE, "latents": (N, 1, D), "scores": (N, 1)}
+    yield "mixture_nll", _op(_loss, **MIXTURE)
+    yield "mixture_nll, one softmax", _op(_loss, **single)
+    yield "mixture_nll, label smoothing", _op(partial(_loss, label_smoothing=0.1), **MIXTURE)
+    yield "mixture_nll, adversarial margins", _op(partial(_loss, adversarial_epsilon=0.1), **MIXTURE)
+    yield "mixture_nll, chunks of 5 tokens", _op(partial(_loss, chunk_size=5), **MIXTURE)
+    yield "mixture_nll, weighted tokens", _op(_weighted_loss, **MIXTURE)
+    yield "mixture_nll, gate", _op(_loss, **MIXTURE, **GATE)
+    yield "mixture_nll, one softmax, gate", _op(_loss, **single, **GATE)
+    yield "mixture_nll, interpolation", _op(_loss, **MIXTURE, share=(N,))
+    smoothed = partial(_loss, label_smoothing=0.1)
+    yield "mixture_nll, gate, label smoothing, interpolation", _op(smoothed, **MIXTURE, **GATE, share=(N,))
+    yield "mixture_nll, a loss a token", _without_gradients(partial(_loss, reduction="none"), **MIXTURE)
+
+
+def _distribution(x):
+    return mixture_log_probs(x["logits"], torch.log_softmax(x["scores"], dim=-1))
+
+
+def _decoded(x):
+    log_prior = torch.log_softmax(x["scores"], dim=-1)
+    gate = _gate(x) if "gate_weight" in x else None
+    return mixture_log_probs_from_latents(x["latents"], log_prior, x["weight"], x["bias"], gate=gate)
+
+
+def _entropies(x):
+    return softmax_entropies(x["latents"], x["weight"], x["bias"], gate=_gate(x))
+
+
+def _gated(x):
+    return apply_gate(x["logits"], _gate(x))
+
+
+def _averaged(x):
+    log_probs = torch.log_softmax(x["logits"], dim=-1).unbind(1)
+    return mean_log_probs(log_probs), torch.stack(list(responsibilities(log_probs)))
+
+
+def _distributions():
+    yield "mixture_log_probs", _op(_distribution, logits=(N, J, V), scores=(N, J))
+    yield "mixture_log_probs_from_latents", _without_gradients(_decoded, **MIXTURE)
+    yield "mixture_log_probs_from_latents, gate", _without_gradients(_decoded, **MIXTURE, **GATE)
+    yield "softmax_entropies", _without_gradients(_entropies, latents=(N, J, D), weight=(V, D), bias=(V,), **GATE)
+    yield "apply_gate", _op(_gated, logits=(N, J, V), **GATE)
+    yield "mean_log_probs", _op(_averaged, logits=(N, J, V))
+
+
+def _linear(x):
+    return linear(x["x"], x["weight"], x["bias"])
+
+
+def _linear_of_features(x):
+    features = torch.arange(0, D, 2, device=x["x"].device)
+    return linear(x["x"], x["weight"][:, features], x["bias"], features=features)
+
+
+def _matmul(x):
+    return matmul(x["x"], x["weight"].t(), x["bias"])
+
+
+def _add_matmul(x):
+    total = x["bias"].repeat(N, 1)
+    add_matmul(total, x["x"], x["weight"].t())
+    return total
+
+
+def _project(x):
+    return project(x["x"], x["weight"], x["bias"], dtype=x["x"].dtype)
+
+
+def _scale(x):
+    return float16_scale(x["x"], x["weight"], x["x"][:, 0].abs(), chunk_size=5)
+
+
+def _products():
+    shapes = dict(x=(N, D), weight=(V, D), bias=(V,))
+    yield "linear", _op(_linear, **shapes)
+    yield "linear, chosen features", _op(_linear_of_features, **shapes)
+    for name, function in (
+        ("matmul", _matmul),
+        ("add_matmul", _add_matmul),
+        ("project", _project),
+        ("float16_scale", _scale),
+    ):
+        yield name, _without_gradients(function, **shapes)
+
+
+def _chosen_logits(x):
+    first = _target(x["labels"]).unsqueeze(-1)
+    return chosen_logits(x["hidden"], x["labels"], torch.cat([first, (first + 1) % V, (3 * first) % V], dim=1))
+
+
+def _noise_contrast(x):
+    is_hit = (torch.arange(N * J, device=x["noise_log_odds"].device) % 5 == 0).view(N, J)
+    return noise_contrast(x["target_log_odds"], x["noise_log_odds"], is_hit)
+
+
+def _mask(like):
+    """Alternating 0 and 2, (B, D)."""
+    return 2.0 * (torch.arange(B * D, device=like.device).view(B, D) % 2).to(like)
+
+
+def _masked_lstm(x):
+    return masked_lstm(x["inputs"], x["weight"], _mask(x["h"]), x["h"], x["c"])
+
+
+def _recurrent_highway(x):
+    weights = [x["first"], x["second"]]
+    return recurrent_highway(x["inputs"], weights, list(x["biases"]), x["s"], mask=_mask(x["s"]))
+
+
+def _linear_scan(x):
+    return linear_scan(x["inputs"], torch.tanh(x["factors"]), x["start"])
+
+
+def _recurrence(x):
+    products, state = StepProducts(x["known"], x["matrix"]), x["start"]
+    states = []
+    for t in range(T):
+        state = torch.tanh(products(t, state))
+        states.append(state)
+    return torch.stack(states)
+
+
+def _penalty(x, *, function):
+    mask = (torch.arange(B * T, device=x["x"].device).view(B, T) % 5 > 0).to(x["x"])
+    return function(x["x"].softmax(dim=-1), mask)
+
+
+def _penalties():
+    for function in (
+        regularizers.activation_regularization,
+        regularizers.temporal_activation_regularization,
+        regularizers.prior_balance_by_row,
+        regularizers.prior_balance_by_batch,
+    ):
+        yield function.__name__, _op(partial(_penalty, function=function), x=(B, T, J))
+    yield "absolute_sum", _op(lambda x: regularizers.absolute_sum(x.values()), first=(D, J), second=(V,))

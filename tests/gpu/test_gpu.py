@@ -1,0 +1,207 @@
+"""A GPU computes what the CPU does in float64. ``pytest -m gpu`` runs these tests, which skip where there is no GPU.
+
+``FAIRSEQ_PLUGINS_TEST_DEVICE=cpu`` runs them on the CPU, to check the tests themselves. A few always run there.
+"""
+
+import math
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import computations
+import device_comparison
+import pytest
+import torch
+from computations import _run_stack, stack_computation
+from device_comparison import Computation, compare, is_run_by_cudnn, on_device, outcome, random_inputs
+from short_trainings import FAMILIES, ROOT
+
+import fairseq_plugins.ops
+from fairseq_plugins.modules.attention import ATTENTIONS
+from fairseq_plugins.modules.cell import RECURRENT_CELLS
+from fairseq_plugins.modules.lstm import LSTMLayer
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+
+DEVICE = os.environ.get("FAIRSEQ_PLUGINS_TEST_DEVICE", "cuda")
+OPS, PARTS = computations.ops(), {**computations.components(), **computations.decoders()}
+DTYPES = [torch.float64, torch.float32]
+
+needs_device = pytest.mark.skipif(DEVICE == "cuda" and not torch.cuda.is_available(), reason="torch finds no GPU here")
+
+
+@pytest.mark.gpu
+@needs_device
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", OPS)
+def test_ops(name, dtype):
+    compare(OPS[name](), device=DEVICE, dtype=dtype)
+
+
+@pytest.mark.gpu
+@needs_device
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", PARTS)
+def test_components_and_decoders(name, dtype, training):
+    compare(PARTS[name](), device=DEVICE, dtype=dtype, training=training)
+
+
+@pytest.mark.gpu
+@needs_device
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
+def test_cells_run_by_cudnn_where_they_call_torchs_lstm_and_without_a_warning(cell, training):
+    computation = stack_computation(cell, _run_stack, dropout=0.5)  # makes matrices that cuDNN may not accept
+    module, inputs = on_device(computation, device=DEVICE, dtype=torch.float32, training=training)
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("error", message=".*contiguous.*")
+            results = list(computation.compute(module, inputs).values())
+            torch.stack([x.sum() for x in results]).sum().backward()
+    finally:
+        torch.set_warn_always(before)
+    calls_lstm = any(
+        isinstance(layer, LSTMLayer) and type(layer).forward is LSTMLayer.forward for layer in module.modules()
+    )
+    if DEVICE == "cuda" and calls_lstm and torch.backends.cudnn.is_available():
+        assert is_run_by_cudnn(results)
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@needs_device
+@pytest.mark.parametrize("precision", ["--fp16", "--bf16", "--amp"])
+@pytest.mark.parametrize("family", ["DOC", "encoder-decoder, DOC", "Transformer, MoS"])
+def test_models_train_in_16_bits(family, precision, tmp_path):
+    is_scaled = precision in ("--fp16", "--amp")
+    if DEVICE == "cpu" and is_scaled:
+        pytest.skip("fairseq scales gradients on GPUs only")
+    line = [sys.executable, "-m", "fairseq_cli.train", *FAMILIES[family], "--user-dir", ROOT / "fairseq_plugins"]
+    line += [precision, "--max-update", "20", "--log-interval", "1", "--log-format", "simple", "--no-save", "--seed=1"]
+    line += ["--disable-validation", "--num-workers=0", "--distributed-world-size=1", *(["--cpu"] * (DEVICE == "cpu"))]
+    result = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-3000:]
+    log = result.stdout + result.stderr
+    losses = [float(loss) for loss in re.findall(r"train_inner .* loss=([^,]+),", log)]
+    assert all(map(math.isfinite, losses)) and losses[-1] < losses[0]
+    assert ("loss_scale=" in log) == is_scaled
+
+
+# on the CPU: the comparison itself, and that it covers every part
+
+
+def test_every_op_and_every_registered_part_is_compared():
+    modules = {module.name for module in pkgutil.iter_modules(fairseq_plugins.ops.__path__)}
+    source = Path(computations.__file__).read_text()
+    compared = set(re.findall(r"fairseq_plugins\.ops\.(\w+) import|fairseq_plugins\.ops import (\w+)", source))
+    # mixture_loss computes by mixture_chunk
+    assert modules - {"mixture_chunk"} == {first or second for first, second in compared}
+    registries = {"cell": RECURRENT_CELLS, "steps of": RECURRENT_CELLS, "encoder": RECURRENT_CELLS}
+    for kind, registry in {**registries, "attention": ATTENTIONS, "output layer": OUTPUT_LAYERS}.items():
+        found = {name.split(",")[0].removeprefix(f"{kind} ") for name in PARTS if name.startswith(f"{kind} ")}
+        assert found == set(registry)
+
+
+@pytest.mark.parametrize(
+    "name", dict.fromkeys([*list(OPS)[::4], *list(PARTS)[::6], "language model lstm doc", "encoder-decoder dot"])
+)
+def test_a_part_of_the_tests_on_the_cpu(name):
+    shares = compare({**OPS, **PARTS}[name](), device="cpu", dtype=torch.float32)
+    assert max(shares.values()) > 0 or "scale" in name
+
+
+class OnTheDevice:
+    """A product that the third call computes in another way; the first two are the CPU's."""
+
+    def __init__(self, other):
+        self.other, self.calls = other, 0
+
+    def __call__(self, module, x):
+        self.calls += 1
+        product = self.other if self.calls == 3 else lambda a, b: a @ b
+        return {"product": product(x["a"], x["b"])}
+
+
+def reversed_sums(a, b):
+    total = torch.zeros(a.size(0), b.size(1), dtype=a.dtype)
+    for k in reversed(range(a.size(1))):
+        total = total + a[:, k : k + 1] * b[k : k + 1]
+    return total
+
+
+def with_tf32(a, b):
+    def rounded(x):
+        bits = x.detach().view(torch.int32)
+        return x + (((bits + 0x1000) & ~0x1FFF).view(torch.float32) - x).detach()
+
+    return rounded(a) @ rounded(b)
+
+
+def compared(other, dtype=torch.float32):
+    inputs = random_inputs(a=(20, 300), b=(300, 30))
+    return compare(Computation(OnTheDevice(other), inputs), device="cpu", dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_another_order_of_sums_passes(dtype):
+    assert 0 < max(compared(reversed_sums, dtype).values()) < 1
+
+
+@pytest.mark.parametrize(
+    "other, message",
+    [
+        (with_tf32, "value product errs by .* times what rounding allows"),
+        (lambda a, b: a @ b + (a - a.detach()).sum() * 1e-3, "gradient a errs by"),
+        (lambda a, b: (a @ b).detach(), "no gradient"),
+        (lambda a, b: (a @ b) / 0, "value product is not finite"),
+        (lambda a, b: (a @ b)[:3], "value product has another shape"),
+    ],
+)
+def test_other_results_do_not_pass(other, message):
+    with pytest.raises(AssertionError, match=message):
+        compared(other)
+
+
+def test_without_gradients_there_are_values_alone():
+    computation = Computation(OnTheDevice(None), random_inputs(a=(2, 3), b=(3, 4)), has_gradients=False)
+    assert list(outcome(computation, device="cpu", dtype=torch.float32)[0]) == ["value product"]
+
+
+@pytest.mark.parametrize(
+    "by_cudnn, roundings, dtype, passes",
+    [(False, 2, torch.float32, False), (True, 2, torch.float32, True), (True, 9, torch.float32, False)]
+    + [(True, 2, torch.float64, False)],
+)
+def test_cudnn_may_be_four_times_as_coarse_in_float32_alone(monkeypatch, by_cudnn, roundings, dtype, passes):
+    monkeypatch.setattr(device_comparison, "is_run_by_cudnn", lambda results: by_cudnn)
+    allowed = math.sqrt(300 * 30) * torch.finfo(dtype).eps
+    try:
+        compared(lambda a, b: (a @ b) * (1 + roundings * allowed), dtype)
+    except AssertionError:
+        assert not passes
+    else:
+        assert passes
+
+
+class CudnnRNN(torch.autograd.Function):
+    """Has the name of cuDNN's kernel in the graph."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * 2
+
+
+def test_cudnn_is_known_by_its_step_of_the_backward_pass():
+    x = torch.randn(2, 2, requires_grad=True)
+    assert is_run_by_cudnn([x @ x, CudnnRNN.apply(x) @ x])
+    assert not is_run_by_cudnn([x @ x, torch.ones(2)])
