@@ -32,14 +32,6 @@ from fairseq_plugins.tasks import scored_translation, stateful_lm  # noqa: E402,
 _ROOT.setLevel(_ROOT_LEVEL)
 _ROOT.handlers[:] = _ROOT_HANDLERS
 
-# No part of a model may declare a flag of a criterion, task or optimizer, which share its command line.
-for _model in (gated_lm, recurrent_encdec, recurrent_lm, transformer):
-    _model.FLAGS.stand_beside(
-        (regularized_cross_entropy.RegularizedCrossEntropyConfig, noise_contrastive.NoiseContrastiveConfig),
-        (stateful_lm.StatefulLanguageModelingConfig, scored_translation.EvalScorerConfig),
-        (adaptive.DampedAdagradConfig, adaptive.L2AdamConfig, nt_asgd.NTASGDConfig),
-    )
-
 
 def load(
     path: "Union[str, Path, Sequence[Union[str, Path]]]",

@@ -4,6 +4,7 @@ import inspect
 from argparse import ArgumentParser, Namespace
 from collections import defaultdict
 from dataclasses import Field, field, fields, make_dataclass
+from functools import cache
 from typing import (
     Any,
     Callable,
@@ -11,8 +12,8 @@ from typing import (
     DefaultDict,
     Dict,
     Generic,
+    Iterable,
     List,
-    Mapping,
     Optional,
     Sequence,
     Set,
@@ -22,52 +23,14 @@ from typing import (
     Union,
 )
 
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.registry import REGISTRIES
+from fairseq.tasks import TASK_REGISTRY
 
 from fairseq_plugins.options import UserError, check_choice, check_choices, flag_of
-
-# fairseq silently drops the second of two flags with the same name. So every option has one owner, which declares it,
-# and an option with two owners is an error.
-
-Owners = Dict[str, Union[type, str]]
-"""Maps the name of an option in parsed arguments to the class that declares it, or to a description of its owner."""
-
-
-def option_owners(options: Type[FairseqDataclass]) -> Owners:
-    """The options of a dataclass, each with the class among it and its bases that declares it.
-
-    Raises:
-        UserError: if a dataclass declares an option that it inherits. A flag has one help text, one type and one
-            default. If components need different defaults, it is None and each component replaces it.
-    """
-    names = {option.name for option in fields(options) if not option.name.startswith("_")}
-    return join_owners(
-        *({name: cls for name in inspect.get_annotations(cls) if name in names} for cls in reversed(options.__mro__))
-    )
-
-
-def join_owners(*parts: Mapping[str, Union[type, str]]) -> Owners:
-    """The options of all parts of one command line.
-
-    Raises:
-        UserError: if two owners declare the same option.
-    """
-    owners: Owners = {}
-    for part in parts:
-        for name, owner in part.items():
-            first = owners.setdefault(name, owner)
-            if first != owner:
-                raise UserError(
-                    f"{flag_of(name)} is declared by {_describe(first)} and by {_describe(owner)}: give one "
-                    "of them another name, or let both inherit the dataclass that declares it"
-                )
-    return owners
-
-
-def _describe(owner: Union[type, str]) -> str:
-    return owner if isinstance(owner, str) else f"{owner.__module__}.{owner.__qualname__}"
 
 
 class Component:
@@ -97,7 +60,6 @@ class Registry(Dict[str, Type[C]], Generic[C]):
         super().__init__()
         self.flag = flag
         self.help = help
-        self._commands: List[Callable[[], Owners]] = [self.owners]
 
     @property
     def destination(self) -> str:
@@ -107,14 +69,12 @@ class Registry(Dict[str, Type[C]], Generic[C]):
     def register(self, name: str) -> Callable[[Type[C]], Type[C]]:
         """Class decorator that registers a component as a value of the flag.
 
-        It raises UserError if the name is taken, or if another part of a model declares an option of the component.
+        It raises UserError if the name is taken. The component's flags are checked by :func:`check_flags`.
         """
 
         def register(cls: Type[C]) -> Type[C]:
             if name in self:
                 raise UserError(f"{self.flag} {name} is registered twice: give {cls.__qualname__} another name")
-            for command in self._commands:
-                join_owners(command(), option_owners(cls.Options))
             self[name] = cls
             cls.name = name
             return cls
@@ -132,15 +92,6 @@ class Registry(Dict[str, Type[C]], Generic[C]):
     def all_option_names(self) -> Set[str]:
         """Names of the options of all components."""
         return option_names(*(component.Options for component in self.values()))
-
-    def owners(self) -> Owners:
-        """The flag and the options of all components, each with its owner."""
-        own = {self.destination: f"the registry of {self.flag}"}
-        return join_owners(own, *(option_owners(component.Options) for component in self.values()))
-
-    def stand_beside(self, owners: Callable[[], Owners]) -> None:
-        """From now on, :meth:`register` also rejects options that ``owners()`` assigns to another owner."""
-        self._commands.append(owners)
 
     def add_args(self, parser: ArgumentParser) -> None:
         """Add the flag and the flags of all components, without defaults, which presets set.
@@ -186,7 +137,7 @@ class Registry(Dict[str, Type[C]], Generic[C]):
 
 def option_names(*options: Type[FairseqDataclass]) -> Set[str]:
     """Names of all options of the dataclasses."""
-    return set().union(*map(option_owners, options))
+    return {option.name for cls in options for option in fields(cls) if not option.name.startswith("_")}
 
 
 def _explained(option: Field[Any], components: Sequence[str]) -> Tuple[str, Any, Field[Any]]:
@@ -201,54 +152,28 @@ def _explained(option: Field[Any], components: Sequence[str]) -> Tuple[str, Any,
 
 
 class ModelFlags:
-    """The flags of a model and its parts, of which no two may declare the same option.
-
-    This is checked when the model is defined, and again when a component is registered later. fairseq's general flags,
-    such as ``--seed``, count as declared.
+    """The flags of a model and its parts.
 
     Args:
         own: the model's dataclass. Options of a nested dataclass are prefixed with its name, as in fairseq.
         registries: registries of the parts.
         left_out: options of fairseq's dataclass that the model does not offer.
-
-    Raises:
-        UserError: if two parts declare the same option.
     """
 
     def __init__(self, own: Type[FairseqDataclass], *registries: Registry[Any], left_out: Collection[str] = ()):
-        self._own, self._left_out = own, left_out
-        self._registries = registries
-        self._fixed = join_owners(_added(FairseqConfig, prefix=None), _added(own))
-        self.owners()
-        for registry in registries:
-            registry.stand_beside(self.owners)
-
-    def owners(self) -> Owners:
-        """All options of the command, each with its owner.
-
-        Raises:
-            UserError: if two parts declare the same option.
-        """
-        return join_owners(self._fixed, *(registry.owners() for registry in self._registries))
-
-    def stand_beside(self, *configs: Union[Type[FairseqDataclass], Sequence[Type[FairseqDataclass]]]) -> None:
-        """From now on, reject options that tasks, criteria or optimisers with these dataclasses declare.
-
-        A sequence contains alternatives, such as optimisers, of which a command has one. They may declare the same
-        option. Errors name the first of them.
-
-        Raises:
-            UserError: if two that are not alternatives declare the same option, or a part has declared one.
-        """
-        groups = [config if isinstance(config, Sequence) else [config] for config in configs]
-        self._fixed = join_owners(self._fixed, *map(_added_by_any, groups))
-        self.owners()
+        self.own, self.registries = own, registries
+        self._left_out = left_out
 
     def add_args(self, parser: ArgumentParser) -> None:
-        """Add the flags of the model and of its parts, without defaults, which presets set."""
+        """Add the flags of the model and of its parts, without defaults, which presets set.
+
+        Raises:
+            UserError: if a flag is declared twice.
+        """
+        check_flags(self)
         filtered: Any = _FilteredParser(parser, self._left_out)
-        gen_parser_from_dataclass(filtered, self._own(), delete_default=True, with_prefix="")
-        for registry in self._registries:
+        gen_parser_from_dataclass(filtered, self.own(), delete_default=True, with_prefix="")
+        for registry in self.registries:
             registry.add_args(parser)
 
 
@@ -264,16 +189,63 @@ class _FilteredParser:
             self._parser.add_argument(*flags, **settings)
 
 
-def _added(config: Type[FairseqDataclass], *, prefix: Optional[str] = "") -> Owners:
-    """The options that a dataclass adds to a command, without those that it interpolates from others."""
+def check_flags(model: ModelFlags) -> None:
+    """Check that no two parts of one command line declare the same flag: fairseq silently drops the second.
+
+    It is called when the flags of a model are added to a parser. By then all parts are registered, the user's own
+    ones as well. They may not declare flags of fairseq's, of the model, of other parts, nor of tasks, criteria and
+    optimizers from outside fairseq. Alternatives, such as two optimizers, may declare the same flag.
+
+    Raises:
+        UserError: naming the flag and both owners.
+    """
+    components = [component.Options for registry in model.registries for component in registry.values()]
+    parts: List[Iterable[Tuple[str, Owner]]] = [
+        ((name, FairseqConfig) for name in _names_in(FairseqConfig, None)),
+        ((name, model.own) for name in _names_in(model.own, "")),
+        ((registry.destination, f"the registry of {registry.flag}") for registry in model.registries),
+        ((name, _declaring(options, name)) for options in components for name in option_names(options)),
+    ]
+    optimizers: Any = REGISTRIES["optimizer"]["registry"]
+    for known in (TASK_REGISTRY, CRITERION_REGISTRY, optimizers):
+        alternatives = [cls for cls in known.values() if not cls.__module__.startswith("fairseq.")]
+        parts.append({name: cls for cls in alternatives[::-1] for name in _names_of(cls)}.items())
+    owners: Dict[str, Owner] = {}
+    for name, owner in (declared for part in parts for declared in part):
+        first = owners.setdefault(name, owner)
+        if first != owner:
+            raise UserError(
+                f"{flag_of(name)} is declared by {_describe(first)} and by {_describe(owner)}: give one of them "
+                "another name, or let both inherit the dataclass that declares it"
+            )
+
+
+Owner = Union[type, str]
+"""The class that declares an option, or a description."""
+
+
+def _declaring(options: Type[FairseqDataclass], name: str) -> type:
+    return next(cls for cls in options.__mro__ if name in inspect.get_annotations(cls))
+
+
+def _describe(owner: Owner) -> str:
+    return owner if isinstance(owner, str) else f"{owner.__module__}.{owner.__qualname__}"
+
+
+@cache
+def _names_in(config: Type[FairseqDataclass], prefix: Optional[str]) -> List[str]:
+    """Names of the options that a dataclass adds to a command, without those that it interpolates from others."""
     parser = ArgumentParser(add_help=False)
     gen_parser_from_dataclass(parser, config(), delete_default=True, with_prefix=prefix)
-    return {action.dest: config for action in parser._actions}
+    return [action.dest for action in parser._actions]
 
 
-def _added_by_any(alternatives: Sequence[Type[FairseqDataclass]]) -> Owners:
-    """The options of several alternatives, each with the first that adds it to a command."""
-    owners: Owners = {}
-    for config in reversed(alternatives):
-        owners.update(_added(config))
-    return owners
+@cache
+def _names_of(cls: Any) -> List[str]:
+    """Names of the options that a task, criterion or optimizer adds to those of the class of fairseq below it."""
+    base: Any = next(base for base in cls.__mro__ if base.__module__.startswith("fairseq."))
+    parser, of_base = ArgumentParser(add_help=False), ArgumentParser(add_help=False)
+    cls.add_args(parser)
+    base.add_args(of_base)
+    known = {action.dest for action in of_base._actions}
+    return [action.dest for action in parser._actions if action.dest not in known]

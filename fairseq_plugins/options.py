@@ -4,9 +4,8 @@ import io
 import math
 import os
 import re
-import tempfile
 from argparse import ArgumentTypeError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from numbers import Integral
 from pathlib import Path
@@ -311,27 +310,28 @@ def replaced_file(path: Path) -> Iterator[Path]:
             error.filename = str(path)
         raise
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):  # such as of a name that is too long
+            aside.unlink()
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse a path that :func:`replaced_file` could not write, by creating an empty temporary file.
+    """Refuse a path that no file can take. The first write tells all other reasons.
 
     Raises:
         UserError: with the remedy.
     """
-    try:
-        if path.is_dir():
-            raise UserError(f"{path}: this is a folder: give the name of a file")
-        if path.exists() and not path.is_file():
-            raise UserError(f"{path}: this is a device or a pipe, which a file would replace: give another name")
-        if not path.parent.is_dir():
-            raise UserError(f"{path}: {path.parent} is no directory: make it first")
-        aside = _aside(path)
-        aside.touch()
-        aside.unlink()
-    except OSError as error:
-        raise UserError(f"{path}: nothing can be written there ({error.strerror}): give another name") from error
+    if os.path.isdir(path):
+        raise UserError(f"{path}: this is a folder: give the name of a file")
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise UserError(f"{path}: this is a device or a pipe, which a file would replace: give another name")
+    if not os.path.isdir(path.parent):
+        raise UserError(f"{path}: {path.parent} is no directory: make it first")
+    _check_access(path.parent)
+
+
+def _check_access(folder: Path) -> None:
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UserError(f"{folder}: nothing can be written there: give another folder")
 
 
 def _aside(path: Path) -> Path:
@@ -385,18 +385,15 @@ def check_not_read(written: Path, read: Iterable[Path], *, flag: str) -> None:
 
 
 def check_output_folder(path: Path) -> None:
-    """Refuse a folder that could not be created or written to.
+    """Refuse a folder that could not be created, because a file has its name or that of a parent.
 
     Raises:
         UserError: with the remedy.
     """
-    try:
-        existing = next(folder for folder in (path, *path.absolute().parents) if folder.exists())
-        if not existing.is_dir():
-            raise UserError(f"{path}: {existing} is a file: give a folder")
-        Path(tempfile.mkdtemp(dir=existing, prefix=".")).rmdir()
-    except OSError as error:
-        raise UserError(f"{path}: nothing can be written there ({error.strerror}): give another folder") from error
+    existing = next(folder for folder in (path, *path.absolute().parents) if os.path.exists(folder))
+    if not os.path.isdir(existing):
+        raise UserError(f"{path}: {existing} is a file: give a folder")
+    _check_access(existing)
 
 
 def output_folder(text: str) -> Path:
@@ -412,19 +409,12 @@ def picture_file(text: str) -> Path:
     """Return the file of an argument for a picture, in a folder that exists.
 
     Raises:
-        ArgumentTypeError: if it could not be written, or its suffix is no format that can be drawn here.
+        ArgumentTypeError: if it could not be written, or its suffix is no format of matplotlib.
     """
-    from matplotlib.figure import Figure  # imported here, when fairseq's debug logging is off
+    from matplotlib.backend_bases import FigureCanvasBase  # imported here, because it is large
 
     path = output_file(text)
-    picture = Figure(figsize=(1, 1))
-    picture.text(0, 0, "a")
-    formats = picture.canvas.get_supported_filetypes()
-    suffix = path.suffix.lstrip(".")
-    if suffix not in formats:
+    formats = FigureCanvasBase.get_supported_filetypes()
+    if path.suffix.lstrip(".") not in formats:
         raise ArgumentTypeError(f"{path}: give a name that ends in one of .{', .'.join(sorted(formats))}")
-    try:
-        picture.savefig(io.BytesIO(), format=suffix)  # some formats need programs that may be missing
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
-        raise ArgumentTypeError(f"{path}: no picture of this format can be drawn here ({error}): take .png") from error
     return path

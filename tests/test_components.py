@@ -5,12 +5,14 @@ from argparse import Namespace
 from dataclasses import dataclass, field
 
 import pytest
+from fairseq import options as fairseq_options
+from fairseq.criterions import CRITERION_REGISTRY, FairseqCriterion
 from fairseq.dataclass import FairseqDataclass
-from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.tasks import TASK_REGISTRY, FairseqTask
 
-from fairseq_plugins.components import Component, ModelFlags, Registry, join_owners, option_owners
-from fairseq_plugins.models import recurrent_encdec, recurrent_lm, transformer
-from fairseq_plugins.modules.cell import RECURRENT_CELLS
+import fairseq_plugins  # noqa: F401  registers all parts
+from fairseq_plugins.components import Component, ModelFlags, Registry
+from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 
@@ -69,27 +71,6 @@ def test_a_name_is_registered_once(shapes):
     assert shapes["round"] is first
 
 
-def test_one_option_of_two_components_is_refused_when_the_second_is_registered(shapes):
-    message = r"--radius is declared by \S*RoundOptions and by \S*OtherRadiusOptions"
-    with pytest.raises(ValueError, match=message):
-        shapes.register("wheel")(component(OtherRadiusOptions))
-    assert "wheel" not in shapes and help_of(shapes)["radius"] == "oval, round: of the corners"
-
-
-def test_an_option_with_the_name_of_the_flag_is_refused(shapes):
-    with pytest.raises(ValueError, match="--shape-name is declared by the registry of --shape-name and by"):
-        shapes.register("self")(component(NameOptions))
-
-
-def test_an_option_of_what_stands_beside_the_registry_is_refused(shapes):
-    others = {}
-    shapes.stand_beside(lambda: others)
-    shapes.register("wheel")(component(RoundOptions))
-    others["radius"] = "the wheel's maker"
-    with pytest.raises(ValueError, match="--radius is declared by the wheel's maker and by"):
-        shapes.register("disc")(component(RoundOptions))
-
-
 def test_help_names_the_components_that_have_an_option(shapes):
     assert help_of(shapes)["width"] == "of all layers"
     assert help_of(shapes)["radius"] == "oval, round: of the corners"
@@ -125,48 +106,7 @@ def test_an_option_that_another_switches_off_is_refused_with_what_gives_it_an_ef
     assert shapes.read_options(Namespace(shape_name="round", width=0)).radius == 0.5
 
 
-@dataclass
-class Base(FairseqDataclass):
-    width: int = 1
-
-
-@dataclass
-class First(Base):
-    depth: int = 2
-
-
-@dataclass
-class Second(Base):
-    depth: int = 2
-
-
-@dataclass
-class DeclaredAnew(Base):
-    width: int = 3
-
-
-def test_an_option_belongs_to_the_dataclass_that_declares_it():
-    assert option_owners(First) == {"width": Base, "depth": First}
-
-
-def test_a_dataclass_that_several_inherit_is_one_owner():
-    assert join_owners(option_owners(Base), {"width": Base}, option_owners(First))["width"] is Base
-
-
-def test_one_option_of_two_dataclasses_is_refused_with_both():
-    message = r"--depth is declared by \S*First and by \S*Second: give one of them another name"
-    with pytest.raises(ValueError, match=message):
-        join_owners(option_owners(First), option_owners(Second))
-
-
-def test_an_option_that_a_subclass_declares_anew_is_refused():
-    with pytest.raises(ValueError, match=r"--width is declared by \S*Base and by \S*DeclaredAnew"):
-        option_owners(DeclaredAnew)
-
-
-def test_owners_may_be_named_in_words():
-    with pytest.raises(ValueError, match=r"--depth is declared by the registry of --depth and by \S*First"):
-        join_owners({"depth": "the registry of --depth"}, option_owners(First))
+# flags of one command line: of a model, its parts, and tasks, criteria and optimizers
 
 
 @dataclass
@@ -184,125 +124,79 @@ class NestedConfig(FairseqDataclass):
     inner: InnerConfig = field(default_factory=InnerConfig)
 
 
-def options(name):
-    return dataclass(type(f"{name.title()}Options", (FairseqDataclass,), {"__annotations__": {name: int}, name: 1}))
+def options(name, *bases):
+    kind = type(f"{name.title()}Options", bases or (FairseqDataclass,), {"__annotations__": {name: int}, name: 1})
+    return dataclass(kind)
 
 
-def registry(flag, *option_names):
+def registry(flag, *parts):
     made = Registry(flag, help="a part")
-    for name in option_names:
-        made.register(name)(part_with_option(name))
+    for number, part in enumerate(parts):
+        made.register(f"part {number}")(component(part if isinstance(part, type) else options(part)))
     return made
 
 
-def part_with_option(option_name):
-    return type("Part", (Component,), {"Options": options(option_name)})
+HEIGHT = options("height")
+TALL = options("pitch", HEIGHT)
 
 
 @pytest.mark.parametrize(
-    "name, message",
+    "own, walls, roofs, message",
     [
-        ("width", r"--width is declared by \S*ModelConfig and by \S*WidthOptions"),
-        ("depth", r"--depth is declared by \S*DepthOptions and by \S*DepthOptions"),
-        ("roof", r"--roof is declared by .*--roof"),
-        ("batch_size", r"--batch-size is declared by fairseq\S*FairseqConfig and by \S*Batch_SizeOptions"),
+        (ModelConfig, ["width"], [], r"--width is declared by \S*ModelConfig and by \S*WidthOptions"),
+        (ModelConfig, ["depth"], ["depth"], r"--depth is declared by \S*DepthOptions and by \S*DepthOptions"),
+        (ModelConfig, ["depth", "depth"], [], "--depth is declared by"),
+        (ModelConfig, [HEIGHT, options("height", HEIGHT)], [], "--height is declared by"),  # anew by a subclass
+        (ModelConfig, ["roof"], [], "--roof is declared by the registry of --roof and by"),
+        (ModelConfig, [], ["batch_size"], r"--batch-size is declared by fairseq\S*FairseqConfig and by"),
+        (NestedConfig, ["inner_depth"], [], r"--inner-depth is declared by \S*NestedConfig"),
+        *(
+            (ModelConfig, [name], [], f"--{name.replace('_', '-')} is declared by")
+            for name in ("label_smoothing", "averaging", "adam_betas", "weight_decay", "max_window", "eval_scorer")
+        ),
+        (ModelConfig, [HEIGHT, TALL, "depth"], ["slope"], None),  # those of a base are declared once
+        (NestedConfig, ["depth"], [], None),
     ],
+    ids=str,
 )
-def test_a_clash_is_refused_whichever_part_comes_last(name, message):
-    roofs = registry("--roof", "depth")
-    with pytest.raises(ValueError, match="--roof is declared by" if name == "roof" else message):
-        ModelFlags(ModelConfig, registry("--wall", name), roofs)
-    walls = registry("--wall")
-    ModelFlags(ModelConfig, walls, roofs)
-    with pytest.raises(ValueError, match=message):
-        walls.register("late")(part_with_option(name))
-    assert not walls
-
-
-def test_models_may_have_a_flag_of_one_name():
-    shared = registry("--wall", "depth")
-    assert ModelFlags(ModelConfig, shared).owners()["width"] is ModelConfig
-    assert ModelFlags(dataclass(type("Other", (ModelConfig,), {})), shared).owners()["depth"] is shared["depth"].Options
-
-
-def test_an_option_inside_another_is_known_by_its_prefix():
-    flags = ModelFlags(NestedConfig, registry("--wall", "depth"))
-    assert flags.owners()["inner_depth"] is NestedConfig
-    with pytest.raises(ValueError, match="--inner-depth"):
-        ModelFlags(NestedConfig, registry("--wall", "inner_depth"))
+def test_a_flag_has_one_owner(own, walls, roofs, message):
+    model = ModelFlags(own, registry("--wall", *walls), registry("--roof", *roofs))
+    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
+    if message is None:
+        model.add_args(parser)
+    else:
+        with pytest.raises(UserError, match=message):
+            model.add_args(parser)
 
 
 def test_all_flags_are_added_without_defaults():
     parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
     ModelFlags(ModelConfig, registry("--wall", "depth"), registry("--roof", "pitch")).add_args(parser)
     assert vars(parser.parse_args([])) == {}
-    given = ["--width", "2", "--wall", "depth", "--depth", "3", "--roof", "pitch", "--pitch", "4"]
-    assert vars(parser.parse_args(given)) == dict(width=2, wall="depth", depth=3, roof="pitch", pitch=4)
+    given = ["--width", "2", "--wall", "part 0", "--depth", "3", "--roof", "part 0", "--pitch", "4"]
+    assert vars(parser.parse_args(given)) == dict(width=2, wall="part 0", depth=3, roof="part 0", pitch=4)
 
 
-@pytest.mark.parametrize(
-    "module, arch, config_flag",
-    [
-        (recurrent_lm, "lstm_lm_doc", "dropout_weight"),
-        (recurrent_encdec, "lstm_encdec_doc", "share_embeddings"),
-        (transformer, "transformer_doc", "encoder_layers"),
-    ],
-)
-def test_a_part_cannot_take_a_flag_of_the_model_that_it_stands_in(module, arch, config_flag):
-    assert config_flag in module.FLAGS.owners()
-    with pytest.raises(ValueError, match=f"--{config_flag.replace('_', '-')} is declared by"):
-        OUTPUT_LAYERS.register("late")(part_with_option(config_flag))
-    assert "late" not in OUTPUT_LAYERS
-    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
-    ARCH_MODEL_REGISTRY[arch].add_args(parser)
-    assert {config_flag, "experts_per_layer"} <= {action.dest for action in parser._actions}
+@pytest.mark.parametrize("taken", ["dropout_weight", "minor_input", "label_smoothing"])
+def test_a_part_of_the_user_cannot_take_a_flag_of_a_model(taken, monkeypatch, capsys):
+    """It may be registered at any time before the command line is parsed; the command ends with one line."""
+    monkeypatch.setitem(OUTPUT_LAYERS, "late", component(options(taken)))
+    with pytest.raises(UserError) as error:
+        fairseq_options.parse_args_and_arch(
+            fairseq_options.get_training_parser(), ["data", "--task", "stateful_lm", "--arch", "lstm_lm_doc"]
+        )
+    (line,) = str(error.value).splitlines()
+    assert line.startswith(f"--{taken.replace('_', '-')} is declared by ")
 
 
-def test_cells_and_output_layers_know_each_others_flags():
-    with pytest.raises(ValueError, match="--latent-dropout is declared by .*MixtureOptions and by"):
-        RECURRENT_CELLS.register("late")(part_with_option("latent_dropout"))
-    with pytest.raises(ValueError, match="--minor-input is declared by .*MajorMinorOptions and by"):
-        OUTPUT_LAYERS.register("late")(part_with_option("minor_input"))
-    assert "late" not in RECURRENT_CELLS and "late" not in OUTPUT_LAYERS
+def test_a_flag_of_two_tasks_is_one_and_of_a_task_and_a_criterion_is_two(monkeypatch):
+    def of_fairseq(base, config):
+        return type("Added", (base,), {"__dataclass": config, "__module__": "of.a.user"})
 
-
-def test_options_of_tasks_criteria_and_optimisers_are_taken_too():
-    @dataclass
-    class Penalties(FairseqDataclass):
-        """Of a criterion."""
-
-        penalty: float = field(default=0.0, metadata={"help": "of something"})
-
-    @dataclass
-    class PenaltyOptions(FairseqDataclass):
-        """Of a component."""
-
-        penalty: float = field(default=0.0, metadata={"help": "of something else"})
-
-    registry = Registry("--part", help="a part")
-    flags = ModelFlags(FairseqDataclass, registry)
-    flags.stand_beside(Penalties)
-    with pytest.raises(ValueError, match=r"--penalty is declared by \S*Penalties and by \S*PenaltyOptions"):
-        registry.register("penal")(type("Penal", (Component,), {"Options": PenaltyOptions}))
-    assert "penal" not in registry
-
-
-def test_alternatives_may_declare_one_option_and_others_may_not():
-    criterion, task, optimiser = (options(name) for name in ("smoothing", "smoothing", "decay"))
-    other_optimiser = options("decay")
-    flags = ModelFlags(FairseqDataclass)
-    flags.stand_beside(criterion, (optimiser, other_optimiser))
-    assert flags.owners()["smoothing"] is criterion and flags.owners()["decay"] is optimiser
-    for configs, message in (
-        ([criterion, task], "--smoothing is declared by"),
-        ([criterion, (optimiser, task)], "--smoothing is declared by"),
-        ([optimiser, other_optimiser], "--decay is declared by"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            ModelFlags(FairseqDataclass).stand_beside(*configs)
-
-
-@pytest.mark.parametrize("model", [recurrent_lm, recurrent_encdec, transformer])
-@pytest.mark.parametrize("taken", ["label_smoothing", "averaging", "adam_betas", "weight_decay", "max_window"])
-def test_the_models_know_the_options_of_this_packages_task_criterion_and_optimiser(model, taken):
-    assert taken in model.FLAGS.owners()
+    model = ModelFlags(ModelConfig)
+    for name in ("task one", "task two"):
+        monkeypatch.setitem(TASK_REGISTRY, name, of_fairseq(FairseqTask, HEIGHT))
+    model.add_args(argparse.ArgumentParser())
+    monkeypatch.setitem(CRITERION_REGISTRY, "criterion", of_fairseq(FairseqCriterion, TALL))
+    with pytest.raises(UserError, match="--height is declared by of.a.user.Added and by of.a.user.Added"):
+        model.add_args(argparse.ArgumentParser())
