@@ -176,6 +176,12 @@ class ModelFlags:
         for registry in self.registries:
             registry.add_args(parser)
 
+    def defaults(self) -> Dict[str, Any]:
+        """What each option of the model and its parts is where nothing gives it, None if the part decides."""
+        options = [self._own, *(component.Options for registry in self._registries for component in registry.values())]
+        parts = {registry.destination: "none" for registry in self._registries if "none" in registry}
+        return {option.name: option.default for cls in options for option in fields(cls)} | parts
+
 
 class _FilteredParser:
     """Stands in for the parser of fairseq's ``gen_parser_from_dataclass``, and does not add the flags ``left_out``."""

@@ -24,7 +24,7 @@ OF_ONE_CHECKPOINT = ("last_optimizer_state", "ema", "ema_fp32_params")
 AVERAGED = "averaged_checkpoints"
 """Key of the list of averaged files, each with its number of updates."""
 
-PROGRESS = ("warmed_up", "chosen")
+PROGRESS = ("warmed_up",)
 """Last parts of the names of buffers that count progress; a mean has those of the latest checkpoint."""
 
 NORM_TOLERANCE = 1e-2
@@ -140,7 +140,7 @@ def _check_shapes(weights: Weights, expected: Weights, path: Path, first: Path) 
 
 
 def _is_whole(weight: Tensor) -> bool:
-    """Whether all numbers are integers, as those of vocabularies and settings in a checkpoint are."""
+    """Whether all numbers are integers, as those of vocabularies in a checkpoint are."""
     return not weight.is_floating_point() or bool((weight == weight.round()).all())
 
 

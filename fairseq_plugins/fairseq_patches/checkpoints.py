@@ -231,7 +231,7 @@ EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")
 """Flags of files with the initial embeddings of a run."""
 
 OF_TRAINING = re.compile(
-    r"dropout|layerdrop|_drop_|noise|masks?$|^init|_init(_|$)|embedding_std|recurrent_scale|transform_bias|timescale"
+    r"dropout|layerdrop|_drop_|noise|masks?$|^init|_init(_|$)|embedding_std"
     r"|column_norm|adversarial|warmup|output_(chunk|loss|precision)|_path$|checkpoint|offload|freeze|_positions$"
     r"|^share_|^tie_|to_keep$|min_params|^base_|pretrained|^export$"
 )
@@ -396,13 +396,17 @@ def _check_types(config: Any, path: object) -> None:
 
 def _actions(config: Any) -> List[Action]:
     """The flags of a configuration's model."""
-    name = _value(config, "_name") or _value(config, "arch")
-    model_class = ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
+    model_class = _model_class(config)
     if model_class is None:
         return []
     parser = ArgumentParser(add_help=False, argument_default=SUPPRESS)
     model_class.add_args(parser)
     return parser._actions
+
+
+def _model_class(config: Any) -> Any:
+    name = _value(config, "_name") or _value(config, "arch")
+    return ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
 
 
 def _value(config: Any, name: str) -> Any:
@@ -441,12 +445,19 @@ def other_flags(config: Any, saved: Any, *, owner: str = "this model") -> List[s
         a phrase for each difference, such as "with --activation-fn relu, this model has gelu".
     """
     found = []
+    flags = getattr(_model_class(config), "flags", None)
+    defaults: Dict[str, Any] = {} if flags is None else flags.defaults()
     for name in (action.dest for action in _actions(config) if not OF_TRAINING.search(action.dest)):
-        value, kept = _value(config, name), _value(saved, name)
-        if None in (value, kept) or _means(value) == _means(kept):
+        value, kept = (_value(one, name) for one in (config, saved))
+        value, kept = (defaults.get(name) if one is None else one for one in (value, kept))
+        if _means(value) == _means(kept) or None in (value, kept) and name not in defaults:
             continue
         flag = flag_of(name)
-        if isinstance(value, bool) or isinstance(kept, bool):
+        if kept is None:
+            found.append(f"without {flag}, {owner} has {value}")
+        elif value is None:
+            found.append(f"with {flag} {kept}, {owner} is without")
+        elif isinstance(value, bool) or isinstance(kept, bool):
             found.append(f"with {flag}, {owner} is without" if kept else f"without {flag}, {owner} has it")
         else:
             found.append(f"with {flag} {kept}, {owner} has {value}")

@@ -16,7 +16,6 @@ from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
 from fairseq_plugins.data.text import TextTask, dictionary_fingerprint, task_config
-from fairseq_plugins.modules.layers import SavesSettings
 from fairseq_plugins.options import UserError
 
 Model = TypeVar("Model", bound=BaseFairseqModel)
@@ -146,8 +145,11 @@ def _compare_size(
         )
 
 
-class VocabularyFingerprint(SavesSettings):
+class VocabularyFingerprint(nn.Module):
     """Keeps the digest of a dictionary in checkpoints, and refuses checkpoints trained with another dictionary.
+
+    The digest is a buffer of its bytes, as floats because fairseq averages all buffers. Every precision represents
+    bytes exactly, and rounding undoes the errors of an average.
 
     Args:
         dictionary: fairseq's dictionary.
@@ -156,16 +158,22 @@ class VocabularyFingerprint(SavesSettings):
         flag: the flag of fairseq-preprocess that takes such a file.
     """
 
+    digest: Tensor
+
     def __init__(self, dictionary: Dictionary, *, name: str, file: str, flag: str):
         super().__init__()
         self.name, self.file, self.flag = name, file, flag
-        self.save_text("digest", dictionary_fingerprint(dictionary), explain=self._explain)
+        digest = dictionary_fingerprint(dictionary).encode()
+        self.register_buffer("digest", torch.tensor(list(digest), dtype=torch.float32))
 
-    def _explain(self, saved_digest: str) -> str:
-        return (
-            f"{self.name}, {self.file}, is not the one that the checkpoint was trained with: point to the data of the "
-            f"training, or binarise the text with fairseq-preprocess {self.flag} and its {self.file}"
-        )
+    def _load_from_state_dict(self, state_dict: Dict[str, Tensor], prefix: str, *args: Any, **kwargs: Any) -> None:
+        saved = state_dict.get(f"{prefix}digest")
+        if saved is not None and not torch.equal(saved.to(self.digest).round(), self.digest.round()):
+            raise UserError(
+                f"{self.name}, {self.file}, is not the one that the checkpoint was trained with: point to the data of "
+                f"the training, or binarise the text with fairseq-preprocess {self.flag} and its {self.file}"
+            )
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
 def keep_vocabularies(model: Model, task: TextTask, *, embeddings: Sequence[nn.Embedding]) -> Model:

@@ -331,6 +331,8 @@ FLAGS = ModelFlags(GatedLanguageModelConfig, OUTPUT_GATES)
 class GatedLanguageModel(FairseqLanguageModel):
     """Frozen recurrent language models whose logits are multiplied by a gate that learns (:class:`GatedDecoder`)."""
 
+    flags = FLAGS
+
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
         """Add the model's flags; the architecture supplies the values of those that are not given."""

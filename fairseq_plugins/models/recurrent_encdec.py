@@ -296,6 +296,8 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
     is the target embedding, then come the recurrent layers, and last the attention's output.
     """
 
+    flags = FLAGS
+
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
         """Add the model's flags; the architecture supplies the values of those that are not given."""

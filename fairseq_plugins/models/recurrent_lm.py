@@ -39,7 +39,6 @@ from fairseq_plugins.modules.layers import (
     BiasStart,
     BroadcastDropout,
     FeedForward,
-    SavesSettings,
     WordDropoutEmbedding,
     initialise_uniformly,
 )
@@ -202,7 +201,7 @@ class StreamDecoder(CachingDecoder):
         return map_state(choose, state, self.initial_state(num_rows))
 
 
-class RecurrentDecoder(StreamDecoder, SavesSettings):
+class RecurrentDecoder(StreamDecoder):
     """Embedding, recurrent stack, output layer.
 
     Args:
@@ -227,7 +226,6 @@ class RecurrentDecoder(StreamDecoder, SavesSettings):
         state_dropout: float = 0.0,
     ):
         super().__init__(dictionary)
-        self.save_setting("output_skip_name", flag="--output-skip", value=stack.skip, older="none")
         self.state_dropout = state_dropout
         self.embedding = embedding
         self.input_dropout = input_dropout
@@ -366,6 +364,8 @@ class RecurrentLanguageModel(FairseqLanguageModel):
 
     column_norm: Optional[ColumnNorm] = None
     """The column norm constraint of ``--column-norm``; None without it."""
+
+    flags = FLAGS
 
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:

@@ -193,6 +193,8 @@ class TransformerWithOutputLayer(TransformerModel):
     ``LEFT_OUT``, and those of output layers, gates and copying. fairseq's flags say whether embeddings are shared.
     """
 
+    flags = FLAGS
+
     @classmethod
     def add_args(cls, parser: ArgumentParser) -> None:
         """Add the model's flags; the architecture supplies the values of those that are not given."""

@@ -6,18 +6,14 @@ Shapes: B batch rows, T time steps, C input width, D output width, V words.
 import math
 import warnings
 from contextlib import contextmanager
-from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
-    Callable,
-    Dict,
     Generic,
     Iterable,
     Iterator,
     Optional,
     Sequence,
-    Tuple,
     TypedDict,
     TypeVar,
     Unpack,
@@ -30,7 +26,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.ops.matmul import autocast_dtype, linear
 from fairseq_plugins.ops.regularizers import dropout_mask
-from fairseq_plugins.options import UserError, check_dropout, check_not_negative, check_positive, choices
+from fairseq_plugins.options import check_dropout, check_not_negative, check_positive, choices
 
 
 class Linear(nn.Linear):
@@ -231,53 +227,6 @@ class WordDropoutEmbedding(DropsAtRandom, nn.Embedding):
         return vectors
 
 
-class SavesSettings(nn.Module):
-    """Base of modules that reject checkpoints trained with other settings.
-
-    The settings are saved as buffers, because no weight's shape shows them.
-    """
-
-    def __init__(self):
-        super().__init__()
-        self._settings: Dict[str, Tuple[str, Optional[str], Callable[[str], str]]] = {}
-
-    def save_setting(self, name: str, *, flag: str, value: str, older: Optional[str] = None) -> None:
-        """Save the value of a flag as the buffer ``name``.
-
-        ``older`` is the value in checkpoints without the buffer. By default they are accepted.
-        """
-        self.save_text(name, value, older=older, explain=partial(_explain_flag, flag, value))
-
-    def save_text(self, name: str, value: str, *, older: Optional[str] = None, explain: Callable[[str], str]) -> None:
-        """Save a text as the buffer ``name``. ``older`` is as in :meth:`save_setting`.
-
-        ``explain`` maps the other text of a checkpoint to the error message.
-        """
-        self.register_buffer(name, _as_numbers(value))
-        self._settings[name] = (value, older, explain)
-
-    def _load_from_state_dict(self, state_dict: Dict[str, Tensor], prefix: str, *args: Any, **kwargs: Any) -> None:
-        for name, (value, older, explain) in self._settings.items():
-            missing = getattr(self, name) if older is None else _as_numbers(older)
-            saved = state_dict.setdefault(f"{prefix}{name}", missing)
-            saved_value = bytes(saved.nan_to_num().round().clamp(0, 255).int().tolist()).decode(errors="replace")
-            if saved_value != value:
-                raise UserError(explain(saved_value))
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
-
-
-def _as_numbers(text: str) -> Tensor:
-    """The bytes of a text, as floats because fairseq averages all buffers. Every precision represents them exactly."""
-    return torch.tensor(list(text.encode()), dtype=torch.float32)
-
-
-def _explain_flag(flag: str, value: str, saved_value: str) -> str:
-    return (
-        f"the checkpoint was trained with {flag} {saved_value}, this model has {flag} {value}: "
-        f"give the same --arch and {flag}"
-    )
-
-
 # Label networks of output layers, which also encode hidden states.
 
 
@@ -367,7 +316,7 @@ class LayerOptions(TypedDict):
     initialisation: str
 
 
-class LabelNetwork(SavesSettings):
+class LabelNetwork(nn.Module):
     """E^(i) = act(E^(i-1) U^(i) + b^(i)) + E [+ E^(i-1) for i >= 2], i = 1 .. depth  (Pappas & Henderson 2019, eq. 10).
 
     Args:
@@ -394,12 +343,6 @@ class LabelNetwork(SavesSettings):
         assert not (residual or layer_residual) or in_width == out_width
         self.residual = residual
         self.layer_residual = layer_residual
-        if depth > 0:
-            self.save_setting("activation_name", flag="--label-activation", value=layer_options["activation"])
-            self.save_setting("residual_text", flag="--label-residual", value="on" if residual else "off")
-        if depth > 1:
-            name = "on" if layer_residual else "off"
-            self.save_setting("layer_residual_text", flag="--label-layer-residual", value=name)
         self.layers: ModuleSequence[LabelLayer] = ModuleSequence(
             LabelLayer(in_width if i == 0 else out_width, out_width, **layer_options) for i in range(depth)
         )

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput, map_state
-from fairseq_plugins.modules.layers import SavesSettings
 from fairseq_plugins.modules.lstm import PreparedLSTM, WeightDropLSTM, WeightDropOptions, update, zero_state
 from fairseq_plugins.options import UserError, choices, parse_float_list
 
@@ -44,7 +43,7 @@ class MajorMinorOptions(WeightDropOptions):
 
 
 @RECURRENT_CELLS.register("mmlstm")
-class MajorMinorLSTM(RecurrentCell, SavesSettings):
+class MajorMinorLSTM(RecurrentCell):
     """h = [LSTM_ma(v); LSTM_mi(e)] with v the layer below and e the input of the first layer  (section IV-C).
 
     The two LSTMs never see each other's state. The states h and c, (B, D), also have the major part first, so that a
@@ -61,7 +60,6 @@ class MajorMinorLSTM(RecurrentCell, SavesSettings):
 
     def __init__(self, input_size: int, sizes: Tuple[int, int], *, minor_input_size: int, options: MajorMinorOptions):
         super().__init__()
-        self.save_setting("minor_input_name", flag="--minor-input", value=options.minor_input)
         self.sizes = sizes
         self.hidden_size = sum(sizes)
         self.minor_reads_stack_input = options.minor_input == "embedding"

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
-from fairseq_plugins.modules.layers import ModuleSequence, SavesSettings, glorot_uniform_, orthogonal_
+from fairseq_plugins.modules.layers import ModuleSequence, glorot_uniform_, orthogonal_
 from fairseq_plugins.modules.lstm import RecurrentDropout, RecurrentDropoutOptions
 from fairseq_plugins.ops.matmul import linear
 from fairseq_plugins.ops.recurrence import StepProducts, recurrent_highway
@@ -60,7 +60,7 @@ class PreparedHighway(NamedTuple):
 
 
 @RECURRENT_CELLS.register("rhn")
-class RecurrentHighway(RecurrentCell, SavesSettings):
+class RecurrentHighway(RecurrentCell):
     """s <- (h - s) t + s for each micro-layer, with h = tanh(R_H (m s) + b_H), t = sigmoid(R_T (m s) + b_T).
 
     Zilly et al. 2017. The first micro-layer adds W_H x and W_T x. Each window and row draws a mask m that all
@@ -84,8 +84,6 @@ class RecurrentHighway(RecurrentCell, SavesSettings):
     def __init__(self, input_size: int, hidden_size: int, *, options: RecurrentHighwayOptions):
         super().__init__()
         depth = check_at_least_one(options.recurrence_depth, flag="--recurrence-depth")
-        self.save_setting("transform_input_name", flag="--transform-input", value=options.transform_input)
-        self.save_setting("transform_bias_text", flag="--transform-bias", value=f"{options.transform_bias:g}")
         self.hidden_size = hidden_size
         self.reads_candidate = options.transform_input == "candidate"
         # rows of matrices and biases: candidates first, then transform gates

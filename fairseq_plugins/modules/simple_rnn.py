@@ -15,7 +15,7 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
-from fairseq_plugins.modules.layers import SavesSettings, orthogonal_
+from fairseq_plugins.modules.layers import orthogonal_
 from fairseq_plugins.ops.matmul import accumulation_dtype, linear
 from fairseq_plugins.ops.recurrence import StepProducts, linear_scan
 from fairseq_plugins.options import UserError, check_positive, choices
@@ -71,7 +71,7 @@ class PreparedSteps(NamedTuple):
     connections: Optional[Tensor]
 
 
-class SimpleRecurrentLayer(RecurrentCell, SavesSettings):
+class SimpleRecurrentLayer(RecurrentCell):
     """x_t = f(W y_t + R x_{t-1}), without biases.
 
     With ``--word-skip`` (a skipping network) R' x_{t'} is added at the first letter of each word, where t' is the first
@@ -104,11 +104,7 @@ class SimpleRecurrentLayer(RecurrentCell, SavesSettings):
         self.input_size, self.hidden_size = input_size, hidden_size
         self.input = nn.Linear(input_size, hidden_size, bias=False) if options.input_matrix == "on" else None
         self.recurrent_scale = check_positive(options.recurrent_scale, flag="--recurrent-scale")
-        self.save_setting("cell_name", flag="--rnn-cell", value=self.name)
-        self.save_setting("scale_text", flag="--recurrent-scale", value=f"{options.recurrent_scale:g}")
         self.word_skip = options.word_skip
-        if options.word_skip is not None:
-            self.save_setting("skip_text", flag="--word-skip", value=options.word_skip)
         self.skip = None if options.word_skip is None else nn.Linear(hidden_size, hidden_size, bias=False)
         self.register_buffer("is_boundary", torch.zeros(0, dtype=torch.bool), persistent=False)
 
@@ -270,7 +266,6 @@ class DiagonalRNN(SimpleRecurrentLayer):
         self._start: Optional[Tensor] = None  # not a buffer, whose dtype would follow the weights
         if self.recurrent is None:
             self.connection_bias = nn.Parameter(torch.zeros(hidden_size))
-            self.save_setting("timescale_text", flag="--longest-timescale", value=f"{options.longest_timescale:g}")
 
     def activation(self, sums: Tensor) -> Tensor:
         return sums
@@ -342,7 +337,6 @@ class SmoothRectifierRNN(RectifierRNN):
     def __init__(self, input_size: int, hidden_size: int, *, options: SmoothRectifierOptions):
         super().__init__(input_size, hidden_size, options=options)
         self.smoothing = check_positive(options.rectifier_smoothing, flag="--rectifier-smoothing")
-        self.save_setting("smoothing_text", flag="--rectifier-smoothing", value=f"{self.smoothing:g}")
 
     def activation(self, sums: Tensor) -> Tensor:
         return torch.relu(sums - self.smoothing * torch.tanh(sums / self.smoothing))

@@ -13,7 +13,7 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput, add_states
-from fairseq_plugins.modules.layers import MASKS, BroadcastDropout, ModuleSequence, SavesSettings
+from fairseq_plugins.modules.layers import MASKS, BroadcastDropout, ModuleSequence
 from fairseq_plugins.options import UserError
 
 StackState = List[LayerState]
@@ -193,7 +193,7 @@ MERGES = ("top", "layer")
 """Where two directions are summed: once at the top, or after every layer, as input of the next."""
 
 
-class EncoderStack(SavesSettings):
+class EncoderStack(nn.Module):
     """An encoder: one or two recurrent stacks, the second of which reads the sentences backwards.
 
     Annotations are sums of the outputs of both directions. The state for the decoder is the sum of both final states,
@@ -228,8 +228,6 @@ class EncoderStack(SavesSettings):
     ):
         super().__init__()
         self.merge = merge
-        if directions == "both":
-            self.save_setting("merge_name", flag="--encoder-merge", value=merge)
         self.stacks: ModuleSequence[RecurrentStack] = ModuleSequence(
             RecurrentStack(
                 input_size,

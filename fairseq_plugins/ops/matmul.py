@@ -7,7 +7,6 @@ from typing import Any, Callable, Iterable, Optional, Tuple
 
 import torch
 from torch import Tensor
-from torch.utils.benchmark import Timer
 
 CACHED_BYTES = 2 * 2**20
 """A block of a sum that stays in a core's cache."""
@@ -17,10 +16,6 @@ SMALLEST_PROBABILITY = {torch.float32: 1e-30, torch.float64: 1e-300}
 """Sums of probabilities are exact from here on. Below, a summand may have been rounded to zero."""
 CPU_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 """Flags in /proc/cpuinfo of processors with products in bfloat16: x86 with vectors, x86 with tiles, Arm."""
-NUM_ROWS, WIDTH, VOCAB_SIZE = 512, 256, 4096
-"""Sizes of the products that are timed: rows of a small batch, and a small model's output matrix."""
-SMALLEST_GAIN = 1.2
-"""A smaller gain of bfloat16 over float32 is not worth the rounding."""
 
 
 def matmul(a: Tensor, b: Tensor, bias: Optional[Tensor] = None) -> Tensor:
@@ -169,29 +164,6 @@ def has_native_bfloat16(device: torch.device) -> bool:
         return False
     flags = re.search(r"^(?:flags|Features)\s*:(.*)$", described, flags=re.MULTILINE)
     return flags is not None and not CPU_FLAGS.isdisjoint(flags.group(1).split())
-
-
-@lru_cache(maxsize=None)
-def bfloat16_gain(device: torch.device) -> float:
-    """Time of an output layer's products in float32 over that in bfloat16, measured in a fraction of a second."""
-    rows, matrix = torch.ones(NUM_ROWS, WIDTH, device=device), torch.ones(VOCAB_SIZE, WIDTH, device=device)
-    times = []
-    for dtype in (torch.float32, torch.bfloat16):
-        operands = {"matmul": matmul, "rows": rows.to(dtype), "matrix": matrix.to(dtype)}
-        timer = Timer(
-            "scores = matmul(rows, matrix.t()); matmul(scores, matrix); matmul(scores.t(), rows)",
-            globals=operands,
-            num_threads=torch.get_num_threads(),
-        )
-        with torch.autocast(device.type, enabled=False):
-            timer.timeit(2)
-            times.append(min(timer.timeit(2).median for _ in range(3)))
-    return times[0] / times[1]
-
-
-def is_bfloat16_faster(device: torch.device) -> bool:
-    """Whether products in bfloat16 are native and clearly faster than in float32."""
-    return has_native_bfloat16(device) and bfloat16_gain(device) >= SMALLEST_GAIN
 
 
 # Autograd

@@ -7,7 +7,7 @@ import logging
 from argparse import Namespace
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Tuple, Union, cast
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, Union, cast
 
 import torch
 from fairseq.data import Dictionary
@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from fairseq_plugins.components import Component, Registry
 from fairseq_plugins.modules.cell import State
-from fairseq_plugins.modules.layers import SavesSettings
 from fairseq_plugins.ops.logit_gate import Interpolation, LogitGate
-from fairseq_plugins.ops.matmul import bfloat16_gain, has_native_bfloat16, is_bfloat16_faster
+from fairseq_plugins.ops.matmul import has_native_bfloat16
 from fairseq_plugins.options import UserError, check_choice, choices
 from fairseq_plugins.output_layers.copying import Copying, NoCopying
 from fairseq_plugins.output_layers.gates import NoGate, OutputGate, build_output_gate
@@ -34,7 +33,7 @@ class TieEmbeddings(IntEnum):
     ALWAYS = 2
 
 
-class OutputLayer(Component, SavesSettings):
+class OutputLayer(Component, nn.Module):
     """Turns decoder states into a distribution over the vocabulary.
 
     To add a value of ``--output-layer``, a subclass registers itself with ``OUTPUT_LAYERS.register``, declares its
@@ -59,7 +58,6 @@ class OutputLayer(Component, SavesSettings):
 
     def __init__(self):
         super().__init__()
-        self.save_setting("layer_name", flag=OUTPUT_LAYERS.flag, value=self.name)
         self.gate = NoGate()
         self.copying = NoCopying()
 
@@ -281,9 +279,9 @@ OutputPrecisionName = choices(OUTPUT_PRECISIONS)
 class OutputPrecision(nn.Module):
     """The dtype in which an output layer computes logits and probabilities, apart from the rest of the model.
 
-    Training uses the precision of the flag. "auto" takes the faster one on the device of the first update. The
-    checkpoint keeps that choice. Beam search uses the same precision if the processor multiplies in it natively, and
-    scores are in float32. :meth:`score_in` overrides both.
+    Training uses the precision of the flag. "auto" is bfloat16 on processors that multiply in it natively, else
+    float32. Beam search uses the precision of the flag where it is native, and scores are in float32. :meth:`score_in`
+    overrides both.
 
     Each ``for_*`` method returns torch.bfloat16, or None for the dtype of the model.
 
@@ -292,21 +290,19 @@ class OutputPrecision(nn.Module):
 
     Attributes:
         scores_in: the value of ``--output-precision`` that overrides the precision of scores and search, or None.
-        chosen: what "auto" chose: bfloat16 above zero, float32 below zero, nothing yet at zero. An average over
-            checkpoints or updates keeps the sign of those that chose.
 
     Raises:
         UserError: if there is no such value.
     """
 
-    chosen: Tensor
+    place: Tensor
 
     def __init__(self, name: str):
         super().__init__()
         self.name = check_choice(name, OUTPUT_PRECISIONS, flag="--output-precision")
         self.scores_in: Optional[str] = None
-        self._choice: Optional[str] = None  # `chosen` as a word; reading the buffer of a GPU waits for the device
-        self.register_buffer("chosen", torch.zeros(()))
+        self._is_logged = False
+        self.register_buffer("place", torch.empty(0), persistent=False)  # moves with the model, to tell its device
 
     def score_in(self, name: Optional[str]) -> None:
         """Compute scores and search in the precision ``name``, or with None as by default.
@@ -324,51 +320,35 @@ class OutputPrecision(nn.Module):
         Raises:
             UserError: if the processor has no products in bfloat16.
         """
-        return self._dtype(self._trained_in(choose=True)) if self.training else self.for_scores()
+        if not self.training:
+            return self.for_scores()
+        dtype = self._dtype(self.name)
+        if self.name == "auto" and not self._is_logged:
+            self._is_logged = True
+            device, taken = self.place.device.type, "float32" if dtype is None else "bfloat16"
+            has = "no matrix products" if dtype is None else "matrix products"
+            logger.info(f"--output-precision auto: {taken} (this {device} has {has} in bfloat16)")
+        return dtype
 
     def for_search(self) -> Optional[torch.dtype]:
-        """The precision of training if it is native here, unless :meth:`score_in` overrides it."""
+        """The precision of the flag if it is native here, unless :meth:`score_in` overrides it."""
         if self.scores_in is not None:
             return self.for_scores()
-        is_native = self._trained_in() == "bfloat16" and has_native_bfloat16(self.chosen.device)
-        return torch.bfloat16 if is_native else None
+        return None if self.name == "float32" else self._dtype("auto")
 
     def for_scores(self) -> Optional[torch.dtype]:
         """The dtype of the model, unless :meth:`score_in` overrides it."""
-        if self.scores_in == "auto":
-            return torch.bfloat16 if is_bfloat16_faster(self.chosen.device) else None
         return self._dtype(self.scores_in)
 
     def _dtype(self, name: Optional[str]) -> Optional[torch.dtype]:
-        if name != "bfloat16":
+        if name in (None, "float32"):
             return None
-        device = self.chosen.device
-        if not has_native_bfloat16(device):
+        device = self.place.device
+        if has_native_bfloat16(device):
+            return torch.bfloat16
+        if name == "bfloat16":
             raise UserError(
                 f"--output-precision bfloat16: this {device.type} has no matrix products in bfloat16; give "
                 "--output-precision float32"
             )
-        return torch.bfloat16
-
-    def _trained_in(self, *, choose: bool = False) -> Optional[str]:
-        """float32 or bfloat16. None if "auto" has not chosen yet and is not to ``choose`` now."""
-        if self.name != "auto":
-            return self.name
-        if self._choice is None:
-            chooses_now = choose and self.chosen == 0
-            if chooses_now:
-                self.chosen.fill_(1 if is_bfloat16_faster(self.chosen.device) else -1)
-                if torch.distributed.is_available() and torch.distributed.is_initialized():
-                    torch.distributed.broadcast(self.chosen, 0)  # one choice for all processes
-            if self.chosen != 0:
-                self._choice = "bfloat16" if self.chosen > 0 else "float32"
-            if chooses_now:
-                device = self.chosen.device
-                gain = f"{bfloat16_gain(device):.1f} times as fast" if has_native_bfloat16(device) else "not native"
-                logger.info(f"--output-precision auto: {self._choice} (products in bfloat16 are {gain} here)")
-        return self._choice
-
-    def _load_from_state_dict(self, state_dict: Dict[str, Tensor], prefix: str, *args: Any, **kwargs: Any) -> None:
-        self._choice = None
-        state_dict.setdefault(f"{prefix}chosen", torch.zeros_like(self.chosen))  # checkpoints older than the flag
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+        return None

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from fairseq_plugins.components import Component, Registry
 from fairseq_plugins.modules.cell import CellContext, LayerState, State
-from fairseq_plugins.modules.layers import BroadcastDropout, SavesSettings, initialise_uniformly
+from fairseq_plugins.modules.layers import BroadcastDropout, initialise_uniformly
 from fairseq_plugins.modules.lstm import BiasOptions, LSTMLayer
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.options import check_at_least_one, check_positive
 from fairseq_plugins.output_layers.scores import DecoderStates
 
 
-class OutputGate(Component, SavesSettings):
+class OutputGate(Component, nn.Module):
     """Multiplies the logits of an output layer by numbers between 0 and 1, the same for all softmaxes of a mixture.
 
     To add a value of ``--output-gate``, a subclass registers itself with ``OUTPUT_GATES.register``, declares its flags
@@ -33,10 +33,6 @@ class OutputGate(Component, SavesSettings):
     A recurrent gate also overrides :meth:`initial_state`. Its state is a part of the decoder's state: it is carried
     along a stream, reordered in beam search and saved in checkpoints.
     """
-
-    def __init__(self):
-        super().__init__()
-        self.save_setting("gate_name", flag=OUTPUT_GATES.flag, value=self.name)
 
     def initial_state(self, like: Tensor) -> State:
         """The state before the first token, with the rows, dtype and device of ``like`` (B, ...)."""

@@ -113,7 +113,6 @@ class MixtureOutput(ResetsByLayer, ProjectedOutput):
             bias=options.output_bias,
             label_encoder=label_network(self.latent_width, options) if options.label_encoder == "drill" else None,
         )
-        self.save_setting("activation_name", flag="--latent-activation", value=options.latent_activation, older="tanh")
         self.latent_activation = ACTIVATIONS[options.latent_activation]
         self.latent_dropout = BroadcastDropout(
             options.latent_dropout,
@@ -260,7 +259,6 @@ class DirectOutputConnection(MixtureOutput):
         options: DirectOutputConnectionOptions,
     ):
         super().__init__(dictionary=dictionary, layer_widths=layer_widths, shared_weight=shared_weight, options=options)
-        self.save_setting("experts_text", flag="--experts-per-layer", value=" ".join(map(str, self.experts_per_layer)))
         for linear in self.latents:
             nn.init.zeros_(linear.bias)
         check_not_negative(options.expert_warmup, flag="--expert-warmup")

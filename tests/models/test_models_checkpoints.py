@@ -1,13 +1,17 @@
-"""Checkpoints and the dictionaries that they were trained with."""
+"""Checkpoints, and the dictionaries and flags that they were trained with."""
 
+import re
+from argparse import Namespace
 from types import SimpleNamespace
 
 import pytest
 import torch
 from builders import build_model, build_tiny_encdec, build_tiny_transformer
 from fairseq.data import Dictionary
+from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.ema.ema import EMA
 
+from fairseq_plugins.fairseq_patches.checkpoints import other_flags
 from fairseq_plugins.models.checkpoints import VocabularyFingerprint
 
 WORDS = ["a", "b", "c", "d", "e"]
@@ -140,3 +144,46 @@ def test_a_checkpoint_with_fewer_starts_them_alike(build):
     )
     assert output is not target and torch.equal(output, target)
     build("all").load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "arch, trained, given, told",
+    [
+        ("lstm_lm_drill", {}, dict(label_activation="relu"), "label-activation sigmoid, this model has relu"),
+        (
+            "lstm_lm_drill",
+            dict(label_residual="on"),
+            dict(label_residual="off"),
+            "--label-residual on, .* has off",
+        ),
+        ("lstm_lm_drill", dict(label_layer_residual="on"), {}, "label-layer-residual on, this model has off"),
+        ("lstm_lm_doc", dict(latent_activation="tanh"), dict(latent_activation="linear"), "activation tanh, .* linear"),
+        ("lstm_lm_doc", {}, dict(experts_per_layer="0 2 2"), "without --experts-per-layer, this model has 0 2 2"),
+        ("lstm_lm_doc", dict(experts_per_layer="2 0 2"), dict(experts_per_layer="0 2 2"), "layer 2 0 2, .* has 0 2 2"),
+        ("lstm_lm_awd", {}, dict(output_layer="drill"), "with --output-layer tied, this model has drill"),
+        ("lstm_lm_awd", {}, dict(output_gate="iog"), "with --output-gate none, this model has iog"),
+        ("lstm_lm_awd", {}, dict(output_skip="sum"), "with --output-skip none, this model has sum"),
+        ("lstm_lm_awd", dict(rnn_cell="rectifier"), dict(rnn_cell="smooth-rectifier"), "--rnn-cell rectifier, this"),
+        ("rhn_lm", {}, dict(transform_input="candidate"), "with --transform-input state, this model has candidate"),
+        ("rhn_lm", {}, dict(transform_bias=0.5), "with --transform-bias -2.0, this model has 0.5"),
+        ("fpnn_lm", {}, dict(longest_timescale=10.0), "with --longest-timescale .*, this model has 10.0"),
+        ("rectifier_rnn_lm", {}, dict(recurrent_scale=0.5), "--recurrent-scale 0.01, this model has 0.5"),
+        ("mmlstm_lm", {}, dict(minor_input="previous"), "with --minor-input embedding, this model has previous"),
+        ("lstm_encdec", {}, dict(encoder_merge="layer"), "with --encoder-merge top, this model has layer"),
+    ],
+)
+def test_flags_that_change_the_function_but_no_shape_are_compared(arch, trained, given, told):
+    saved, config = Namespace(arch=arch, **trained), Namespace(arch=arch, **given)
+    for flags in (saved, config):
+        ARCH_CONFIG_REGISTRY[arch](flags)
+    assert not other_flags(saved, saved)
+    (found,) = other_flags(config, saved)
+    assert re.search(told, found), found
+
+
+def test_a_default_may_be_given_or_left_out():
+    given = Namespace(arch="lstm_lm_doc", latent_activation="tanh", output_gate="none", output_skip="none")
+    left_out = Namespace(arch="lstm_lm_doc")
+    for flags in (given, left_out):
+        ARCH_CONFIG_REGISTRY[flags.arch](flags)
+    assert not other_flags(given, left_out) and not other_flags(left_out, given)

@@ -156,13 +156,6 @@ def test_rates_that_are_no_probability_are_refused(name, rate):
         with_layer("tied", **{name: rate})
 
 
-@pytest.mark.parametrize("other", ["full", "drill", "doc"])
-def test_a_checkpoint_of_another_output_layer_is_refused_with_both_names(other):
-    weights = with_layer(other).state_dict()
-    with pytest.raises(ValueError, match=f"trained with --output-layer {other}, this model has --output-layer tied"):
-        with_layer("tied").load_state_dict(weights)
-
-
 # gates
 
 

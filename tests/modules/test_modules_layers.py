@@ -18,7 +18,6 @@ from fairseq_plugins.modules.layers import (
     FeedForward,
     LabelNetwork,
     Linear,
-    SavesSettings,
     WordDropoutEmbedding,
     glorot_uniform_,
     initialise_by_layer,
@@ -573,50 +572,6 @@ def test_the_default_is_the_uniform_start_as_before():
 def test_flags_of_the_other_start_are_refused(flags, message):
     with pytest.raises(ValueError, match=message):
         build_encdec("lstm_encdec_doc", 20, 21, **flags)
-
-
-class Layer(SavesSettings):
-    def __init__(self, value):
-        super().__init__()
-        self.save_setting("kind_name", flag="--kind", value=value)
-        self.inner = torch.nn.Linear(2, 2)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_the_same_setting_is_loaded_in_any_precision(dtype):
-    layer = Layer("variational").to(dtype)
-    Layer("variational").load_state_dict(layer.state_dict())
-
-
-def test_another_setting_is_refused_with_both_values():
-    message = "trained with --kind top, this model has --kind layer: give the same --arch and --kind"
-    with pytest.raises(ValueError, match=message):
-        Layer("layer").load_state_dict(Layer("top").state_dict())
-
-
-def test_a_checkpoint_without_the_setting_is_loaded():
-    saved = {name: value for name, value in Layer("top").state_dict().items() if name != "kind_name"}
-    layer = Layer("layer")
-    layer.load_state_dict(saved)
-    assert layer.state_dict()["kind_name"].tolist() == list(b"layer")
-
-
-class Note(SavesSettings):
-    def __init__(self, text):
-        super().__init__()
-        self.save_text("note", text, explain=lambda saved: f"{saved} is not {text}")
-
-
-def test_another_text_is_refused_in_its_own_words():
-    Note("a").load_state_dict(Note("a").state_dict())
-    with pytest.raises(ValueError, match="^a is not b$"):
-        Note("b").load_state_dict(Note("a").state_dict())
-
-
-@pytest.mark.parametrize("value", [float("nan"), -1.0, 1e9, 204.0])
-def test_a_text_that_is_none_is_refused_like_another(value):
-    with pytest.raises(ValueError, match=" is not b$"):
-        Note("b").load_state_dict({"note": torch.full((3,), value)})
 
 
 every_bias = pytest.mark.parametrize("bias", [True, False])

@@ -1,7 +1,7 @@
 """Tied embeddings, the contract of all output layers, and the precision of the output layer."""
 
 import argparse
-import copy
+import logging
 from argparse import Namespace
 from dataclasses import fields
 from functools import partial
@@ -382,15 +382,12 @@ TARGET = torch.arange(12).view(3, 4)
 
 @pytest.fixture(autouse=True)
 def native(monkeypatch):
-    """Processors have products in bfloat16, which take half the time."""
+    """Processors have products in bfloat16."""
     monkeypatch.setattr(module, "has_native_bfloat16", lambda device: True)
-    monkeypatch.setattr(module, "is_bfloat16_faster", lambda device: True)
-    monkeypatch.setattr(module, "bfloat16_gain", lambda device: 2.0)
 
 
 def missing(monkeypatch):
     monkeypatch.setattr(module, "has_native_bfloat16", lambda device: False)
-    monkeypatch.setattr(module, "is_bfloat16_faster", lambda device: False)
 
 
 def pair(name, **flags):
@@ -515,41 +512,16 @@ def test_a_matrix_whose_masks_are_sampled_has_the_type_too():
     assert first.dtype == torch.bfloat16 and not torch.equal(first, second)
 
 
-@pytest.mark.parametrize("faster, dtype", [(True, torch.bfloat16), (False, None)])
-def test_auto_takes_what_is_faster_and_the_checkpoint_keeps_it(faster, dtype, monkeypatch):
-    monkeypatch.setattr(module, "is_bfloat16_faster", lambda device: faster)
-    monkeypatch.setattr(module, "bfloat16_gain", lambda device: 2.0)
-    first = OutputPrecision("auto")
-    assert first.for_search() is None
-    assert first.for_loss() == dtype
-    monkeypatch.setattr(module, "is_bfloat16_faster", lambda device: not faster)
-    resumed = OutputPrecision("auto")
-    resumed.load_state_dict(copy.deepcopy(first.state_dict()))
-    assert resumed.for_loss() == resumed.for_search() == dtype
-    assert OutputPrecision("auto").for_loss() != dtype
-
-
-def test_the_choice_survives_half_precision():
-    first = OutputPrecision("auto")
-    first.for_loss()
-    assert first.half().for_loss() == torch.bfloat16
-
-
-@pytest.mark.parametrize("trained, given", [("bfloat16", "float32"), ("float32", "bfloat16"), ("auto", "float32")])
-def test_the_flag_wins_over_the_checkpoint(trained, given):
-    first, second = OutputPrecision(trained), OutputPrecision(given)
-    first.for_loss()
-    second.load_state_dict(first.state_dict())
-    assert second.for_loss() == (torch.bfloat16 if given == "bfloat16" else None)
-
-
-@pytest.mark.parametrize("name", ["float32", "bfloat16", "auto"])
-def test_checkpoints_from_before_the_flag_are_loaded(name):
-    layer = build("doc", output_precision=name)
-    state = build("doc").state_dict()
-    del state["precision.chosen"]
-    layer.load_state_dict(state)
-    assert layer.train().precision.for_loss() == (None if name == "float32" else torch.bfloat16)
+@pytest.mark.parametrize("is_native, dtype, told", [(True, torch.bfloat16, "bfloat16"), (False, None, "float32")])
+def test_auto_is_bfloat16_where_it_is_native_and_says_so_once(is_native, dtype, told, monkeypatch, caplog):
+    monkeypatch.setattr(module, "has_native_bfloat16", lambda device: is_native)
+    precision = OutputPrecision("auto")
+    with caplog.at_level(logging.INFO):
+        assert precision.for_search() == precision.for_loss() == precision.for_loss() == dtype
+    assert [record.message.partition(" (")[0] for record in caplog.records] == [f"--output-precision auto: {told}"]
+    assert precision.eval().for_loss() is None and precision.for_search() == dtype
+    precision.score_in("auto")
+    assert precision.for_scores() == dtype and not precision.state_dict()
 
 
 @pytest.mark.parametrize("name", ["float16", "", "AUTO"])
@@ -568,21 +540,6 @@ def test_scores_in_bfloat16_need_a_processor_with_it(monkeypatch):
     assert precision.for_scores() is None
 
 
-@pytest.mark.parametrize("faster", [True, False])
-def test_an_average_that_began_before_the_choice_has_the_choice(faster, monkeypatch):
-    monkeypatch.setattr(module, "is_bfloat16_faster", lambda device: faster)
-    precision, average = OutputPrecision("auto"), OutputPrecision("auto")
-    precision.for_loss()
-    average.load_state_dict({"chosen": 0.9999 * average.chosen + 0.0001 * precision.chosen})
-    assert average.for_search() == precision.for_search() == (torch.bfloat16 if faster else None)
-
-
-def test_the_self_test_draws_no_random_number():
-    state = torch.get_rng_state()
-    matmul.bfloat16_gain.__wrapped__(torch.device("cpu"))
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 def test_training_under_autocast():
     for name in ("dual", "drill", "doc"):
         layer = build(name, output_precision="bfloat16").train()
@@ -597,8 +554,6 @@ def test_a_processor_without_it_is_named_before_the_first_update(monkeypatch):
         ValueError, match="this cpu has no matrix products in bfloat16; give --output-precision float32"
     ):
         loss(layer, make_states(WIDTHS))
-    monkeypatch.setattr(module, "bfloat16_gain", lambda device: pytest.fail("nothing is measured"))
-    assert OutputPrecision("auto").for_loss() is None
 
 
 def test_the_plain_loss_has_no_other_precision():
@@ -625,12 +580,7 @@ def test_the_processor_tells_what_it_has(text, native, tmp_path, monkeypatch):
     assert not matmul.has_native_bfloat16.__wrapped__(torch.device("cpu"))
 
 
-@pytest.mark.parametrize("gain, faster", [(1.1, False), (1.3, True)])
-def test_a_small_gain_is_not_worth_the_rounding(gain, faster, monkeypatch):
-    monkeypatch.setattr(matmul, "has_native_bfloat16", lambda device: True)
-    monkeypatch.setattr(matmul, "bfloat16_gain", lambda device: gain)
-    assert matmul.is_bfloat16_faster(torch.device("cpu")) == faster
-
-
-def test_the_gain_is_measured():
-    assert matmul.bfloat16_gain.__wrapped__(torch.device("cpu")) > 0
+@pytest.mark.parametrize("capability, is_native", [((7, 5), False), ((8, 0), True), ((9, 0), True)])
+def test_a_gpu_has_it_from_ampere_on(capability, is_native, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert matmul.has_native_bfloat16.__wrapped__(torch.device("cuda")) == is_native

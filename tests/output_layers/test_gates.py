@@ -98,7 +98,7 @@ def test_every_parameter_of_a_gate_learns(name, gate, states):
 @every_layer_and_gate
 def test_a_gate_of_ones_changes_nothing(name, gate, states):
     plain, gated = build(name).eval(), build(name, gate).eval()
-    gated.load_state_dict({**gated.state_dict(), **plain.state_dict(), "gate.gate_name": gated.gate.gate_name})
+    gated.load_state_dict({**gated.state_dict(), **plain.state_dict()})
     with torch.no_grad():
         nn.init.zeros_(gated.gate.linear.weight)
         nn.init.constant_(gated.gate.linear.bias, 50.0)
@@ -199,19 +199,6 @@ def test_a_layer_without_logits_refuses_a_gate(monkeypatch):
         ValueError, match="^--output-gate top: --output-layer uniform has no logits .* leave the gate out"
     ):
         build("uniform", "top")
-
-
-@pytest.mark.parametrize("saved, built", [("trace", "top"), ("none", "top"), ("trace", "none")])
-def test_a_checkpoint_of_another_gate_is_refused_with_both_names(saved, built):
-    with pytest.raises(ValueError, match=f"trained with --output-gate {saved}, this model has --output-gate {built}"):
-        build("tied", built).load_state_dict(build("tied", saved).state_dict())
-
-
-def test_a_checkpoint_from_before_there_were_gates_is_loaded():
-    layer = build("tied")
-    weights = {key: value for key, value in build("tied").state_dict().items() if not key.startswith("gate.")}
-    layer.load_state_dict(weights)
-    assert torch.equal(layer.projection.weight, weights["projection.weight"])
 
 
 IOG_WIDTHS, IOG_V, IOG_B, IOG_T, DIM = [8, 12, 8], 101, 3, 5, 6

@@ -120,21 +120,6 @@ def test_values_outside_their_range_are_refused(name, flags, message):
         build(name, **flags)
 
 
-@pytest.mark.parametrize(
-    "name, trained, flags, message",
-    [
-        ("drill", {}, dict(label_activation="relu"), "--label-activation sigmoid, this model has .* relu"),
-        ("drill", {}, dict(label_residual="off"), "--label-residual on, this model has .* off"),
-        ("drill", dict(label_layer_residual="on"), {}, "--label-layer-residual on, this model has .* off"),
-        ("dual", dict(label_activation="tanh"), {}, "--label-activation tanh, this model has .* sigmoid"),
-        ("doc", DRILL_LABELS, dict(DRILL_LABELS, label_activation="relu"), "--label-activation sigmoid, this model"),
-    ],
-)
-def test_label_networks_of_the_same_shapes_are_not_taken_for_each_other(name, trained, flags, message):
-    with pytest.raises(ValueError, match=f"the checkpoint was trained with {message}"):
-        build(name, **flags).load_state_dict(build(name, **trained).state_dict())
-
-
 LABEL_FLAGS = dict(
     label_dropout=0.1,
     label_mask="standard",
