@@ -201,7 +201,7 @@ def make_text(corpus: Corpus, files: dict[str, Path], options: Namespace, folder
 
 
 def _num_common(folder: Path, options: Namespace) -> int:
-    """Number of rows of test, empty ones aside, that are also in train. Only hashes are in memory."""
+    """Number of non-empty rows of test that are also in train. Only hashes are in memory."""
 
     def hashes(split: str) -> Iterator[int]:
         return (hash(row) for row in read_rows(folder, split, options.kept_sides) if any(row))
@@ -229,10 +229,10 @@ def files_line(digests: Mapping[str, str]) -> str:
 
 
 def read_record(dest: Path) -> list[str]:
-    """Lines of the record of a finished result: its recipe, its files, its counts. None without a readable record."""
+    """Lines of the record of a finished result: its recipe, its files, its counts. Empty without a record."""
     try:
         return [*read_lines(dest / FINISHED_RECORD)]
-    except (OSError, UnicodeDecodeError):
+    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
         return []
 
 

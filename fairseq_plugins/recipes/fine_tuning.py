@@ -13,7 +13,7 @@ from fairseq_plugins.data.text import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.scoring import evaluate_perplexity
 from fairseq_plugins.models.presets import ARCHITECTURES, Value
-from fairseq_plugins.options import UserError, replaced_file, write_text
+from fairseq_plugins.options import UserError, replaced_file
 from fairseq_plugins.recipes.recipe import COMMON, FULL_SIZE, fairseq_arguments
 from fairseq_plugins.recipes.training import Training
 
@@ -58,8 +58,8 @@ def valid_nll(path: str, *, data: str, device: str) -> float:
 class FineTuning:
     """Rounds of averaged SGD. Each starts from the best model so far with a fresh average.
 
-    ``save_dir`` gets a folder for each round with its checkpoints and ``train.log``, a file ``start.txt`` that names
-    the start, and the best model as ``checkpoint_fin.pt``.
+    ``save_dir`` gets a folder for each round, as :class:`Training` writes it, and the best model as
+    ``checkpoint_fin.pt``.
 
     Attributes:
         arch: architecture of the model. Its preset must have a fine-tuning.
@@ -103,16 +103,13 @@ class FineTuning:
             SystemExit: if ``fairseq-train`` fails, with its status.
         """
         assert max_rounds is None or max_rounds >= 1, max_rounds
-        self._check_start()
-        fine_tuning_flags(self.arch)
+        self._round(1, self.start).check()
         best, best_nll = self.start, self._valid_nll(self.start)
         _print(f"start: valid NLL {best_nll} of {best}")
-        self.save_dir.mkdir(parents=True, exist_ok=True)
-        write_text(self._start_file, f"{self._start}\n")
         for number in count(1) if max_rounds is None else range(1, max_rounds + 1):
-            folder = self.save_dir / f"round{number}"
-            Training(arguments=self.training_arguments(best=best, folder=folder), save_dir=folder).run()
-            tuned = str(folder / "checkpoint_best.pt")
+            training = self._round(number, best)
+            training.run()
+            tuned = str(training.save_dir / "checkpoint_best.pt")
             nll = self._valid_nll(tuned)
             _print(f"round {number}: valid NLL {nll}, best so far {best_nll}")
             if nll >= best_nll:
@@ -123,20 +120,9 @@ class FineTuning:
             shutil.copyfile(best, aside)
         _print(f"valid NLL {best_nll}: {result} (from {best})")
 
-    @property
-    def _start(self) -> str:
-        return f"{self.arch} from {self.start}"
-
-    @property
-    def _start_file(self) -> Path:
-        return self.save_dir / "start.txt"
-
-    def _check_start(self) -> None:
-        if not self._start_file.is_file():
-            return
-        former = self._start_file.read_text(encoding="utf-8").rstrip("\n")
-        if former != self._start:
-            raise UserError(f"{self.save_dir} holds a fine-tuning of {former}: give another --save-dir")
+    def _round(self, number: int, best: str) -> Training:
+        folder = self.save_dir / f"round{number}"
+        return Training(arguments=self.training_arguments(best=best, folder=folder), save_dir=folder)
 
     def _valid_nll(self, path: str) -> float:
         return valid_nll(path, data=self.data, device=self.device)

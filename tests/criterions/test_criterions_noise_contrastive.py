@@ -72,8 +72,15 @@ def gradients(model, loss):
     }
 
 
-@pytest.mark.parametrize("sharing, hits", [("none", "left-out"), ("batch", "left-out"), ("none", "counted")])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name, sharing, hits",
+    [*((name, "none", "left-out") for name in MODELS)]
+    + [
+        (name, *case)
+        for name in ("tied", "drill", "Transformer")
+        for case in (("batch", "left-out"), ("none", "counted"))
+    ],
+)
 def test_loss_and_gradients(name, sharing, hits, make_criterion):
     model = MODELS[name]().double()
     criterion = make_criterion(noise_sharing=sharing, accidental_hits=hits)
@@ -255,8 +262,11 @@ class WholeMatrices(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("output_layer", ["full", "tied", "bilinear", "dual", "drill"])
-@pytest.mark.parametrize("sharing, optimizer", [("none", "sgd"), ("batch", "sgd"), ("none", "adagrad")])
+@pytest.mark.parametrize(
+    "output_layer, sharing, optimizer",
+    [*((layer, "none", "sgd") for layer in ("full", "tied", "bilinear", "dual", "drill"))]
+    + [("tied", "batch", "sgd"), ("full", "none", "adagrad")],
+)
 def test_an_update_passes_over_no_matrix(output_layer, sharing, optimizer, make_task, tmp_path):
     size = 1000
     write_split(tmp_path, "train", [list(range(4, size))], vocab_size=size)

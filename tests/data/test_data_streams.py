@@ -34,10 +34,6 @@ def batches(streams, length, offsets=()):
     return [streams[window] for window in rotated_windows(streams, length, offsets)]
 
 
-def test_rows_are_consecutive_pieces_of_the_corpus():
-    assert make(23, 4).rows.tolist() == [list(range(i, i + 5)) for i in (0, 5, 10, 15)]
-
-
 @pytest.mark.parametrize("num_tokens, num_rows, leftover", [(20, 4, 0), (23, 4, 3), (9, 1, 0), (929_589, 20, 9)])
 def test_what_fills_no_row_is_left_over(num_tokens, num_rows, leftover):
     streams = make(num_tokens, num_rows)
@@ -57,11 +53,6 @@ def test_every_token_but_the_first_of_each_row_is_predicted_once(length):
     streams = make(103, 4)
     predicted = Counter(token for batch in batches(streams, length) for token in batch["target"].flatten().tolist())
     assert predicted == Counter(token for row in range(4) for token in range(25 * row + 1, 25 * row + 25))
-
-
-def test_windows_of_a_row_join_without_a_gap():
-    joined = torch.cat([batch["net_input"]["src_tokens"] for batch in batches(make(103, 4), 7)], dim=1)
-    assert torch.equal(joined, make(103, 4).rows[:, :-1])
 
 
 def test_a_batch_states_its_counts_and_its_place_in_the_stream():
@@ -102,20 +93,6 @@ def test_a_corpus_that_is_too_short_is_refused_with_the_remedy(num_tokens, num_r
         make(num_tokens, num_rows)
 
 
-def test_a_batch_is_one_window():
-    streams = make(20, 2)
-    batch = streams[Window(0, 3, 3)]
-    assert streams.collater([batch]) is batch
-
-
-def test_loading_workers_serve_the_windows_in_order():
-    streams = ContiguousStreams(torch.arange(200), name="train", num_rows=2, first_row=0, num_own_rows=2)
-    batches = [[window] for window in fixed_windows(streams.num_predictions_per_row, length=7)]
-    loader = DataLoader(streams, batch_sampler=batches, collate_fn=streams.collater, num_workers=2)
-    served = torch.cat([batch["target"] for batch in loader], dim=1)
-    assert torch.equal(served, torch.stack([torch.arange(1, 100), torch.arange(101, 200)]))
-
-
 # rows that begin elsewhere
 
 
@@ -136,22 +113,6 @@ def test_after_its_last_token_a_rotated_row_goes_on_with_its_first():
     for row, offset in enumerate((0, 1, 13, 24)):
         expected = [25 * row + (offset + place) % 25 for place in range(25)]
         assert inputs[row].tolist() == expected[:-1] and targets[row].tolist() == expected[1:]
-
-
-def test_offsets_of_zero_change_nothing():
-    for plain, rotated in zip(batches(make(103, 4), 7), batches(make(103, 4), 7, (0, 0, 0, 0))):
-        for part in ("target", "id", "ntokens"):
-            assert torch.equal(torch.as_tensor(plain[part]), torch.as_tensor(rotated[part]))
-        assert torch.equal(plain["net_input"]["src_tokens"], rotated["net_input"]["src_tokens"])
-        assert plain["net_input"]["position"] == rotated["net_input"]["position"]
-
-
-def test_shares_of_two_processes_are_the_rotated_rows_of_one():
-    offsets = (3, 0, 7, 2, 5, 1)
-    whole, shares = make(48, 6), [make(48, 6, first=first, num_own=3) for first in (0, 3)]
-    for window in rotated_windows(whole, 3, offsets):
-        targets = torch.cat([share[window]["target"] for share in shares])
-        assert torch.equal(targets, whole[window]["target"])
 
 
 def test_loading_workers_serve_rotated_rows():

@@ -81,21 +81,10 @@ def test_a_missing_split_is_named(corpus_write_split, dictionary):
         load_token_stream(data_dir, "valid", dictionary)
 
 
-def test_a_split_without_its_index_is_named(corpus_write_split, dictionary, tmp_path):
-    data_dir = corpus_write_split("train", LINES)
-    (tmp_path / "train.idx").unlink()
-    with pytest.raises(ValueError, match="no split 'train'.*train.idx"):
-        load_token_stream(data_dir, "train", dictionary)
-
-
-def test_an_empty_split_is_refused(corpus_write_split, dictionary):
-    with pytest.raises(ValueError, match="split 'test'.*empty"):
-        load_token_stream(corpus_write_split("test", []), "test", dictionary)
-
-
-def test_a_split_of_blank_lines_is_refused(corpus_write_split, dictionary):
-    with pytest.raises(ValueError, match="split 'test'.*3 blank lines"):
-        load_token_stream(corpus_write_split("test", ["", "", ""]), "test", dictionary)
+@pytest.mark.parametrize("lines, told", [([], "split 'test'.*empty"), (["", "", ""], "split 'test'.*3 blank lines")])
+def test_a_split_without_words_is_refused(lines, told, corpus_write_split, dictionary):
+    with pytest.raises(ValueError, match=told):
+        load_token_stream(corpus_write_split("test", lines), "test", dictionary)
 
 
 def test_a_dictionary_is_read_with_its_numbers(tmp_path, dictionary):

@@ -1,4 +1,4 @@
-"""Multi30k, Tatoeba, WMT 2014, IWSLT 2014 and 2016: alignment, splits, layouts, file formats, the real corpora."""
+"""Multi30k, Tatoeba, WMT 2014, IWSLT 2014 and 2016: alignment, splits, steps, downloads, file formats."""
 
 import random
 import re
@@ -44,36 +44,22 @@ def texts_of(corpus: str, folder: Path, *arguments: str, check: bool = False) ->
 
 # Multi30k
 
-AWKWARD = {
-    "de": [
-        'Er sagte: "Ja & nein" <unk> |x| [1].\r',
-        "",
-        "eins\u2028zwei\x85drei\x00vier\rfünf\x1csechs",
-        " ".join(["Wörter"] * 1000),
-        "\u00a0 \t",
-        "☃ 漢字 \U0001f600",
-        "</s> <pad> @@ ▁",
-    ],
-    "en": [
-        'He said: "Yes & no" <unk> |x| [1].',
-        "not in the other language",
-        "one\u2029two three four\vfive\fsix",
-        " ".join(["words"] * 1000),
-        "the other side is space",
-        "☃ 漢字 \U0001f600",
-        "</s> <pad> @@ ▁",
-    ],
-}
+AWKWARD = [
+    ('Er sagte: "Ja & nein" <unk> |x| [1].\r', 'He said: "Yes & no" <unk> |x| [1].'),
+    ("", "not in the other language"),
+    ("eins\u2028zwei\x85drei\x00vier\rfünf\x1csechs", "one\u2029two three four\vfive\fsix"),
+    (" ".join(["Wörter"] * 1000), " ".join(["words"] * 1000)),
+    ("\u00a0 \t", "the other side is space"),
+    ("☃ 漢字 \U0001f600", "☃ 漢字 \U0001f600"),
+    ("</s> <pad> @@ ▁", "</s> <pad> @@ ▁"),
+]
 
 
 def test_lines_that_invite_misalignment(here: Path) -> None:
-    texts = {
-        "train": {lang: sentences(lang, 40) + AWKWARD[lang] + sentences(lang, 3, seed=2) for lang in LANGUAGES},
-        "val": {lang: sentences(lang, 5) for lang in LANGUAGES},
-        "test_2016_flickr": {lang: [*AWKWARD[lang], "the end"] for lang in LANGUAGES},
-    }
-    files = {f"{split}.{lang}.gz": text_of(text) for split, sides in texts.items() for lang, text in sides.items()}
-    write_files(here / "x", files)
+    for lang, awkward in zip(LANGUAGES, zip(*AWKWARD)):
+        train = [*sentences(lang, 40), *awkward, *sentences(lang, 3, seed=2)]
+        text = {"train": train, "val": sentences(lang, 5), "test_2016_flickr": [*awkward, "the end"]}
+        write_files(here / "x", {f"{split}.{lang}.gz": text_of(lines) for split, lines in text.items()})
     done = succeed("multi30k", "de-en", "--from", "x", "--merges", 60, cwd=here)
     dest = here / "data-bin" / "multi30k.de-en"
     sides = [[joined(line) for line in binarised(dest, "train", "de-en", lang)] for lang in LANGUAGES]

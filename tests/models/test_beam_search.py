@@ -96,16 +96,6 @@ def test_other_attentions(flags):
         assert_same_hypotheses(found, all_hypotheses(models, sentence))
 
 
-def test_a_narrow_beam_scores_what_it_finds_as_the_full_forward_does():
-    models = [build("doc")]
-    for found, sentence in zip(generate(models, SENTENCES, beam=3), SENTENCES, strict=True):
-        scores = {tuple(tokens): score for score, tokens in all_hypotheses(models, sentence)}
-        assert len(found) == 3
-        for hypothesis in found:
-            expected = scores[tuple(hypothesis["tokens"].tolist())]
-            assert hypothesis["score"].item() == pytest.approx(expected, abs=1e-5)
-
-
 @pytest.mark.parametrize("beam", [1, 4])
 def test_the_order_of_the_batch_and_its_padding_change_nothing(beam):
     models = [build("doc")]

@@ -1,97 +1,34 @@
-"""Masks of the base language models, counted: fixed over a window where the papers say so, fresh where they say so.
+"""Masks of language models, counted over windows: fixed over a window where the papers say so, else fresh at a step.
 
-Zaremba et al. 2014 drop every step anew and never the recurrent connections; Gal & Ghahramani 2016 draw four kinds of
-mask once a window and row.
+Zaremba et al. 2015 drop every step anew and never the recurrent connections. Gal & Ghahramani 2016 draw four kinds of
+mask once a window and row, and Zilly et al. 2017 follow them. The program of Melis et al. 2020 has such a mask of the
+state alone.
 """
-
-from dataclasses import dataclass
-from typing import Dict
 
 import pytest
 import torch
 from builders import build_lm
-from torch import Tensor
 
 from fairseq_plugins.modules.cell import RecurrentCell
-from fairseq_plugins.modules.lstm import LSTMLayer, VariationalLSTM
+from fairseq_plugins.modules.lstm import RecurrentDropout
 
 V, B, T, D = 12, 6, 20, 24
-BASES = [f"{family}_{size}" for family in ("zaremba", "variational") for size in ("medium", "large")]
-VARIATIONAL = [base for base in BASES if base.startswith("variational")]
-RATES = {  # word, input, recurrent, output
-    "zaremba_medium": (0, 0.5, 0, 0.5),
-    "zaremba_large": (0, 0.65, 0, 0.65),
-    "variational_medium": (0.2, 0.35, 0.2, 0.35),
-    "variational_large": (0.3, 0.5, 0.3, 0.5),
+TWO_LAYERS = dict(embed_dim=D, hidden_sizes=f"{D} {D}")
+SIZES = {
+    "lstm_lm_zaremba_medium": TWO_LAYERS,
+    "lstm_lm_variational_medium": TWO_LAYERS,
+    "rhn_lm_ptb": dict(embed_dim=D, hidden_sizes=f"{D}"),
+    "mogrifier_lm_ptb": dict(**TWO_LAYERS, mogrifier_rank=3),
 }
-INPUTS = ["input of layer 0", "input of layer 1"]
-EVERYWHERE = [*INPUTS, "output"]
+RATES = {  # of words, of the input and what each layer gives, recurrent
+    "lstm_lm_zaremba_medium": (0, (0.5, 0.5, 0.5), None),
+    "lstm_lm_variational_medium": (0.2, (0.35, 0.35, 0.35), 0.2),
+    "rhn_lm_ptb": (0.25, (0.75, 0.75), 0.25),
+    "mogrifier_lm_ptb": (0, (0.729, 0.291, 0.716), 0.387),
+}
+FRESH_AT_EVERY_STEP = ("lstm_lm_zaremba_medium", "mogrifier_lm_ptb")
 
-
-@dataclass
-class Window:
-    """What a window multiplied by.
-
-    Attributes:
-        words: factor of the embedding at each place, (B, T).
-        masks: by place, (B, T, D).
-        hidden: factors that the recurrent matrix of each layer saw, (B, T - 1, D).
-    """
-
-    words: Tensor
-    masks: Dict[str, Tensor]
-    hidden: Dict[str, Tensor]
-
-
-@pytest.fixture
-def build():
-    return lambda base: build_lm(f"lstm_lm_{base}", V, embed_dim=D, hidden_sizes=f"{D} {D}").double()
-
-
-def read(model, tokens, monkeypatch, **options) -> Window:
-    """Run a window, and divide what each place received by what came before it."""
-    decoder, read_by, looked_up, gates = model.decoder, {}, [], LSTMLayer.gates
-
-    def spy(self, prepared, t, late, h):
-        read_by.setdefault(self, []).append(h)
-        return gates(self, prepared, t, late, h)
-
-    hook = decoder.embedding.register_forward_hook(lambda _, __, vectors: looked_up.append(vectors))
-    outputs = []
-    hooks = [hook] + [
-        layer.register_forward_hook(lambda _, __, result: outputs.append(result[0])) for layer in decoder.stack.layers
-    ]
-    with monkeypatch.context() as patch:
-        patch.setattr(LSTMLayer, "gates", spy)
-        # step by step, which test_cell_contract.py holds to be the same
-        patch.setattr(VariationalLSTM, "forward", RecurrentCell.forward)
-        states = model(tokens, **options)[1]["states"]
-    for hook in hooks:
-        hook.remove()
-    embedded, first, last = states.layers
-    word_factors = looked_up[0] / decoder.embedding.weight[tokens]
-    assert torch.allclose(word_factors, word_factors[..., :1].expand_as(word_factors))
-    words = word_factors[..., 0]
-    present = words.ne(0)
-    inputs = torch.where(present.unsqueeze(-1), embedded / looked_up[0], torch.nan)
-    masks = dict(zip(EVERYWHERE, (inputs, first / outputs[0], last / outputs[1])))
-    hidden = {
-        f"hidden of layer {n}": torch.stack(read_by[layer][1:], dim=1) / outputs[n][:, :-1]
-        for n, layer in enumerate(decoder.stack.layers)
-        if layer in read_by
-    }
-    return Window(words, masks, hidden)
-
-
-def assert_values(mask, rate):
-    """Of a mask: 0 and 1 / (1 - rate)."""
-    values = torch.tensor([0, 1 / (1 - rate)], dtype=torch.float64)
-    assert ((mask[mask.isfinite()].unsqueeze(-1) - values).abs().min(-1).values < 1e-9).all()
-
-
-def num_masks(mask):
-    """Different ones of the steps of each row (B, T, D); places without a word count for none."""
-    return [len({tuple(step.ne(0).tolist()) for step in row if step.isfinite().all()}) for row in mask]
+every_arch = pytest.mark.parametrize("arch", list(SIZES))
 
 
 @pytest.fixture
@@ -99,88 +36,74 @@ def tokens():
     return torch.randint(4, V, (B, T))
 
 
-@pytest.mark.parametrize("base", ["zaremba_medium", "zaremba_large"])
-def test_zaremba_draws_every_mask_anew_at_every_step(base, build, tokens, monkeypatch):
-    window, (_, rate, _, _) = read(build(base), tokens, monkeypatch), RATES[base]
-    for place, mask in window.masks.items():
-        assert_values(mask, rate)
-        assert num_masks(mask) == [T] * B, place
-        assert len({tuple(step.ne(0).tolist()) for step in mask.flatten(0, 1)}) == B * T
-        n = mask.numel()
-        assert mask.eq(0).double().mean().item() == pytest.approx(rate, abs=5 * (rate * (1 - rate) / n) ** 0.5)
+def read(model, tokens, monkeypatch, *, position=0):
+    """Factors of a window, of words (B, T) and by place (B, T, D); recurrent ones as drawn, (B, D) a layer."""
+    decoder, looked_up, outputs, recurrent, draw = model.decoder, [], [], [], RecurrentDropout.draw
+
+    def spy(self, x, width):
+        recurrent.append(draw(self, x, width))
+        return recurrent[-1]
+
+    hooks = [decoder.embedding.register_forward_hook(lambda _, __, vectors: looked_up.append(vectors))]
+    hooks += [
+        layer.register_forward_hook(lambda _, __, result: outputs.append(result[0])) for layer in decoder.stack.layers
+    ]
+    with monkeypatch.context() as patch:
+        patch.setattr(RecurrentDropout, "draw", spy)
+        states = model(tokens, stream="train", position=position)[1]["states"]
+    embedded, *layers = states.layers
+    for hook in hooks:
+        hook.remove()
+    words = (looked_up[0] / decoder.embedding.weight[tokens])[..., 0]
+    masks = [torch.where(words.ne(0).unsqueeze(-1), embedded / looked_up[0], torch.nan)]
+    masks += [after / before for after, before in zip(layers, [*outputs[:-1], states.top])]
+    return words, masks, recurrent
 
 
-@pytest.mark.parametrize("base", ["zaremba_medium", "zaremba_large"])
-def test_zaremba_drops_neither_words_nor_recurrent_connections(base, build, tokens, monkeypatch):
-    model = build(base)
-    window = read(model, tokens, monkeypatch)
-    assert (window.words == 1).all() and window.hidden == {}
-    for layer in model.decoder.stack.layers:
-        assert torch.equal(layer.hidden_weight(), layer.weight_hh_l0)
+def assert_values(mask, rate):
+    """Of a mask: 0 and 1 / (1 - rate)."""
+    values, found = torch.tensor([0, 1 / (1 - rate)], dtype=torch.float64), mask[mask.isfinite()]
+    assert ((found.unsqueeze(-1) - values).abs().min(-1).values < 1e-9).all()
 
 
-@pytest.mark.parametrize("base", VARIATIONAL)
-def test_variational_masks_are_one_a_row_in_a_window(base, build, tokens, monkeypatch):
-    model, (_, rate, recurrent_rate, _) = build(base), RATES[base]
-    window = read(model, tokens, monkeypatch)
-    assert list(window.hidden) == ["hidden of layer 0", "hidden of layer 1"]
+@every_arch
+def test_every_row_and_place_has_masks_of_its_own(arch, tokens, monkeypatch):
+    model = build_lm(arch, V, **SIZES[arch]).double()
+    words, masks, recurrent = read(model, tokens, monkeypatch)
+    word_rate, rates, recurrent_rate = RATES[arch]
+    assert_values(words, word_rate)
+    assert len(masks) == len(rates) and len(recurrent) == (len(rates) - 1 if recurrent_rate else 0)
     drawn = []
-    for masks, masks_rate in ((window.masks, rate), (window.hidden, recurrent_rate)):
-        for place, mask in masks.items():
-            assert_values(mask, masks_rate)
-            assert num_masks(mask) == [1] * B, place
-            drawn += [row.ne(0)[row.isfinite().all(dim=-1)][0] for row in mask]
-    assert len({tuple(mask.tolist()) for mask in drawn}) == len(drawn) == 5 * B  # each place and row has its own
+    for mask, rate in zip(masks, rates):
+        assert_values(mask, rate)
+        for row in mask:
+            steps = {tuple(step.ne(0).tolist()) for step in row if step.isfinite().all()}
+            assert len(steps) == (T if arch in FRESH_AT_EVERY_STEP else 1)
+            drawn += steps
+    for mask in recurrent:
+        assert mask.shape == (B, D)
+        assert_values(mask, recurrent_rate)
+        drawn += [tuple(row.ne(0).tolist()) for row in mask]
+    assert len(set(drawn)) == len(drawn)  # each place and row has its own
+    if recurrent_rate is None:
+        assert all(torch.equal(layer.hidden_weight(), layer.weight_hh_l0) for layer in model.decoder.stack.layers)
 
 
-@pytest.mark.parametrize("base", VARIATIONAL)
-def test_variational_words_are_dropped_by_type_and_row(base, build, monkeypatch):
-    tokens, (rate, _, _, _) = torch.randint(4, V, (60, T)), RATES[base]
-    window = read(build(base), tokens, monkeypatch)
-    assert_values(window.words, rate)
-    factors_of_rows = {word: set() for word in range(4, V)}
-    for row, factors in zip(tokens, window.words):
-        for word in set(row.tolist()):
-            (factor,) = factors[row == word].ne(0).unique().tolist()  # one at all places of the row
-            factors_of_rows[word].add(factor)
-    assert all(len(factors) == 2 for factors in factors_of_rows.values())  # each is dropped in some rows only
-    n = sum(len(set(row.tolist())) for row in tokens)
-    dropped = sum(len(set(row[gone].tolist())) for row, gone in zip(tokens, window.words.eq(0)))
-    assert dropped / n == pytest.approx(rate, abs=5 * (rate * (1 - rate) / n) ** 0.5)
+@every_arch
+def test_every_window_of_a_stream_draws_fresh_masks_and_evaluation_none(arch, tokens, monkeypatch):
+    model = build_lm(arch, V, **SIZES[arch]).double()
+    windows = [read(model, tokens, monkeypatch, position=n * T) for n in range(3)]
+    for places in zip(*([*masks, *recurrent] for _, masks, recurrent in windows)):
+        assert len({tuple(mask.nan_to_num(2).ne(0).flatten().tolist()) for mask in places}) == 3
+    words, masks, recurrent = read(model.eval(), tokens, monkeypatch)
+    assert (words == 1).all() and all((mask == 1).all() for mask in masks)
+    assert not any(mask is not None for mask in recurrent)
 
 
-@pytest.mark.parametrize("base", VARIATIONAL)
-def test_variational_rates(base, build, monkeypatch):
-    model, rates = build(base), RATES[base]
-    windows = [read(model, torch.randint(4, V, (40, 2)), monkeypatch) for _ in range(5)]
-    found = {
-        rates[1]: torch.cat([window.masks[place][:, 0] for window in windows for place in EVERYWHERE]),
-        rates[2]: torch.cat([mask[:, 0] for window in windows for mask in window.hidden.values()]),
-    }
-    for rate, masks in found.items():
-        masks = masks[masks.isfinite()]
-        error = 5 * (rate * (1 - rate) / masks.numel()) ** 0.5
-        assert masks.eq(0).double().mean().item() == pytest.approx(rate, abs=error)
-
-
-@pytest.mark.parametrize("base", BASES)
-def test_every_window_of_a_stream_draws_fresh_masks(base, build, tokens, monkeypatch):
-    model = build(base)
-    windows = [read(model, tokens, monkeypatch, stream="train", position=n * T) for n in range(3)]
-    for place in EVERYWHERE:
-        # the first step with a word in the first two windows; the last layers have one everywhere
-        drawn = [tuple(window.masks[place].nan_to_num(2).ne(0).flatten().tolist()) for window in windows]
-        assert len(set(drawn)) == 3, place
-    for layer in windows[0].hidden:
-        assert len({tuple(window.hidden[layer].ne(0).flatten().tolist()) for window in windows}) == 3
-    if base in VARIATIONAL:
-        assert len({tuple(window.words.flatten().tolist()) for window in windows}) == 3
-
-
-@pytest.mark.parametrize("base", BASES)
-def test_evaluation_has_no_masks(base, build, tokens, monkeypatch):
-    model = build(base).eval()
-    window = read(model, tokens, monkeypatch)
-    assert (window.words == 1).all()
-    assert all((mask == 1).all() for mask in [*window.masks.values(), *window.hidden.values()])
-    assert torch.equal(model(tokens)[0], model(tokens)[0])
+@every_arch
+def test_one_drawing_serves_a_whole_window(arch, tokens, monkeypatch):
+    """The mask is drawn once, whether the run is the cell's own or step by step."""
+    model = build_lm(arch, V, **SIZES[arch]).double()
+    for layer in model.decoder.stack.layers:
+        monkeypatch.setattr(type(layer), "forward", RecurrentCell.forward)
+    assert len(read(model, tokens, monkeypatch)[2]) == (len(RATES[arch][1]) - 1 if RATES[arch][2] else 0)

@@ -46,11 +46,8 @@ def one_of_each(presets, *flags):
     return sorted(found.values())
 
 
-BY_LAYER = [
-    arch
-    for presets in (LANGUAGE_MODELS, translation.ENCODER_DECODER_ARCHITECTURES, translation.TRANSFORMER_ARCHITECTURES)
-    for arch in one_of_each(presets, "output_layer")
-]
+BY_LAYER = [arch for presets in RECURRENT for arch in one_of_each(presets, "output_layer")]
+BY_LAYER += ["transformer_full", "transformer_doc"]
 
 
 @pytest.mark.parametrize("layer", sorted(OUTPUT_LAYERS))

@@ -96,20 +96,6 @@ def test_the_distribution_is_that_of_the_equations(cell, name, input_feeding, se
         torch.testing.assert_close(found, layers, rtol=1e-11, atol=1e-13)
 
 
-def test_doc_reads_embedding_lstm_layers_and_attention_in_this_order(sentences, source, tokens):
-    model = build("doc", experts_per_layer="0 0 2 2").double()
-    log_probs, extra = model(*source, tokens)
-    output = model.decoder.output
-    for b, sentence in enumerate(sentences):
-        _, _, h2, top = layers_by_hand(model, sentence, tokens[b], "on")
-        k = [torch.tanh(h @ part.weight.T + part.bias) for h, part in zip((h2, top), output.latents)]
-        k = torch.cat([part.unflatten(-1, (2, 8)) for part in k], dim=-2)
-        prior = plain_formulas.softmax(top @ output.prior.weight.T)
-        torch.testing.assert_close(extra["scores"].mixture_weights[b : b + 1], prior, rtol=1e-11, atol=1e-13)
-        expected = plain_formulas.mixture(k @ output.projection.weight.T + output.projection.bias, prior)
-        torch.testing.assert_close(log_probs[b].exp(), expected[0], rtol=1e-11, atol=1e-13)
-
-
 def test_the_encoders_merge_is_that_of_the_flag(source, tokens):
     models = [build("full", hidden_sizes="8 8", encoder_merge=merge) for merge in ("top", "layer")]
     vectors = [parameters_to_vector(model.parameters()) for model in models]
@@ -180,26 +166,15 @@ def test_the_start_is_read_once_and_stays_as_it_is_when_beams_are_reordered(sour
 # embeddings and initial values
 
 
-def test_embeddings_are_separate_where_nothing_is_shared():
-    model = build("full", share_embeddings="none")
-    matrices = model.encoder.embedding.weight, model.decoder.embedding.weight, model.decoder.output.projection.weight
-    assert [tuple(matrix.shape) for matrix in matrices] == [(SOURCES, 8), (V, 8), (V, 8)]
-    assert len({id(matrix) for matrix in matrices}) == 3
-
-
-@pytest.mark.parametrize("name", ["tied", "mos", "doc"])
-def test_the_output_layer_can_use_the_target_embedding(name):
-    model = build(name, share_embeddings="output")
-    assert model.decoder.output.projection.weight is model.decoder.embedding.weight
-    assert model.encoder.embedding.weight is not model.decoder.embedding.weight
-    assert len(model.encoder.embedding.weight) == SOURCES
-
-
-@pytest.mark.parametrize("name", ["tied", "mos", "doc"])
-def test_all_three_matrices_can_be_one(name):
-    model = build(name, source_size=V, share_embeddings="all")
-    assert model.decoder.output.projection.weight is model.decoder.embedding.weight
-    assert model.encoder.embedding.weight is model.decoder.embedding.weight
+@pytest.mark.parametrize(
+    "name, share, of_output, of_source",
+    [("full", "none", False, False), ("tied", "output", True, False), ("mos", "all", True, True)],
+)
+def test_embeddings_are_shared_as_the_flag_says(name, share, of_output, of_source):
+    model = build(name, source_size=V if share == "all" else SOURCES, share_embeddings=share)
+    source, target, output = model.encoder.embedding, model.decoder.embedding, model.decoder.output.projection
+    assert len(source.weight) == (V if share == "all" else SOURCES) and len(target.weight) == len(output.weight) == V
+    assert (output.weight is target.weight, source.weight is target.weight) == (of_output, of_source)
 
 
 def test_one_matrix_for_two_dictionaries_is_refused_with_the_remedy():
@@ -325,19 +300,3 @@ def test_what_the_output_layer_alone_reads_may_be_kept(source):
     _, below, last, attended = model(*source, torch.randint(4, V, (B, T)))[1]["states"].layers
     assert below.eq(0).any() and last.ne(0).all() and attended.ne(0).all()
     assert not torch.equal(encoded, model.encoder(source[0])["encoder_out"][0])
-
-
-@pytest.mark.parametrize("merge", ["top", "layer"])
-def test_the_encoder_drops_between_layers_only(merge, source):
-    two, one = (
-        build_tiny_encdec("full", hidden_sizes=sizes, dropout=0.5, encoder_merge=merge).encoder
-        for sizes in ("8 8", "8")
-    )
-    assert not torch.equal(
-        two(source[0])["encoder_out"][0],
-        two(source[0])["encoder_out"][0],
-    )
-    assert torch.equal(
-        one(source[0])["encoder_out"][0],
-        one(source[0])["encoder_out"][0],
-    )

@@ -19,10 +19,9 @@ from builders import (
     make_dictionary,
 )
 from cell_contract import CellContract
-from decoder_contract import LENGTHS, SOURCES, B, DecoderContract, Decoding, T, TranslatorContract, V, pad
+from decoder_contract import SOURCES, B, DecoderContract, Decoding, T, TranslatorContract, V
 from fairseq import options
 from fairseq.dataclass import FairseqDataclass
-from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from recurrent_model_contract import RecurrentModelContract
 from torch import nn
@@ -128,38 +127,24 @@ def test_a_window_can_be_repeated(tokens):
         model(tokens, stream="text", position=5)
 
 
-def test_separate_sequences_start_from_zero_and_leave_the_streams_alone(tokens):
-    model, other = build_tiny_lm("tied"), build_tiny_lm("tied")
-    for lm in (model, other):
-        lm(tokens, stream="text", position=0)
-    fresh = build_tiny_lm("tied")(tokens)[0]
-    assert torch.equal(model(tokens)[0], fresh)
-    outputs = [lm(tokens, stream="text", position=T)[0] for lm in (model, other)]
-    assert torch.equal(*outputs) and not torch.equal(outputs[0], fresh)
+BETWEEN_WINDOWS = {
+    "separate sequences": lambda lm, tokens: lm(tokens),
+    "a validation": lambda lm, tokens: [lm.eval()(tokens[:1], stream="valid", position=n * T) for n in range(2)],
+    "statistics of the text": lambda lm, tokens: lm.eval()(tokens, stream="statistics", position=0),
+    "decoding": lambda lm, tokens: lm.eval()(tokens, incremental_state={}),
+}
 
 
-def test_an_evaluation_in_mid_stream_leaves_the_training_stream_untouched(tokens):
-    model, undisturbed = build_tiny_lm("tied"), build_tiny_lm("tied")
+@pytest.mark.parametrize("between", BETWEEN_WINDOWS.values(), ids=BETWEEN_WINDOWS)
+def test_what_is_read_between_two_windows_starts_from_zero_and_leaves_the_stream_alone(between, tokens):
+    fresh, model, undisturbed = (build_tiny_lm("tied").train() for _ in range(3))
     for lm in (model, undisturbed):
-        lm.train()(tokens, stream="train", position=0)
-    model.eval()
-    first = model(tokens[:1], stream="valid", position=0)[0]
-    assert torch.equal(first, build_tiny_lm("tied")(tokens[:1])[0])
-    for position in (0, T):
-        model(torch.randint(V, (5, T)), stream="valid", position=position)
+        lm(tokens, stream="train", position=0)
+    found, expected = between(model, tokens), between(fresh, tokens)
+    for ours, theirs in zip(*((part if isinstance(part, list) else [part]) for part in (found, expected))):
+        assert torch.equal(ours[0], theirs[0])
     outputs = [lm.train()(tokens, stream="train", position=T)[0] for lm in (model, undisturbed)]
-    assert torch.equal(*outputs)
-
-
-def test_the_mode_of_the_model_does_not_change_the_stream(tokens):
-    """Statistics over the training text are taken beside the training, from a stream of their own."""
-    model, expected = build_tiny_lm("tied"), build_tiny_lm("tied")
-    for lm, mode in ((model, False), (expected, True)):
-        lm.train()(tokens, stream="train", position=0)
-        lm.train(mode)(tokens, stream="statistics", position=0)
-        lm.train(mode)(tokens, stream="train", position=T)
-    states = [lm.decoder.carried_state.get("train", 2 * T) for lm in (model, expected)]
-    torch.testing.assert_close(*states, rtol=0, atol=0)
+    assert torch.equal(*outputs) and not torch.equal(outputs[0], fresh(tokens)[0])
 
 
 def test_no_gradient_crosses_windows_of_a_stream(tokens):
@@ -170,15 +155,6 @@ def test_no_gradient_crosses_windows_of_a_stream(tokens):
     states.top.sum().backward()
     rows = model.decoder.embedding.weight.grad.abs().sum(-1).nonzero().flatten().tolist()
     assert rows == [4]
-
-
-def test_decoding_leaves_the_streams_alone(tokens):
-    model, undisturbed = build_tiny_lm("tied").eval(), build_tiny_lm("tied").eval()
-    for lm in (model, undisturbed):
-        lm(tokens, stream="text", position=0)
-    model(tokens, incremental_state={})
-    outputs = [lm(tokens, stream="text", position=T)[0] for lm in (model, undisturbed)]
-    assert torch.equal(*outputs)
 
 
 @pytest.mark.parametrize("cell", sorted(plain_formulas.CELLS))
@@ -438,81 +414,3 @@ def test_its_flag_is_refused_beside_another_cell():
         build_tiny_lm("tied", rnn_cell="tanh", dropout_weight=0.3)
     with pytest.raises(ValueError, match="--dropout-memory 1.0: a dropout rate"):
         build_tiny_lm("tied", rnn_cell="tanh", dropout_memory=1.0)
-
-
-# training
-
-
-@pytest.fixture
-def source():
-    return pad([torch.randint(4, SOURCES, (length,)) for length in LENGTHS], side="left")
-
-
-@pytest.fixture
-def decoder_tokens():
-    return torch.randint(4, V, (B, T))
-
-
-def losses(model, *inputs, target, num_updates=60):
-    """Of updates on one batch, a token."""
-    optimizer, found = torch.optim.Adam(model.train().parameters(), lr=0.02), []
-    for _ in range(num_updates):
-        optimizer.zero_grad()
-        loss, _ = model(*inputs, target=target)
-        loss.backward()
-        optimizer.step()
-        found.append(loss.item() / target.numel())
-    return found
-
-
-@pytest.mark.parametrize("layer", ["tied", "doc"])
-def test_a_language_model_learns(layer, decoder_tokens):
-    sizes = dict(embed_dim=16, hidden_sizes="16 16", rnn_cell="tanh", dropout_memory=0.1)
-    found = losses(
-        build_lm(f"lstm_lm_{layer.replace('tied', 'awd')}", V, **sizes),
-        decoder_tokens,
-        target=decoder_tokens.roll(-1, 1),
-    )
-    assert found[-1] < found[0] - 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("feeding, merge", FEEDING_AND_MERGES)
-def test_an_encoder_decoder_learns(feeding, merge, source, decoder_tokens):
-    flags = dict(embed_dim=16, hidden_sizes="16 16", dropout_memory=0.1, input_feeding=feeding, encoder_merge=merge)
-    model = build_encdec("lstm_encdec", SOURCES, V, rnn_cell="tanh", **flags)
-    found = losses(model, *source, decoder_tokens, target=decoder_tokens.roll(-1, 1))
-    assert found[-1] < found[0] - 1
-
-
-# scoring and beam search
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("feeding, merge", FEEDING_AND_MERGES)
-def test_a_beam_search_scores_as_the_full_forward(feeding, merge, source):
-    flags = dict(rnn_cell="tanh", input_feeding=feeding, encoder_merge=merge, hidden_sizes="8 8", dropout_memory=0.5)
-    model, dictionary = build_tiny_encdec("full", **flags).eval(), make_dictionary(V)
-    generator = SequenceGenerator([model], dictionary, beam_size=4, max_len_b=5)
-    batch = {"net_input": dict(zip(("src_tokens", "src_lengths"), source))}
-    for row, hypotheses in enumerate(generator.generate([model], batch)):
-        assert len(hypotheses) == 4
-        for hypothesis in hypotheses:
-            target = hypothesis["tokens"].unsqueeze(0)
-            previous = torch.cat([torch.full((1, 1), dictionary.eos()), target[:, :-1]], dim=1)
-            rows = [part[row : row + 1] for part in source]
-            nll = model(*rows, previous, target=target)[1]["scores"].nll
-            torch.testing.assert_close(hypothesis["positional_scores"], -nll[0], rtol=1e-5, atol=1e-5)
-
-
-@torch.no_grad()
-def test_a_language_model_continues_a_text(decoder_tokens):
-    model, dictionary = build_tiny_lm("tied", rnn_cell="tanh", dropout_memory=0.5).eval(), make_dictionary(V)
-    generator = SequenceGenerator([model], dictionary, beam_size=3, max_len_b=8)
-    batch = {"net_input": {"src_tokens": decoder_tokens[:, :3], "src_lengths": torch.full((B,), 3)}}
-    for hypotheses in generator.generate([model], batch, prefix_tokens=decoder_tokens[:, :3]):
-        for hypothesis in hypotheses:
-            target = hypothesis["tokens"].unsqueeze(0)
-            previous = torch.cat([torch.full((1, 1), dictionary.eos()), target[:, :-1]], dim=1)
-            nll = model(previous, target=target)[1]["scores"].nll
-            torch.testing.assert_close(hypothesis["positional_scores"], -nll[0], rtol=1e-5, atol=1e-5)

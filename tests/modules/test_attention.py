@@ -257,34 +257,6 @@ def test_one_step_a_call_is_all_steps_in_one_call(cell, attention, feeding, x):
         torch.testing.assert_close(weights, whole.attention, rtol=1e-12, atol=1e-12)
 
 
-def test_the_first_layer_reads_the_embedding_first_and_then_what_is_fed(x):
-    stack, plain = make_stack("general", "on"), make_stack("general", "off")
-    weight = stack.stack.layers[0].weight_ih_l0
-    assert weight.size(1) == C + STACK_WIDTHS[-1]
-    with torch.no_grad():
-        weight[:, C:] = 0
-    shared = {name: param for name, param in stack.state_dict().items() if name != "stack.layers.0.weight_ih_l0"}
-    plain.load_state_dict({**shared, "stack.layers.0.weight_ih_l0": weight[:, :C]})
-    memory, state = make_memory(stack), make_state(stack)
-    torch.testing.assert_close(stack(x, memory, state).layers, plain(x, memory, state).layers, rtol=1e-12, atol=1e-12)
-
-
-def test_what_is_fed_starts_at_zero_and_is_the_attentions_output_of_the_last_step(x):
-    stack = make_stack("general", "on", dropout=0.5)
-    state = make_state(stack)
-    assert state["fed"].shape == (STACK_B, STACK_WIDTHS[-1]) and not state["fed"].any()
-    outputs = stack(x, make_memory(stack), state)
-    fed = outputs.state["fed"]
-    assert torch.equal(fed, outputs.top[:, -1]) and (fed != 0).all()
-
-
-@pytest.mark.parametrize("attention", ["general", "none"])
-def test_without_feeding_there_is_nothing_fed(attention, x):
-    stack = make_stack(attention, "off")
-    state = make_state(stack)
-    assert list(state) == list(stack(x, make_memory(stack), state).state) == ["layers"]
-
-
 @every_cell_and_case
 def test_dropout_is_standard_and_spares_the_states_the_query_and_what_is_fed(cell, attention, feeding, x):
     stack = make_stack(attention, feeding, cell=cell, dropout=0.5)
@@ -306,16 +278,6 @@ def test_what_the_output_layer_alone_reads_has_a_rate_of_its_own(attention, feed
     num_between = len(STACK_WIDTHS) - 1
     assert all(layer.eq(0).any() for layer in outputs.layers[:num_between])
     assert outputs.layers[num_between:] and all(layer.ne(0).all() for layer in outputs.layers[num_between:])
-
-
-@every_case
-def test_every_call_draws_fresh_masks_and_evaluation_none(attention, feeding, x):
-    stack, plain = make_stack(attention, feeding, dropout=0.5), make_stack(attention, feeding)
-    plain.load_state_dict(stack.state_dict())
-    memory, state = make_memory(stack), make_state(stack)
-    assert not torch.equal(stack(x, memory, state).layers[0], stack(x, memory, state).layers[0])
-    found, expected = stack.eval()(x, memory, state), plain(x, memory, state)
-    torch.testing.assert_close(found.layers, expected.layers, rtol=0, atol=0)
 
 
 @every_cell_and_case

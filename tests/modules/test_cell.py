@@ -55,10 +55,6 @@ def test_a_function_reaches_every_tensor_of_all_states_at_its_place():
     assert isinstance(joined["layers"], list) and list(joined) == list(first)
 
 
-def test_the_sum_of_one_state_is_itself():
-    assert_same(cell_module.add_states(make_state()), make_state())
-
-
 @pytest.mark.parametrize("rows", [[2, 0, 1], [1, 1, 1, 0, 2], [0], []])
 def test_rows_are_selected_everywhere(rows):
     state, rows = make_state(), torch.tensor(rows, dtype=torch.long)
@@ -68,12 +64,6 @@ def test_rows_are_selected_everywhere(rows):
     for x in cell_module.state_tensors(selected):
         x.add_(1)
     assert_same(state, before)
-
-
-def test_a_slice_of_rows():
-    state = make_state(5)
-    expected = cell_module.select_rows(state, torch.tensor([1, 2]))
-    assert_same(cell_module.select_rows(state, slice(1, 3)), expected)
 
 
 def test_a_detached_state_has_no_gradient_and_the_same_values():
@@ -136,12 +126,6 @@ def read(carried, stream, *, windows):
 @pytest.fixture
 def carried():
     return CarriedState()
-
-
-def test_a_stream_starts_from_nothing(carried):
-    assert carried.get("train", 0) is None
-    carried.set("train", 5, decoder_state())
-    assert carried.get("train", 0) is None
 
 
 def test_every_window_starts_where_the_one_before_ended(carried):
@@ -207,23 +191,12 @@ def test_the_last_windows_can_be_read_again_and_no_others(carried, num_repeatabl
         carried.get("train", ends[-2 - num_repeatable])
 
 
-def test_the_first_window_can_be_read_again(carried):
-    for _ in range(2):
-        read(carried, "train", windows=[(0, 4)])
-    read(carried, "train", windows=[(4, 8)])
-
-
 def test_a_window_that_is_read_again_takes_the_place_of_what_came_after(carried):
     carried.set("train", 4, decoder_state(1.0))
     carried.set("train", 8, decoder_state(2.0))
     carried.set("train", 4, decoder_state(3.0))
     assert value(carried.get("train", 4)) == 3
     assert value(carried.get("train", 8)) == 3
-
-
-def test_an_epoch_starts_anew(carried):
-    for _ in range(2):
-        read(carried, "train", windows=[(0, 10), (10, 20), (20, 25)])
 
 
 def test_the_states_of_a_long_stream_do_not_pile_up(carried):

@@ -3,7 +3,6 @@
 import plain_formulas
 import pytest
 import torch
-from torch import nn
 
 from fairseq_plugins.modules.cell import CellContext
 from fairseq_plugins.modules.lstm import WeightDropLSTM, WeightDropOptions
@@ -72,30 +71,6 @@ def test_a_proportion_is_the_majors_share_of_the_width():
     assert [(layer.major.input_size, layer.minor.input_size) for layer in previous] == [(5, 5), (10, 10), (8, 8)]
 
 
-def test_the_two_lstms_of_a_layer_never_see_each_others_state(x, state):
-    layer = make_layer().double()
-    plain = run(layer, x, state[0])
-    for changed, kept in ((slice(7, None), slice(None, 7)), (slice(None, 7), slice(7, None))):
-        other = {name: part.clone() for name, part in state[0].items()}
-        for part in other.values():
-            part[:, changed] += 1
-        output = run(layer, x, other)
-        assert torch.equal(output[..., kept], plain[..., kept])
-        assert (output[..., changed] != plain[..., changed]).all()
-
-
-def test_minors_that_read_the_embedding_do_not_see_the_layer_below(x):
-    stack, other = make(), make()
-    other.load_state_dict(stack.state_dict())
-    with torch.no_grad():
-        for param in other.layers[0].parameters():
-            param.add_(0.5)
-    outputs, changed = stack(x).layers, other(x).layers
-    for n, (major_size, _) in list(enumerate(SIZES))[1:]:
-        assert torch.equal(outputs[n][..., major_size:], changed[n][..., major_size:])
-        assert (outputs[n][..., :major_size] != changed[n][..., :major_size]).all()
-
-
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_proportion_one_is_the_plain_lstm_bit_for_bit(training, dtype, x):
@@ -136,25 +111,10 @@ def test_weight_drop_masks_both_recurrent_matrices_and_nothing_else(x):
     assert torch.equal(run(layer.eval(), x), expected)
 
 
-def test_one_mask_acts_on_both_parts_of_a_layers_output(x):
-    outputs = make(output_dropout=0.5)(x)
-    mask = outputs.layers[-1] / outputs.top
-    assert ((mask == 0) | ((mask - 2).abs() < 1e-9)).all()
-    torch.testing.assert_close(mask, mask[:, :1].expand_as(mask))
-
-
 def test_each_part_starts_as_an_lstm_of_its_own_width():
     layer = make_layer(30, (400, 25), minor_input_size=30)
     for part, bound in ((layer.major, 0.05), (layer.minor, 0.2)):
         assert all(0.9 * bound < param.abs().max() <= bound for param in part.parameters())
-
-
-def test_parameters_are_those_of_two_lstms():
-    expected = [nn.LSTM(5, 7), nn.LSTM(4, 3)]
-    num_expected = sum(p.numel() for lstm in expected for p in lstm.parameters())
-    for biases, num_less in (("two", 0), ("one", 4 * (7 + 3))):
-        layer = make_layer(5, minor_input_size=4, rnn_biases=biases)
-        assert sum(p.numel() for p in layer.parameters()) == num_expected - num_less
 
 
 def test_the_parts_are_named():

@@ -114,11 +114,6 @@ def test_hidden_dropout_acts_between_layers_and_the_next_layer_reads_it(x, masks
     torch.testing.assert_close(run_layer(stack.layers[2], outputs.layers[1]), outputs.top, rtol=1e-12, atol=1e-12)
 
 
-def test_masks_are_locked_unless_told_otherwise(x):
-    outputs = make(output_dropout=0.5)(x)
-    assert is_locked(outputs.layers[-1] / outputs.top)
-
-
 @every_masks
 def test_every_layer_and_every_call_has_masks_of_its_own(masks):
     torch.manual_seed(1)
@@ -238,17 +233,6 @@ def test_annotations_and_state_are_those_of_each_sentence_alone(sentences, merge
 
 
 @every_merge
-def test_the_place_of_padding_changes_nothing_in_float32(sentences, merge):
-    stack, results = make_encoder(merge, dtype=torch.float32), []
-    for place in PLACES:
-        x, padding = batch(sentences, place)
-        annotations, state = stack(x.float(), padding)
-        results.append((annotations[~padding], state))
-    for result in results[1:]:
-        torch.testing.assert_close(result, results[0], rtol=1e-6, atol=1e-6)
-
-
-@every_merge
 def test_gradients_reach_every_parameter_and_no_padding(sentences, merge):
     stack = make_encoder(merge)
     x, padding = batch(sentences, "mixed")
@@ -291,16 +275,6 @@ def test_dropout_is_standard_and_acts_between_layers_only(merge):
             assert len({tuple(row.flatten().tolist()) for row in mask.eq(0)}) == ENCODER_B
 
 
-def test_each_direction_of_two_stacks_has_masks_of_its_own():
-    stack, x = (
-        make_encoder("top", hidden_dropout=0.5),
-        torch.randn(ENCODER_B, S, ENCODER_C, dtype=torch.float64),
-    )
-    _, (ahead, back) = run_with_recorded_inputs(stack, x, None)
-    assert not torch.equal(ahead[1][0].eq(0), back[1][0].eq(0))
-    assert not torch.equal(ahead[1][0].eq(0), back[1][0].eq(0).flip(1))
-
-
 @every_merge
 def test_every_call_draws_fresh_masks_and_evaluation_none(sentences, merge):
     stack, plain = make_encoder(merge, hidden_dropout=0.5), make_encoder(merge)
@@ -324,15 +298,6 @@ def test_one_direction_is_a_stack_that_reads_forwards(sentences, merge, place, c
         found = select_rows(state, slice(row, row + 1))
         torch.testing.assert_close(found, expected.state, rtol=1e-12, atol=1e-12)
     assert len(stack.stacks) == 1 and not annotations[padding].any()
-
-
-@every_merge
-def test_one_direction_drops_between_layers(merge):
-    stack, plain = (make_encoder(merge, hidden_dropout=rate, directions="forward") for rate in (0.5, 0.0))
-    plain.load_state_dict(stack.state_dict())
-    x = torch.randn(ENCODER_B, S, ENCODER_C, dtype=torch.float64)
-    assert not torch.allclose(stack(x)[0], plain(x)[0])
-    torch.testing.assert_close(stack.eval()(x), plain(x), rtol=0, atol=0)
 
 
 def test_a_checkpoint_of_the_other_merge_is_refused_with_both():

@@ -125,19 +125,13 @@ def test_the_history_of_validation_is_saved():
     assert resumed.optimizer.is_averaging
 
 
-def test_a_finished_training_stays_finished():
+def test_a_finished_training_stays_finished_but_goes_on_where_another_setting_lets_it():
     _, optimizer = make(averaging="immediate")
     optimizer.record_validation(1.0)
     optimizer.record_validation(2.0)
-    _, resumed = make(averaging="immediate")
-    resumed.load_state_dict(optimizer.state_dict())
-    assert resumed.get_lr() == -math.inf
-
-
-def test_a_finished_training_goes_on_where_another_setting_lets_it():
-    _, optimizer = make(averaging="immediate")
-    optimizer.record_validation(1.0)
-    optimizer.record_validation(2.0)
+    _, same = make(averaging="immediate")
+    same.load_state_dict(optimizer.state_dict())
+    assert same.get_lr() == -math.inf
     for flags in (dict(averaging="triggered"), dict(averaging="immediate", nonmonotone_interval=1)):
         _, resumed = make(**flags)
         resumed.load_state_dict(optimizer.state_dict())

@@ -88,9 +88,8 @@ def test_rounds_go_on_from_the_best_until_one_brings_no_gain(rounds, tmp_path, c
         f"valid NLL 4.25: fin/checkpoint_fin.pt (from {second})",
     ]
     written = sorted(path.name for path in (tmp_path / "fin").iterdir())
-    assert written == ["checkpoint_fin.pt", "round1", "round2", "round3", "start.txt"]
+    assert written == ["checkpoint_fin.pt", "round1", "round2", "round3"]
     assert (tmp_path / "fin/checkpoint_fin.pt").read_text() == "model 2"
-    assert (tmp_path / "fin/start.txt").read_text() == f"{ARCH} from start.pt\n"
 
 
 def test_a_start_that_no_round_betters_is_the_result(rounds, tmp_path):
@@ -156,10 +155,12 @@ def test_rounds_keep_their_last_epochs_where_that_is_asked(rounds):
 def test_a_folder_is_of_one_start(rounds, capsys, tmp_path):
     rounds.next_nlls = [6.0]
     fine_tune()
-    told = refused(capsys, path="other.pt")
-    assert f"fin holds a fine-tuning of {ARCH} from start.pt: give another --save-dir" in told
-    (tmp_path / "start.pt").write_text("trained on")
-    assert "fin/round1 holds a training that began with other weights than those in start.pt today" in refused(capsys)
+    assert "fin/round1 holds a training with --arch lstm_lm_awd_ptb, and" in refused(capsys, arch="lstm_lm_awd_wt2")
+    (tmp_path / "other.pt").write_text("another start")
+    for path in ("other.pt", "start.pt"):
+        told = refused(capsys, path=path)
+        assert f"fin/round1 holds a training that began with other weights than those in {path} today" in told
+        (tmp_path / "start.pt").write_text("trained on")
     assert len(rounds.commands) == 1
 
 

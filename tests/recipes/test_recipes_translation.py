@@ -30,15 +30,6 @@ def test_systems_have_as_many_parameters(name, sizes):
     assert sizes[name] == pytest.approx(sizes[base], rel=0.003)
 
 
-def test_untied_systems_have_three_matrices_of_words():
-    untied = [name for name in SYSTEMS if name.endswith("+untied")]
-    assert len(untied) == 4
-    for name in untied:
-        with torch.device("meta"):
-            model = build_system(translation.MULTI30K_JOINED, name, vocab_size=VOCABULARY)
-        assert sum(parameter.dim() == 2 and len(parameter) == VOCABULARY for parameter in model.parameters()) == 3
-
-
 @pytest.mark.parametrize("name", translation.MULTI30K_JOINED_TRANSFORMER.systems)
 def test_transformers_have_as_many_and_one_embedding(name, sizes):
     with torch.device("meta"):
@@ -60,13 +51,3 @@ def test_the_training_is_the_same_for_all(recipe):
         name for name in recipe.systems if name.endswith("+untied")
     ]
     assert "--joined-dictionary" in recipe.corpus and recipe.compared_by == "bleu"
-
-
-def test_tatoeba_has_larger_batches_fewer_epochs_and_a_weaker_dropout():
-    named = ("batch-size", "force-anneal", "max-epoch", "dropout")
-    assert [[recipe.training[name] for name in named] for recipe in RECIPES] == [
-        [64, 10, 13, 0.4],
-        [64, 10, 13, 0.4],
-        [256, 3, 5, 0.2],
-    ]
-    assert ["not tuned" in recipe.notes for recipe in RECIPES] == [False, False, True]

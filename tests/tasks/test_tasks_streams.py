@@ -299,7 +299,7 @@ def test_the_state_of_a_gate_is_saved_with_that_of_the_layers_and_decides_how_a_
     assert losses(resumed, [next(resumed.windows)]) != losses(training, [next(training.windows)])
 
 
-@every_model
+@pytest.mark.parametrize("flags", [MODELS["lstm"], MODELS["gate with state"]], ids=["lstm", "gate with state"])
 def test_where_no_window_of_the_epoch_succeeded_a_training_goes_on_from_zeros(train, flags, monkeypatch):
     """fairseq passes over windows without enough memory."""
 
@@ -408,7 +408,7 @@ def test_the_state_of_another_model_is_refused(train):
         other.task.set_checkpoint_dict(saved)
 
 
-@every_model
+@pytest.mark.parametrize("flags", [MODELS["lstm"], MODELS["gate with state"]], ids=["lstm", "gate with state"])
 def test_processes_save_the_state_of_all_rows_and_each_takes_its_own(train, flags, monkeypatch):
     """Two processes, one after the other: what each gathers is given by what both computed."""
     processes = [train(flags=flags, num_shards=2, shard_id=shard, num_tokens=800) for shard in range(2)]
