@@ -15,6 +15,7 @@ import pytest
 
 from fairseq_plugins import processes
 from fairseq_plugins.command_line import ProgramFailed
+from fairseq_plugins.options import UserError
 from fairseq_plugins.processes import (
     TUNABLES,
     USER_DIR,
@@ -56,7 +57,7 @@ def test_output_is_there_before_the_end(tmp_path):
     assert run_logged([sys.executable, "-c", program, tmp_path / "log"], log=tmp_path / "log") == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
 @pytest.mark.usefixtures("heeded")
 def test_signals_reach_the_process_once(number, tmp_path, capfd):
     program = f"""
@@ -172,10 +173,12 @@ def unset(monkeypatch):
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
 
 
-def test_a_training_has_everything_else_of_this_process(monkeypatch):
+def test_a_training_has_the_allocator_and_everything_else_of_this_process(monkeypatch):
     monkeypatch.setenv("OTHER", "kept")
     environment = training_environment()
     assert environment["GLIBC_TUNABLES"] == TUNABLES and environment["OTHER"] == "kept"
+    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
+    assert "GLIBC_TUNABLES" not in training_environment()  # of another C library
 
 
 @pytest.mark.parametrize("name", VARIABLES)
@@ -183,11 +186,6 @@ def test_what_the_user_has_set_stays(name, monkeypatch):
     monkeypatch.setenv(name, "1")
     environment = training_environment()
     assert environment[name] == "1" and environment.get("GLIBC_TUNABLES") in (None, "1")
-
-
-def test_other_c_libraries_are_left_alone(monkeypatch):
-    monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
-    assert "GLIBC_TUNABLES" not in training_environment()
 
 
 @pytest.mark.parametrize("program, expected", [("train", TUNABLES), ("generate", "None")])
@@ -280,24 +278,19 @@ def test_memory_is_the_peak_of_the_process_in_mib(log):
     assert 1000 < run_fairseq("generate", ["large"], log=log) < 50_000
 
 
-def test_a_failure_is_told_with_the_end_of_the_log(log):
-    with pytest.raises(ProgramFailed) as failure:
-        run_fairseq("generate", ["failing"], log=log)
-    assert str(failure.value).splitlines() == [f"line {number}" for number in range(4, 9)]
-
-
-def test_a_user_error_of_the_program_is_one_and_a_fault_is_none(log):
-    with pytest.raises(ValueError, match="^--lr 0: give more .log: .*log.$"):
-        run_fairseq("generate", ["refusing"], log=log)
-    with pytest.raises(ValueError, match="^unrecognized arguments: --nonsense .log: .*log.$"):
-        run_fairseq("generate", ["parsing"], log=log)
-    with pytest.raises(ProgramFailed, match="not enough values to unpack"):
-        run_fairseq("generate", ["broken"], log=log)
-
-
-def test_a_program_that_told_nothing_is_told_with_its_status(log, tmp_path):
-    with pytest.raises(ProgramFailed, match="fairseq-generate ended with status -9 and printed nothing"):
-        run_fairseq("generate", ["silent"], log=log, output=tmp_path / "output")
+@pytest.mark.parametrize(
+    "way, kind, message",
+    [
+        ("failing", ProgramFailed, "^" + "\n".join(f"line {number}" for number in range(4, 9)) + "$"),
+        ("refusing", UserError, "^--lr 0: give more .log: .*log.$"),
+        ("parsing", UserError, "^unrecognized arguments: --nonsense .log: .*log.$"),
+        ("broken", ProgramFailed, "not enough values to unpack"),
+        ("silent", ProgramFailed, "fairseq-generate ended with status -9 and printed nothing"),
+    ],
+)
+def test_a_failure_is_told_with_the_end_of_the_log_and_a_user_error_is_one(way, kind, message, log, tmp_path):
+    with pytest.raises(kind, match=message):
+        run_fairseq("generate", [way], log=log, output=tmp_path / "output")
 
 
 @pytest.fixture
@@ -422,7 +415,7 @@ def test_one_that_fails_ends_no_other_and_leaves_out_what_needs_it(task, tmp_pat
     assert "== fails ended with status 3" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize("number", [signal.SIGTERM])
 @pytest.mark.usefixtures("heeded")
 def test_a_signal_reaches_all_that_run_once_and_nothing_is_begun_after_it(number, task, tmp_path):
     program = f"""

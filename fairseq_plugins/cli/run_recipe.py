@@ -12,7 +12,7 @@ from fairseq_plugins.data.text import is_binarised
 from fairseq_plugins.evaluation.checkpoints import check_split, raw_reference
 from fairseq_plugins.evaluation.decoding import Decoding, languages_among
 from fairseq_plugins.evaluation.raw_text import subword_kind
-from fairseq_plugins.fairseq_patches.translation_direction import complete_languages
+from fairseq_plugins.fairseq_patches.generation import complete_languages
 from fairseq_plugins.options import UserError, check_at_least_one, check_output_folder, data_folder, given_path
 from fairseq_plugins.processes import Task, run_side_by_side
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe

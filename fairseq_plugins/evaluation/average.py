@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from fairseq_plugins.evaluation.checkpoints import training_config
 from fairseq_plugins.fairseq_patches.checkpoints import other_flags
-from fairseq_plugins.fairseq_patches.translation_direction import languages_of
+from fairseq_plugins.fairseq_patches.generation import languages_of
 from fairseq_plugins.models.checkpoints import check_checkpoints, read_state
 from fairseq_plugins.modules.simple_rnn import column_lengths, normalise_columns_
 from fairseq_plugins.options import UserError, flag_of

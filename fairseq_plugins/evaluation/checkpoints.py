@@ -15,7 +15,7 @@ from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig
 
 from fairseq_plugins.data.text import load_dictionary
-from fairseq_plugins.fairseq_patches.translation_direction import languages_of
+from fairseq_plugins.fairseq_patches.generation import complete_languages, languages_of
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint, read_state
 from fairseq_plugins.modules.cell import CarriesState
 from fairseq_plugins.options import UserError, check_data_folder
@@ -266,7 +266,7 @@ def check_pair_dictionaries(data: Path, source: Optional[str], target: Optional[
         UserError: with the remedy.
     """
     check_data_folder(data)
-    languages = (source, target) if source and target else tuple(data_utils.infer_language_pair(str(data)))
+    languages = complete_languages((source, target), str(data))
     if not all((data / f"dict.{language}.txt").is_file() for language in languages):
         raise UserError(
             f"{data} has no dictionaries of {languages[0]} and {languages[1]}: give the folder that data-prep wrote"

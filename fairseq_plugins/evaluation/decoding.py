@@ -16,7 +16,7 @@ from filelock import FileLock, Timeout
 
 from fairseq_plugins.data.text import file_digest, name_of, read_lines
 from fairseq_plugins.evaluation.checkpoints import Languages, check_split, translation_languages
-from fairseq_plugins.fairseq_patches.translation_direction import check_direction
+from fairseq_plugins.fairseq_patches.generation import check_direction
 from fairseq_plugins.options import UserError
 from fairseq_plugins.processes import USER_DIR, run_fairseq
 

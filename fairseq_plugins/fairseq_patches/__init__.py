@@ -1,41 +1,59 @@
 """Patches of fairseq, where it is wrong or does not work with current versions of torch and numpy.
 
-The docstring of each ``patch_...`` names the problem, the patch, the versions it was written for, and the test that
-shows that it is still needed.
+The docstring of each ``patch_...`` names the problem, the patch, and the test that shows that it is still needed. They
+were written for fairseq 0.12.2 and ve-fairseq 0.12.3. ``README.md`` says what fails without each.
 """
 
-from fairseq_plugins.fairseq_patches import (
-    checkpoint_flags,
-    checkpoints,
-    data,
-    distributed,
-    errors,
-    generation,
-    optimizers,
-    resume,
-    saving,
-    translation_direction,
-)
+import functools
+import os
+from types import ModuleType
+from typing import Any, Callable, Iterator, Union
+
+SWITCH = "FAIRSEQ_PLUGINS_PATCHES"
+"""Environment variable. With the value "minimal" only the patches are applied without which nothing works."""
 
 
 def apply_patches() -> None:
-    """Apply all patches. Calling it again has no effect."""
+    """Apply all patches, or those that :data:`SWITCH` selects. Calling it again has no effect.
+
+    Raises:
+        ValueError: if it has another value.
+    """
+    # imported here, because these modules import wrap
+    from fairseq_plugins.fairseq_patches import (
+        checkpoints,
+        data,
+        distributed,
+        errors,
+        generation,
+        precision,
+        resume,
+        saving,
+    )
+
+    selected = os.environ.get(SWITCH, "all")
+    if selected not in ("all", "minimal"):
+        raise ValueError(f"{SWITCH}={selected} in the environment: give all or minimal")
     checkpoints.patch_checkpoint_classes()
-    checkpoint_flags.patch_checkpoint_flags()
-    checkpoints.patch_unreadable_checkpoints()
-    translation_direction.patch_translation_direction()
+    checkpoints.patch_broadcast()
+    data.patch_numpy_compat()
+    data.patch_length_buckets()
+    precision.patch_bf16()
+    precision.patch_sparse_gradients()
+    if selected == "minimal":
+        return
+    checkpoints.patch_checkpoint_flags()
+    checkpoints.patch_damaged_checkpoints()
+    generation.patch_translation_direction()
     checkpoints.patch_checkpoint_fit()
     saving.patch_best_checkpoint()
     saving.patch_missing_checkpoint()
-    data.patch_unreadable_dictionaries()
+    data.patch_changed_dictionaries()
     data.patch_damaged_binaries()
-    data.patch_missing_pairs()
     data.patch_path_lists()
-    checkpoints.patch_broadcast()
     distributed.patch_accumulation()
     distributed.patch_out_of_memory()
     data.patch_batch_by_size()
-    data.patch_filtered_sentences()
     saving.patch_atomic_copy()
     saving.patch_save_dir_lock()
     errors.patch_unread_log()
@@ -48,13 +66,32 @@ def apply_patches() -> None:
     errors.patch_flag_values()
     distributed.patch_heartbeat()
     errors.patch_one_line_errors()
-    saving.patch_crash_file()
-    optimizers.patch_bf16()
-    optimizers.patch_ema()
-    optimizers.patch_amp()
-    optimizers.patch_master_weights()
-    optimizers.patch_sparse_gradients()
-    data.patch_numpy_compat()
-    data.patch_length_buckets()
+    precision.patch_ema()
+    precision.patch_amp()
+    precision.patch_master_weights()
     generation.patch_replace_unk()
     generation.patch_generation()
+
+
+def wrap(owner: Union[ModuleType, type], name: str, wrapper: Callable[..., Any]) -> None:
+    """Replace the function or method ``name`` of ``owner`` by ``wrapper(function, *args, **kwargs)``.
+
+    Wrapping twice with the same wrapper has no effect. Static methods stay static.
+    """
+    function = getattr(owner, name)
+    if wrapper in _wrappers(function):
+        return
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return wrapper(function, *args, **kwargs)
+
+    vars(wrapped)["wrapper"] = wrapper
+    is_static = isinstance(vars(owner).get(name), staticmethod)
+    setattr(owner, name, staticmethod(wrapped) if is_static else wrapped)
+
+
+def _wrappers(function: Any) -> Iterator[Callable[..., Any]]:
+    while hasattr(function, "wrapper"):
+        yield function.wrapper
+        function = function.__wrapped__

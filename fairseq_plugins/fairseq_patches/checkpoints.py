@@ -1,9 +1,8 @@
-"""Patches of reading checkpoints: torch accepts them, and errors name the file, the reason and the remedy."""
+"""Patches of reading checkpoints: torch accepts them, damage is found, and nothing in them runs code."""
 
-import errno
-import inspect
+import ast
+import importlib
 import logging
-import math
 import os
 import pickle
 import re
@@ -12,29 +11,32 @@ import zipfile
 from argparse import SUPPRESS, Action, ArgumentParser, Namespace
 from collections import defaultdict
 from collections.abc import Mapping
-from contextlib import contextmanager, nullcontext
-from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from contextlib import contextmanager, suppress
+from enum import Enum
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, Union
 
 import numpy
 import torch
-from fairseq import checkpoint_utils, tasks
+from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
+from fairseq.logging import meters
 from fairseq.models import ARCH_MODEL_REGISTRY, MODEL_REGISTRY
+from fairseq.registry import REGISTRIES
+from fairseq.tasks import TASK_REGISTRY
 from fairseq.trainer import Trainer
-from omegaconf import AnyNode, DictConfig, ListConfig, open_dict
+from omegaconf import AnyNode, DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.base import ContainerMetadata, Metadata
-from omegaconf.errors import OmegaConfBaseException
-from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
-from fairseq_plugins.fairseq_patches.checkpoint_flags import forget_start, literal
-from fairseq_plugins.fairseq_patches.patching import wrap
-from fairseq_plugins.fairseq_patches.translation_direction import check_task_direction
+import fairseq_plugins
+from fairseq_plugins.fairseq_patches import wrap
+from fairseq_plugins.fairseq_patches.generation import check_task_direction
 from fairseq_plugins.options import UserError, flag_of
 
 logger = logging.getLogger(__name__)
+
+VERSION = "fairseq_plugins"
+"""Name in ``extra_state`` of the version of this package that wrote a checkpoint."""
 
 SafeGlobals = List[Union[Callable[..., Any], Tuple[Callable[..., Any], str]]]
 """Torch's type for a list of classes."""
@@ -56,7 +58,6 @@ def patch_checkpoint_classes() -> None:
     Problem: since torch 2.6 ``torch.load`` reads only tensors and plain containers. fairseq's checkpoints hold a few
         more classes, and fairseq does not allow them.
     Patch: allow :data:`CHECKPOINT_CLASSES` in the whole process.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3, with torch 2.6 and later.
     Needed while ``test_fairseq_alone_refuses_a_namespace`` passes.
     """
     torch.serialization.add_safe_globals(CHECKPOINT_CLASSES)
@@ -75,7 +76,6 @@ def patch_broadcast() -> None:
 
     Problem: fairseq saves and loads the checkpoint in memory for this, and torch refuses the configuration in it.
     Patch: wrap ``broadcast_object`` to allow :data:`BROADCAST_CLASSES` meanwhile.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3, with torch 2.6 and later.
     Needed while ``test_fairseq_alone_refuses_a_configuration`` passes.
     """
     wrap(distributed_utils, "broadcast_object", _allow_broadcast_classes)
@@ -92,13 +92,12 @@ MS_DOS_DIRECTORY = 0x10
 """A bit of the attributes of a record in an archive."""
 
 
-def patch_unreadable_checkpoints() -> None:
-    """Name the file and the remedy if a checkpoint is damaged, truncated, diverged or refused.
+def patch_damaged_checkpoints() -> None:
+    """Refuse a checkpoint that is damaged, truncated or diverged, by its file name.
 
-    Problem: torch does not compare the checksums of the archive, so flipped bits are read as wrong weights. Errors for
-        files that are refused, unreadable or no checkpoint name no file. Weights that are inf or NaN are accepted.
+    Problem: torch does not compare the checksums of the archive, so flipped bits are read as wrong weights. Weights
+        that are inf or NaN are accepted. For a file that it refuses, torch advises to load it in a way that runs code.
     Patch: wrap ``load_checkpoint_to_cpu``.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3, with torch 2.6 and later.
     Needed while ``test_fairseq_alone_reads_flipped_bits`` passes.
     """
     wrap(checkpoint_utils, "load_checkpoint_to_cpu", _check_and_load_to_cpu)
@@ -117,33 +116,23 @@ def _check_and_load_to_cpu(
     may_be_anything = is_local and not check_archive(path)
     try:
         state = load_checkpoint_to_cpu(path, *args, **kwargs)
-    except pickle.UnpicklingError as error:
-        refused = re.search(r"GLOBAL ([\w.]+)", str(error))
-        if refused is None:
-            raise UserError(_truncated(path)) from None  # torch advises to load it in a way that runs code
-        raise UserError(
-            f"{path} is refused: it holds an object of class {refused.group(1)}, and checkpoints may hold weights and "
-            "flags only, because other objects can run code when they are loaded"
-        ) from None
-    except OSError as error:
-        if error.errno == errno.EISDIR:
-            raise UserError(f"{path} is a folder: give a checkpoint in it, such as checkpoint_best.pt") from error
-        if error.errno != errno.EINVAL:
-            raise
-        raise UserError(_truncated(path)) from error
+    except UserError as error:  # by check_content
+        raise UserError(f"{path} {error}") from error.__cause__
     except Exception as error:
-        if isinstance(error, UserError):  # by check_flags
-            raise UserError(f"{path} {error}") from error.__cause__
-        if may_be_anything or isinstance(error, EOFError) or "PytorchStreamReader" in str(error):
-            raise UserError(_truncated(path)) from None  # torch advises to load it in a way that runs code
-        if isinstance(error, (OmegaConfBaseException, RecursionError)):
-            raise UserError(f"{path} has flags that cannot be read: take another checkpoint") from error
-        if not is_local or _holds_a_checkpoint(path):
-            raise
-        raise UserError(_no_checkpoint(path)) from None
-    if not _has_weights(state):
-        raise UserError(_no_checkpoint(path))
-    _check_finite(state["model"], path)
+        if refused := re.search(r"GLOBAL ([\w.]+)", str(error)) if isinstance(error, pickle.UnpicklingError) else None:
+            raise UserError(
+                f"{path} is refused: it holds an object of class {refused.group(1)}, and checkpoints may hold weights "
+                "and flags only, because other objects can run code when they are loaded"
+            ) from None
+        if may_be_anything or "PytorchStreamReader" in str(error):
+            raise UserError(_truncated(path)) from None
+        raise
+    for name, weight in state["model"].items():
+        if not bool(weight.isfinite().all()):
+            raise UserError(
+                f"{path}: its weight {name} holds inf or NaN, as after a training that diverged: take an earlier "
+                "checkpoint"
+            )
     return state
 
 
@@ -180,43 +169,12 @@ def check_archive(path: Union[str, os.PathLike[str]]) -> bool:
     return True
 
 
-def saved_model_flags(path: str) -> Any:
-    """Read the flags of a checkpoint's model, without its weights where the file allows it."""
+def read_flags(path: str) -> Dict[str, Any]:
+    """The flags of a checkpoint, ``args`` or ``cfg``, without its weights where the file allows it."""
     with open(path, "rb") as file:
         is_archive = file.read(len(ARCHIVE_START)) == ARCHIVE_START
     state = torch.load(path, map_location="cpu", mmap=is_archive)
-    args, config = state.get("args"), state.get("cfg")
-    return config.get("model") if args is None and isinstance(config, dict) else args
-
-
-def _holds_a_checkpoint(path: Union[str, os.PathLike[str]]) -> bool:
-    """Whether a readable archive has weights, flags and the history of a run where fairseq keeps them."""
-    try:
-        state = torch.load(path, map_location="cpu")
-    except RuntimeError:  # such as of TorchScript
-        return False
-    has_flags = _has_weights(state) and ("args" in state or "cfg" in state)
-    return has_flags and ("optimizer_history" in state or "best_loss" in state)
-
-
-def _has_weights(state: object) -> bool:
-    """Whether weights are where fairseq keeps them, a tensor for each name."""
-    weights = state.get("model") if isinstance(state, dict) else None
-    return isinstance(weights, dict) and all(isinstance(one, torch.Tensor) for one in weights.values())
-
-
-def _check_finite(weights: Dict[str, torch.Tensor], path: Union[str, os.PathLike[str]]) -> None:
-    """Refuse weights that are inf or NaN.
-
-    Raises:
-        UserError: naming the first of them.
-    """
-    for name, weight in weights.items():
-        if not bool(weight.isfinite().all()):
-            raise UserError(
-                f"{path}: its weight {name} holds inf or NaN, as after a training that diverged: take an earlier "
-                "checkpoint"
-            )
+    return {name: state.get(name) for name in ("args", "cfg")}
 
 
 def _no_checkpoint(path: Union[str, os.PathLike[str]]) -> str:
@@ -227,9 +185,6 @@ def _truncated(path: Union[str, os.PathLike[str]]) -> str:
     return f"{path} is no checkpoint or was cut short: take an earlier one, or remove it to start anew"
 
 
-EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")
-"""Flags of files with the initial embeddings of a run."""
-
 OF_TRAINING = re.compile(
     r"dropout|layerdrop|_drop_|noise|masks?$|^init|_init(_|$)|embedding_std"
     r"|column_norm|adversarial|warmup|output_(chunk|loss|precision)|_path$|checkpoint|offload|freeze|_positions$"
@@ -238,25 +193,18 @@ OF_TRAINING = re.compile(
 """Names of a model's flags that do not change the function of its weights. They concern training, initial values, the
 way of computing and the length of texts. The sharing of weights is checked elsewhere."""
 
-LIMIT_TIMES, LIMIT_NUMBERS, LIMIT_TENSORS = 8, 2**28, 2_000
-"""A model may have this many times the elements and tensors of the weights that it is built for, and this many more."""
-
 
 def patch_checkpoint_fit() -> None:
-    """Explain what does not fit when a run starts from a checkpoint, or a command builds its model.
+    """Refuse to resume with flags that change the function of the weights.
 
-    Problem: fairseq says that architectures must match and leaves the reason to the traceback. It names no flag if
-        torch's optimizers refuse their state, and no file if weights are not those of the model. It accepts flags that
-        change the function without changing the shape of a weight, such as another number of attention heads. It
-        allocates a model of any size before it compares the weights. A resumed run reads the files of its start again.
-    Patch: wrap ``Trainer.load_checkpoint``, ``load_model_ensemble_and_task`` and ``call_main``.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-    Needed while fairseq's ``Trainer.load_checkpoint`` raises "please ensure that the architectures match"
-    (``tests/fairseq_patches/test_patches_checkpoints.py``).
+    Problem: fairseq accepts flags that change the function and no weight's shape, such as another number of attention
+        heads, so the model is another one and nothing says so. To build a trained model it reads the files from which
+        its run started. It hides the reason why a model refuses a checkpoint.
+    Patch: wrap ``Trainer.load_checkpoint`` and ``load_model_ensemble_and_task``.
+    Needed while ``test_fairseq_alone_takes_other_flags`` passes.
     """
-    wrap(Trainer, "load_checkpoint", _check_checkpoint)
+    wrap(Trainer, "load_checkpoint", _load_and_compare_flags)
     wrap(checkpoint_utils, "load_model_ensemble_and_task", _load_one_by_one)
-    wrap(distributed_utils, "call_main", _skip_embedding_files)
 
 
 @contextmanager
@@ -272,11 +220,13 @@ def fitting_weights(path: object) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        if not _is_of_weights(error):
+        if "state_dict" not in str(error):
             raise
+        reason = str(error).partition("\n")[2].partition("\n")[0]
+        reason = textwrap.shorten(reason, width=300, placeholder=" ...").rstrip(". ")
         raise UserError(
             f"{path} does not fit the model that its flags and the data's dictionary make: point to the data of its "
-            f"training, or take another checkpoint ({_difference(error)})"
+            f"training, or take another checkpoint ({reason})"
         ) from None
 
 
@@ -290,108 +240,44 @@ def _load_one_by_one(
     num_shards: int = 1,
     state: Optional[Dict[str, Any]] = None,
 ) -> Tuple[Any, ...]:
-    """Build the models of checkpoints one by one, so that an error can name the one that does not fit.
+    """Build the models of checkpoints one by one.
 
     Raises:
-        UserError: if a file does not exist, its flags make no model, or its weights do not fit the model.
+        UserError: if weights do not fit their model, or one translates the other way than the task.
     """
     models: List[Any] = []
     config = None
     for filename in filenames:
         path = checkpoint_utils.get_maybe_sharded_checkpoint_filename(filename, suffix, 0, num_shards)
         whole = state
-        try:
-            if whole is None and num_shards == 1 and PathManager.exists(path):
-                whole = checkpoint_utils.load_checkpoint_to_cpu(path, arg_overrides)
-            if whole is not None:
-                check_task_direction(task, whole, name=filename)
-            config = None if whole is None else whole.get("cfg")
-            forget_start(config)
-            if task is None and config is not None:
-                task = tasks.setup_task(config.task, from_checkpoint=True)
-            with fitting_weights(filename), building_model(filename, whole) if whole and config else nullcontext():
-                (model,), config, task = load_models([filename], arg_overrides, task, strict, suffix, num_shards, whole)
-        except OSError as error:
-            if "Model file not found" not in str(error):
-                raise
-            raise UserError(f"{filename} does not exist: give a checkpoint of fairseq-train") from error
-        except OmegaConfBaseException as error:
-            raise UserError(_no_model(filename, error)) from error
+        if whole is None and num_shards == 1 and PathManager.exists(path):
+            whole = checkpoint_utils.load_checkpoint_to_cpu(path, arg_overrides)
+        if whole is not None:
+            check_task_direction(task, whole, name=filename)
+            forget_start(whole.get("cfg"))
+        with fitting_weights(filename):
+            (model,), config, task = load_models([filename], arg_overrides, task, strict, suffix, num_shards, whole)
         models.append(model)
     return models, config, task
 
 
-@contextmanager
-def building_model(path: object, state: Dict[str, Any]) -> Iterator[None]:
-    """Build the model of a checkpoint in the block, from flags that are not trusted.
-
-    Args:
-        path: the checkpoint.
-        state: its content; the model may be a few times as large as the weights, and have buffers.
-
-    Raises:
-        UserError: if the model is too large, or the flags make none. User errors pass unchanged.
-    """
-    try:
-        _check_types((state.get("cfg") or {}).get("model"), path)
-        with _SizeLimit(state["model"]):
-            yield
-    except Exception as error:
-        if isinstance(error, UserError) or isinstance(error, RuntimeError) and _is_of_weights(error):
-            raise
-        raise UserError(_no_model(path, error)) from error
+START_FILES: Tuple[str, ...] = (
+    *("encoder_embed_path", "decoder_embed_path", "embed_path", "pretrained_checkpoint", "base_model"),
+    *("restore_file", "continue_once", "finetune_from_model"),
+)
+"""Flags of files from which a run started. A trained model has all weights in its checkpoint."""
 
 
-class _SizeLimit(TorchDispatchMode):
-    """Refuses to allocate more or larger tensors than a model of these weights can have."""
-
-    def __init__(self, weights: Dict[str, Tensor]):
-        super().__init__()
-        self.numbers = LIMIT_TIMES * sum(weight.numel() for weight in weights.values()) + LIMIT_NUMBERS
-        self.tensors = LIMIT_TIMES * len(weights) + LIMIT_TENSORS
-
-    def __torch_dispatch__(
-        self, function: Any, types: Any, args: Tuple[Any, ...] = (), kwargs: Optional[Dict[str, Any]] = None
-    ) -> Any:
-        given = [value for value in args if isinstance(value, Tensor)]
-        size = _size(function, args, given)
-        if not given:
-            self.numbers -= size
-            self.tensors -= 1
-        if self.numbers < size and size > LIMIT_NUMBERS or self.numbers < 0 or self.tensors < 0:
-            raise MemoryError("it would be many times as large as the weights")
-        return function(*args, **(kwargs or {}))
-
-
-def _size(function: Any, args: Tuple[Any, ...], given: List[Tensor]) -> int:
-    """An upper bound of the number of elements that a function of torch will return."""
-    shapes = [math.prod(value) for value in args if _is_shape(value)]
-    if not given and function.overloadpacket is torch.ops.aten.arange:
-        first, last = ([0, *args] if len(args) == 1 else args)[:2]
-        shapes.append(math.ceil(abs(last - first)))
-    try:
-        shapes.append(math.prod(torch.broadcast_shapes(*(tensor.shape for tensor in given))))
-    except RuntimeError:
-        pass  # such as a product of existing matrices
-    return max(shapes)
-
-
-def _is_shape(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and bool(value) and all(type(size) is int for size in value)
-
-
-def _check_types(config: Any, path: object) -> None:
-    """Check that the flags of a checkpoint's model have values that a command line could give them.
-
-    Raises:
-        UserError: naming the first flag that has not.
-    """
-    if not isinstance(config, (Namespace, Mapping, DictConfig)):
-        return
-    for action in _actions(config):
-        value = _value(config, action.dest)
-        if value is not None and not _fits(action, value):
-            raise UserError(f"{path} is refused: its flag {flag_of(action.dest)} cannot be {value!s:.60}")
+def forget_start(config: Any) -> None:
+    """Remove the files of :data:`START_FILES` from the flags of a model before it is built."""
+    model = config.get("model") if isinstance(config, DictConfig) else None
+    for part in (model, *(_get(model, side) for side in ("encoder", "decoder") if isinstance(model, DictConfig))):
+        for name in START_FILES:
+            if isinstance(part, Namespace) and hasattr(part, name):
+                setattr(part, name, None)
+            elif isinstance(part, DictConfig) and name in part:
+                with open_dict(part):
+                    part[name] = None
 
 
 def _actions(config: Any) -> List[Action]:
@@ -405,32 +291,8 @@ def _actions(config: Any) -> List[Action]:
 
 
 def _model_class(config: Any) -> Any:
-    name = _value(config, "_name") or _value(config, "arch")
+    name = _get(config, "_name") or _get(config, "arch")
     return ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
-
-
-def _value(config: Any, name: str) -> Any:
-    return getattr(config, name, None) if isinstance(config, Namespace) else config.get(name)
-
-
-def _fits(action: Action, value: Any) -> bool:
-    if action.nargs == 0:
-        return isinstance(value, bool) or str(value) in ("0", "1", "True", "False")
-    if isinstance(value, (list, tuple, ListConfig)):
-        return action.type not in (int, float) and action.choices is None
-    if action.choices is not None:
-        return str(value) in map(str, action.choices)
-    if action.type in (int, float):
-        try:
-            return math.isfinite(float(value)) and (action.type is float or float(value) == int(float(value)))
-        except (TypeError, ValueError, OverflowError):
-            return False
-    return isinstance(value, (str, int, float))
-
-
-def _no_model(path: object, error: Exception) -> str:
-    reason = textwrap.shorten(f"{type(error).__name__}: {error}", width=200, placeholder=" ...")
-    return f"{path}: its flags make no model that its weights fit ({reason}): take another checkpoint"
 
 
 def other_flags(config: Any, saved: Any, *, owner: str = "this model") -> List[str]:
@@ -448,7 +310,7 @@ def other_flags(config: Any, saved: Any, *, owner: str = "this model") -> List[s
     flags = getattr(_model_class(config), "flags", None)
     defaults: Dict[str, Any] = {} if flags is None else flags.defaults()
     for name in (action.dest for action in _actions(config) if not OF_TRAINING.search(action.dest)):
-        value, kept = (_value(one, name) for one in (config, saved))
+        value, kept = (_get(one, name) for one in (config, saved))
         value, kept = (defaults.get(name) if one is None else one for one in (value, kept))
         if _means(value) == _means(kept) or None in (value, kept) and name not in defaults:
             continue
@@ -472,118 +334,255 @@ def _means(value: Any) -> Any:
         return " ".join(str(value).split())
 
 
-def _check_same_function(trainer: Trainer, filename: str) -> None:
-    """Compare the flags of the model with those of the checkpoint that was loaded.
-
-    Raises:
-        UserError: if the model computes another function with the weights.
-    """
-    if not os.path.isfile(filename):
-        return  # such as on another machine of the run
-    saved = saved_model_flags(filename)
-    if not isinstance(saved, (Namespace, Mapping)):
-        return
-    found = other_flags(trainer.cfg.model, saved)
-    if found:
-        raise UserError(
-            f"{filename} was trained {'; '.join(found[:5])}: give the --arch and the flags that it was trained with, "
-            "or another --save-dir"
-        )
-
-
-def restored_checkpoint(flags: Any) -> Optional[Path]:
-    """The checkpoint that ``fairseq-train`` will load, or None if it starts anew.
-
-    Args:
-        flags: has ``restore_file``, ``save_dir`` and the other flags of checkpoints as attributes.
-    """
-    name, folder = getattr(flags, "restore_file", None), getattr(flags, "save_dir", None)
-    if name is None or folder is None:
-        return None
-    last = Path(folder) / "checkpoint_last.pt"
-    path = last if name == last.name else Path(name)
-    start = getattr(flags, "continue_once", None) or getattr(flags, "finetune_from_model", None)
-    if not path.is_file() and name == last.name and start is not None:
-        path = Path(start)
-    return path if path.is_file() else None
-
-
-def _skip_embedding_files(
-    call_main: Callable[..., Any], cfg: DictConfig, main: Callable[..., Any], *args: Any, **kwargs: Any
-) -> Any:
-    """Do not read embeddings from files for a run that loads its weights from a checkpoint."""
-    if Path(inspect.unwrap(main).__code__.co_filename).parts[-2:] == ("fairseq_cli", "train.py"):
-        path = restored_checkpoint(cfg.checkpoint)
-        for name in EMBEDDING_FILES if path is not None else ():
-            if _value(cfg.model, name):
-                logger.info(f"{flag_of(name)} {_value(cfg.model, name)} is not read: weights are those of {path}")
-                if isinstance(cfg.model, Namespace):
-                    setattr(cfg.model, name, None)
-                else:
-                    with open_dict(cfg.model):
-                        cfg.model[name] = None
-    return call_main(cfg, main, *args, **kwargs)
-
-
-def _check_checkpoint(
+def _load_and_compare_flags(
     load_checkpoint: Callable[..., Optional[Dict[str, Any]]],
     trainer: Trainer,
     filename: str,
+    reset_optimizer: bool = False,
     *args: Any,
     **kwargs: Any,
 ) -> Optional[Dict[str, Any]]:
     """Load a checkpoint into a run.
 
     Raises:
-        UserError: if model, data, criterion or optimizer do not fit; the message names flags.
+        UserError: if the model refuses it, or computes another function with its weights. If it translates the other
+            way, it may only be the start of a new run.
     """
-    if os.path.isdir(filename):
-        raise UserError(f"{filename} is a folder: remove it to start anew, or give another --save-dir")
     try:
-        extra_state = load_checkpoint(trainer, filename, *args, **kwargs)
-    except ValueError as error:
-        if "parameter group that doesn't match" not in str(error):
-            raise
-        raise UserError(
-            f"{filename} has the optimizer's state of other parameters: give the flags that it was trained with, such "
-            "as --normaliser, or train on from its weights alone with --reset-optimizer"
-        ) from None
-    except AssertionError as error:
-        part, differs, names = str(error).partition(" does not match; please reset the optimizer (--reset-optimizer). ")
-        if not differs:
-            raise
-        raise UserError(
-            f"{filename} is of a training with another --{part.lower()} ({names}): give that one, or train on from its "
-            "weights alone with --reset-optimizer, or give another --save-dir"
-        ) from None
-    except KeyError as error:  # a state that this run has and the checkpoint lacks
-        if type(error) is not KeyError:
-            raise
-        raise UserError(
-            f"{filename} lacks the state '{error.args[0]}': it is of a training with another --lr-scheduler, or "
-            "without --store-ema; give the flags that it was trained with, or another --save-dir and "
-            f"--finetune-from-model {filename}"
-        ) from None
+        extra_state = load_checkpoint(trainer, filename, reset_optimizer, *args, **kwargs)
     except Exception as error:
-        cause = error.__context__
-        if isinstance(cause, ValueError):
-            raise cause from None
-        if isinstance(cause, RuntimeError) and _is_of_weights(cause):
-            raise UserError(
-                f"{filename} does not fit this model: give the --arch and the flags that it was trained with, or "
-                f"another --save-dir ({_difference(cause)})"
-            ) from None
+        if isinstance(error.__context__, UserError) and not isinstance(error, UserError):
+            raise error.__context__ from None
         raise
-    if extra_state is not None:
-        _check_same_function(trainer, filename)
+    if extra_state is None or not os.path.isfile(filename):  # such as on another machine of the run
+        return extra_state
+    saved = read_flags(filename)
+    if not reset_optimizer:
+        check_task_direction(trainer.task, saved, name=filename)
+    model = saved["args"] or (saved["cfg"] or {}).get("model")
+    found = other_flags(trainer.cfg.model, model) if isinstance(model, (Namespace, Mapping)) else []
+    if found:
+        raise UserError(
+            f"{filename} was trained {'; '.join(found[:5])}: give the --arch and the flags that it was trained with, "
+            "or another --save-dir"
+        )
     return extra_state
 
 
-def _is_of_weights(error: RuntimeError) -> bool:
-    return "state_dict" in str(error)
+MODELS: Set[str] = {
+    *("transformer", "transformer_align", "transformer_lm", "bart"),
+    *("lstm", "lstm_lm", "fconv", "fconv_lm", "fconv_self_att", "lightconv", "lightconv_lm"),
+    *("nonautoregressive_transformer", "nacrf_transformer", "iterative_nonautoregressive_transformer"),
+    *("cmlm_transformer", "levenshtein_transformer", "insertion_transformer"),
+}
+"""Models of fairseq that may be built from checkpoints. Others read more files, or contain further configurations."""
+TASKS: Set[str] = {"language_modeling", "translation", "translation_lev"}
+"""Tasks of fairseq that may be set up from checkpoints. Others start programs, or read configurations from files."""
+
+EVALUATING: Tuple[str, ...] = (
+    *("fairseq.utils", "fairseq.criterions.ctc", "fairseq.data.audio.raw_audio_dataset", "fairseq.data.codedataset"),
+    *(f"fairseq.models.{name}" for name in ("fconv", "fconv_lm", "fconv_self_att", "lightconv_lm", "transformer_lm")),
+    *("fairseq.models.hubert.hubert", "fairseq.models.multires_hubert.multires_hubert"),
+    *("fairseq.models.speech_to_text.s2t_wav_transformer",),
+    *("fairseq.models.wav2vec.wav2vec", "fairseq.models.wav2vec.wav2vec2"),
+    *(f"fairseq.optim.{name}" for name in ("adafactor", "adam", "adamax", "cpu_adam", "fused_lamb")),
+)
+"""Modules of fairseq that call ``eval``. It is replaced by :func:`literal`, for command lines as well."""
+
+MAX_LENGTH, MAX_DEPTH = 10_000, 20
+"""Largest length of the text of a literal and of the list that it makes; largest depth of a configuration."""
 
 
-def _difference(error: RuntimeError) -> str:
-    """The first weight that torch refuses, and why."""
-    reason = str(error).partition("\n")[2].partition("\n")[0]
-    return textwrap.shorten(reason, width=300, placeholder=" ...").rstrip(". ")
+def patch_checkpoint_flags() -> None:
+    """Check the flags of a checkpoint before they are used.
+
+    Problem: fairseq evaluates texts of the configuration in a checkpoint as Python, and builds any model and task that
+        it names.
+    Patch: wrap ``_upgrade_state_dict``, which gets the whole content of a checkpoint, and replace ``eval`` in
+        :data:`EVALUATING`.
+    Needed while ``test_fairseq_alone_runs_code_of_a_checkpoint`` passes.
+    """
+    wrap(checkpoint_utils, "_upgrade_state_dict", _check_and_upgrade)
+    for name in EVALUATING:
+        with suppress(ModuleNotFoundError):  # versions of fairseq differ in them
+            vars(importlib.import_module(name))["eval"] = literal
+
+
+def literal(text: object) -> Any:
+    """Evaluate a Python literal, or sums and multiples of lists of them, such as "[(512, 3)] * 20".
+
+    Raises:
+        TypeError: if it is no text, as in ``eval``.
+        UserError: if it is another expression, or too long.
+    """
+    if not isinstance(text, str):
+        raise TypeError(f"a text is expected, not {type(text).__name__}")
+    try:
+        if len(text) > MAX_LENGTH:
+            raise UserError("it is long")
+        return _evaluated(ast.parse(text.strip(), mode="eval").body)
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        raise UserError(f"{text:.60} is no literal such as 3, (0.9, 0.99) or [(512, 3)] * 20") from error
+
+
+def _evaluated(node: ast.expr) -> Any:
+    if isinstance(node, ast.Constant) and (node.value is None or type(node.value) in (bool, int, float, str)):
+        return node.value
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return -_number(_evaluated(node.operand))
+    if isinstance(node, (ast.List, ast.Tuple)):
+        values = [_evaluated(element) for element in node.elts]
+        return values if isinstance(node, ast.List) else tuple(values)
+    if isinstance(node, ast.Dict) and None not in node.keys:
+        return {_evaluated(key): _evaluated(value) for key, value in zip(node.keys, node.values) if key is not None}
+    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mult)):
+        left, right = _evaluated(node.left), _evaluated(node.right)
+        if isinstance(node.op, ast.Mult):
+            left, right = (left, right) if isinstance(left, list) else (right, left)
+            if isinstance(left, list) and type(right) is int and len(left) * right <= MAX_LENGTH:
+                return left * right
+        elif isinstance(left, list) and isinstance(right, list) and len(left) + len(right) <= MAX_LENGTH:
+            return left + right
+    raise UserError("not a literal")
+
+
+def _number(value: Any) -> Any:
+    if type(value) not in (int, float):
+        raise UserError("not a number")
+    return value
+
+
+def check_flags(flags: object) -> None:
+    """Check that a configuration is plain data, and that its models and tasks are allowed.
+
+    Raises:
+        UserError: if it is not.
+    """
+    for name, value in _all_values(flags):
+        if name == "arch" and value is not None:
+            check_model_name(value)
+        elif name in REGISTRIES and isinstance(value, str) and not re.fullmatch(r"[\w.-]*", value):
+            raise UserError(f"is refused: its flag {flag_of(name)} is {value!r:.80}, which is no name")
+        elif name == "dataset_impl" and value == "fasta":
+            raise UserError("is refused: with its flag --dataset-impl fasta fairseq runs commands of a shell")
+    model, task = _get(flags, "model"), _get(flags, "task")
+    if isinstance(model, (Namespace, Mapping)) and _items(model):
+        if _get(model, "_name") is not None or _get(model, "arch") is None:
+            check_model_name(_get(model, "_name"))
+    names = [_get(task, "_name"), _get(task, "task")] if isinstance(task, (Namespace, Mapping)) else [task]
+    for name in names:
+        if name is not None:
+            check_task_name(name)
+
+
+def check_model_name(name: object) -> None:
+    """Check that an architecture or model may be built from checkpoints.
+
+    All models outside fairseq may: they come from this package, or from code that the user has imported.
+
+    Raises:
+        UserError: if it may not, or there is no such model.
+    """
+    model_class = (ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)) if isinstance(name, str) else None
+    allowed = {MODEL_REGISTRY[known] for known in MODELS if known in MODEL_REGISTRY}
+    _check_registered(model_class, f"--arch {name!s:.60}", is_allowed=model_class in allowed, allowed=MODELS)
+
+
+def check_task_name(name: object) -> None:
+    """Check a task in the same way as :func:`check_model_name`."""
+    task_class = TASK_REGISTRY.get(name) if isinstance(name, str) else None
+    _check_registered(task_class, f"--task {name!s:.60}", is_allowed=name in TASKS, allowed=TASKS)
+
+
+def _check_registered(registered: Optional[type], flag: str, *, is_allowed: bool, allowed: Set[str]) -> None:
+    if registered is None:
+        raise UserError(f"is of {flag}, which neither fairseq nor this package has")
+    if not is_allowed and registered.__module__.split(".")[0] == "fairseq":
+        raise UserError(
+            f"is of {flag}, which is not built from checkpoints: of fairseq those are {', '.join(sorted(allowed))}"
+        )
+
+
+def _items(flags: object) -> Dict[str, Any]:
+    return dict(flags) if isinstance(flags, Mapping) else vars(flags)
+
+
+def _get(flags: object, name: str) -> Any:
+    return flags.get(name) if isinstance(flags, Mapping) else getattr(flags, name, None)
+
+
+def _all_values(flags: object, *, depth: int = 0) -> Iterator[Tuple[str, Any]]:
+    """Iterate over names and values at all depths.
+
+    Raises:
+        UserError: for anything except numbers, texts and containers of them, and for texts with references.
+    """
+    if depth > MAX_DEPTH:
+        raise UserError("is refused: its flags are nested too deeply")
+    named = [("", value) for value in flags] if isinstance(flags, (list, tuple)) else list(_items(flags).items())
+    for name, value in named:
+        if type(name) is not str:
+            raise UserError(f"is refused: a flag in it has the name {name!r:.60}")
+        if isinstance(value, str) and "${" in value:
+            raise UserError(f"is refused: its flag {flag_of(name)} is {value!r:.80}, which stands for another value")
+        yield name, value
+        if isinstance(value, (Namespace, Mapping, list, tuple)):
+            yield from _all_values(value, depth=depth + 1)
+        elif value is not None and not isinstance(value, Enum) and type(value) not in (bool, int, float, str):
+            kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+            raise UserError(f"is refused: its flag {flag_of(name)} is of type {kind}")
+
+
+def _check_and_upgrade(upgrade: Callable[[Dict[str, Any]], Dict[str, Any]], state: Dict[str, Any]) -> Dict[str, Any]:
+    """Check the content of a checkpoint, then let fairseq convert it from older formats.
+
+    Raises:
+        UserError: if it has no weights, or its flags are refused.
+    """
+    weights = state.get("model") if isinstance(state, dict) else None
+    if not isinstance(weights, dict) or not all(isinstance(one, torch.Tensor) for one in weights.values()):
+        raise UserError("holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt")
+    args, config = state.get("args"), state.get("cfg")
+    for flags in (args, OmegaConf.to_container(config, resolve=False) if OmegaConf.is_config(config) else config):
+        if flags is not None:
+            if not isinstance(flags, (Namespace, dict)):
+                raise UserError(f"is refused: its flags are of type {type(flags).__name__}")
+            check_flags(flags)
+    _check_meters(state.get("extra_state"))
+    _check_version(state)
+    state = upgrade(state)
+    if args is not None:
+        state["args"] = None  # the upgrade has copied its flags to "cfg"
+    return state
+
+
+def saved_version(config: object) -> Dict[str, str]:
+    """The entry of a checkpoint's ``extra_state`` for a model or a task of this package; others have none."""
+    model, task = (_get(config, name) for name in ("model", "task"))
+    parts = ARCH_MODEL_REGISTRY.get(_get(model, "arch")), TASK_REGISTRY.get(_get(task, "_name"))
+    is_ours = any(part is not None and part.__module__.startswith(VERSION) for part in parts)
+    return {VERSION: fairseq_plugins.__version__} if is_ours else {}
+
+
+def _check_version(state: Dict[str, Any]) -> None:
+    """Warn of a checkpoint that a later version of this package wrote, or an unknown one."""
+    config, args, extra_state = (state.get(name) for name in ("cfg", "args", "extra_state"))
+    own = saved_version(config if config is not None else {"model": args, "task": {"_name": _get(args, "task")}})
+    if not own or not isinstance(extra_state, dict):
+        return
+    saved = extra_state.get(VERSION)
+    numbers = [[int(n) for n in re.findall(r"\d+", str(version))] for version in (saved, fairseq_plugins.__version__)]
+    if not numbers[0] or numbers[0] > numbers[1]:
+        written = "an unknown version" if not numbers[0] else f"version {saved:.20}"
+        logger.warning(f"the checkpoint is of {written} of fairseq_plugins, and this is {fairseq_plugins.__version__}")
+
+
+def _check_meters(extra_state: Optional[Dict[str, Any]]) -> None:
+    """Refuse names that are no meters, because fairseq calls whatever its module of meters has under a saved name."""
+    kept = extra_state.get("metrics") if isinstance(extra_state, dict) else None
+    for group in kept.values() if isinstance(kept, dict) else ():
+        for meter in group if isinstance(group, (list, tuple)) else ():
+            name = meter[2] if isinstance(meter, (list, tuple)) and len(meter) == 4 else meter
+            kind = vars(meters).get(name) if isinstance(name, str) else None
+            if not (isinstance(kind, type) and issubclass(kind, meters.Meter)):
+                raise UserError(f"is refused: it holds a meter {name!r:.60}, which fairseq has not")

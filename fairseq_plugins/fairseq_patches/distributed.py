@@ -9,7 +9,7 @@ from fairseq.distributed import DistributedTimeoutWrapper, LegacyDistributedData
 from fairseq.trainer import Trainer
 from torch import nn
 
-from fairseq_plugins.fairseq_patches.patching import wrap
+from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.options import UserError
 
 Logged = List[Dict[str, Any]]
@@ -24,7 +24,6 @@ def patch_accumulation() -> None:
     Problem: fairseq's ``legacy_ddp`` shares no gradients while they are accumulated. An error in that phase, which the
         trainer ignores, leaves it in this state, and the other processes wait forever.
     Patch: wrap ``LegacyDistributedDataParallel.no_sync`` to restore the state after an error.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``test_fairseq_alone_shares_none_after_an_error`` passes.
     """
     wrap(LegacyDistributedDataParallel, "no_sync", _restore_after_error)
@@ -49,7 +48,6 @@ def patch_out_of_memory() -> None:
         out of memory has logged none: sums are mixed up, or the processes wait forever.
     Patch: wrap ``Trainer._fast_stat_sync_sum`` to log zeros in that process. Wrappers that share gradients during the
         backward pass, such as fairseq's ``pytorch_ddp``, are not patched.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``test_fairseq_alone_shares_no_names`` passes.
     """
     wrap(Trainer, "_fast_stat_sync_sum", _log_zeros)
@@ -78,7 +76,6 @@ def patch_heartbeat() -> None:
     Problem: fairseq sends SIGINT. Python handles it only when the call that waits for the partner returns, which takes
         half an hour with gloo.
     Patch: wrap ``DistributedTimeoutWrapper.__init__`` to send SIGTERM by default.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while the default signal of fairseq's wrapper is SIGINT.
     """
     wrap(DistributedTimeoutWrapper, "__init__", _send_sigterm)

@@ -1,7 +1,6 @@
 """Patches of error messages: a user error ends a command with one line that names the flag or file and the remedy."""
 
 import argparse
-import ast
 import atexit
 import logging
 import math
@@ -15,7 +14,7 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NoReturn, Optional, Tuple, Type
+from typing import Any, Callable, Dict, Iterable, Iterator, NoReturn, Optional, Type
 
 import torch
 from fairseq import checkpoint_utils, options
@@ -28,7 +27,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 
 from fairseq_plugins.command_line import UNREAD
-from fairseq_plugins.fairseq_patches.patching import wrap
+from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.options import UserError, flag_of
 
 STANDARD_OUTPUT = 1
@@ -51,7 +50,6 @@ def patch_one_line_errors() -> None:
         to stop threads before the interpreter ends. User errors are ``UserError`` and files that cannot be read or
         written. All other errors keep their traceback, as do all errors in processes that fairseq starts, one for each
         GPU. If nobody reads the output any more, as after ``| head -1``, a command ends quietly.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``test_fairseq_alone_prints_a_traceback`` passes, and ``BackgroundConsumer`` is a daemon thread that
     nothing stops.
     """
@@ -140,7 +138,6 @@ def patch_unread_log() -> None:
     Problem: ``logging`` ignores lines that it cannot write. After ``fairseq-train ... | tee train.log`` has lost
         ``tee``, or the command that kept the log was killed, fairseq trains on for days without a log.
     Patch: wrap ``load_checkpoint``, which only trainings call, to end the process on a broken pipe from then on.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``test_fairseq_alone_trains_on_without_a_log`` passes.
     """
     wrap(checkpoint_utils, "load_checkpoint", _load_and_watch_log)
@@ -161,24 +158,18 @@ def _end_on_broken_pipe(
 
 AT_LEAST: Dict[str, float] = {
     **dict.fromkeys(("lr", "clip_norm", "weight_decay", "momentum", "adam_eps", "lr_shrink", "min_lr"), 0),
-    **dict.fromkeys(("seed", "num_workers", "warmup_updates", "max_epoch", "max_update", "save_interval_updates"), 0),
-    **dict.fromkeys(("update_freq", "log_interval", "distributed_world_size", "beam", "nbest"), 1),
-    **dict.fromkeys(("required_batch_size_multiple",), 1),
-    **dict.fromkeys(("patience", "keep_last_epochs", "keep_best_checkpoints", "keep_interval_updates"), -1),
+    **dict.fromkeys(("warmup_updates", "max_epoch", "max_update", "prefix_size", "no_repeat_ngram_size"), 0),
+    **dict.fromkeys(("update_freq", "num_shards"), 1),
 }
-"""Smallest values of flags; -1 means none in fairseq."""
-BELOW: Dict[str, float] = {"seed": 2**32, "momentum": 1}
-"""Bounds that values must be below."""
+"""Smallest values of flags. Below them fairseq trains or decodes in another way than was meant, and does not say so."""
 
 
 def patch_flag_values() -> None:
-    """Refuse values that a flag of fairseq cannot have.
+    """Refuse values that have no effect, or a wrong one.
 
     Problem: fairseq accepts ``nan`` as a number, so ``--dropout nan`` drops nothing. ``--clip-norm -1`` clips nothing.
-        ``--update-freq 0``, ``--seed -1``, ``--adam-betas nan``, ``--fp16`` for a training on a CPU, and file names
-        with ``${`` end in tracebacks.
+        With ``--prefix-size -1`` a translation is given all of its reference except the last word.
     Patch: wrap ``parse_args_and_arch``, with which all commands of fairseq read their flags.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``test_fairseq_alone_takes_them`` passes.
     """
     wrap(options, "parse_args_and_arch", _parse_and_check)
@@ -188,110 +179,19 @@ def _parse_and_check(
     parse_args_and_arch: Callable[..., Any], parser: argparse.ArgumentParser, *args: Any, **kwargs: Any
 ) -> Any:
     """Parse all flags. The command ends with one line and status 2 if a value is impossible."""
-    try:
-        parsed = parse_args_and_arch(parser, *args, **kwargs)
-    except KeyError as error:
-        if error.args != (None,):
-            raise
-        exit_with_fault(parser, "--task is missing: give that of the training, such as stateful_lm")
-    values = vars(parsed[0] if isinstance(parsed, tuple) else parsed)
-    of_numbers = [_fault(name, number) for name, number in _numbers(values)]
-    others = [_fault_of_overrides(values), _fault_of_betas(values), _fault_of_fp16(values)]
-    for fault in [*of_numbers, *_faults_of_texts(values), *_faults_of_missing(values), *others]:
-        if fault is not None:
-            exit_with_fault(parser, fault)
+    parsed = parse_args_and_arch(parser, *args, **kwargs)
+    for name, value in vars(parsed[0] if isinstance(parsed, tuple) else parsed).items():
+        for number in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(number, float) and math.isnan(number):
+                exit_with_fault(parser, f"{flag_of(name)} nan: give a number")
+            if isinstance(number, (float, int)) and number < AT_LEAST.get(name, -math.inf):
+                exit_with_fault(parser, f"{flag_of(name)} {number}: give at least {AT_LEAST[name]}")
     return parsed
 
 
 def exit_with_fault(parser: argparse.ArgumentParser, fault: str) -> NoReturn:
     """End a command with one line, without argparse's usage."""
     parser.exit(USER_ERROR, f"{parser.prog}: error: {fault}\n")
-
-
-def _fault(name: str, number: float) -> Optional[str]:
-    flag = f"{flag_of(name)} {number}"
-    if math.isnan(number):
-        return f"{flag}: give a number"
-    if number < AT_LEAST.get(name, -math.inf):
-        return f"{flag}: give at least {AT_LEAST[name]:g}"
-    if name in BELOW and number >= BELOW[name]:
-        return f"{flag}: give less than {BELOW[name]:,}"
-    return None
-
-
-def _faults_of_texts(values: Dict[str, Any]) -> Iterator[str]:
-    """Faults of texts that hydra, through which fairseq passes all values, takes for references or misquotes."""
-    for name, text in values.items():
-        if not isinstance(text, str) or re.fullmatch(r"\$\{\w+\.\w+\}", text):  # a default of fairseq's own
-            continue
-        if "${" in text or re.search(r"\\('|$)", text):
-            yield (
-                f"{flag_of(name)} {text}: fairseq cannot read ${{, or a backslash before a quotation mark "
-                "or the end: give another name"
-            )
-
-
-def _faults_of_missing(values: Dict[str, Any]) -> Iterator[str]:
-    if values.get("path", "given") in (None, ""):  # a flag of commands that read trained models
-        yield "--path is missing or empty: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt"
-    if values.get("save_dir") == "":
-        yield "--save-dir is empty: give a folder"
-    for name in ("lr", "update_freq"):
-        if values.get(name) == []:
-            yield f"{flag_of(name)} is empty: give a number"
-
-
-def _fault_of_overrides(values: Dict[str, Any]) -> Optional[str]:
-    text = values.get("model_overrides", "{}")
-    try:
-        if isinstance(ast.literal_eval(text), dict):
-            return None
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        pass
-    return f'--model-overrides "{text}": give a dictionary, such as "{{\'dropout\': 0.1}}"'
-
-
-def _fault_of_betas(values: Dict[str, Any]) -> Optional[str]:
-    betas = values.get("adam_betas")
-    if isinstance(betas, str):
-        try:
-            parse_betas(betas)
-        except ValueError as error:
-            return str(error)
-    return None
-
-
-def parse_betas(text: str) -> Tuple[float, float]:
-    """Read ``--adam-betas``, such as ``"(0.9, 0.999)"``, as fairseq does.
-
-    Raises:
-        UserError: if they are not two numbers in [0, 1).
-    """
-    try:
-        first, second = ast.literal_eval(text)
-        if all(0 <= beta < 1 for beta in (first, second)):
-            return first, second
-    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
-        pass
-    raise UserError(f'--adam-betas {text}: give two numbers from 0 on, below 1, as in "(0.9, 0.999)"')
-
-
-def _fault_of_fp16(values: Dict[str, Any]) -> Optional[str]:
-    """fairseq makes the flat copy of the weights of a training on a GPU."""
-    if "update_freq" not in values or not values.get("fp16"):
-        return None
-    if values.get("memory_efficient_fp16") or values.get("fp16_no_flatten_grads"):
-        return None
-    if torch.cuda.is_available() and not values.get("cpu"):
-        return None
-    return "--fp16: it needs a GPU; give --bf16 in its place"
-
-
-def _numbers(values: Dict[str, Any]) -> Iterator[Tuple[str, float]]:
-    for name, value in values.items():
-        for part in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(part, (float, int)) and not isinstance(part, bool):
-                yield name, part
 
 
 def patch_divergence() -> None:
@@ -303,7 +203,6 @@ def patch_divergence() -> None:
         a GPU that ``--cpu`` does not use, it multiplies gradients by a norm on that GPU.
     Patch: wrap ``train_step``, ``valid_step`` and ``clip_grad_norm`` of ``Trainer`` to end a run as soon as a weight, a
         gradient, their norm or a loss is inf or NaN, and replace ``NanDetector``, which searches for them.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``test_fairseq_alone_ends_in_its_hooks`` passes.
     """
     wrap(Trainer, "train_step", _check_loss)
@@ -341,9 +240,7 @@ def _check_valid_loss(
 
 def _require_finite(trainer: Trainer, logged: Dict[str, Any], *, of: str) -> None:
     if not math.isfinite(logged.get("loss", 0)):
-        largest = _largest((name, weight.detach()) for name, weight in trainer.get_model().named_parameters())
-        what = f"{of} is inf or NaN, the largest weight is {largest}"
-        raise UserError(_describe(trainer, what, update=trainer.get_num_updates()))
+        raise UserError(_describe(trainer, of, update=trainer.get_num_updates()))
 
 
 def _check_norm(clip_grad_norm: Callable[..., Tensor], trainer: Trainer, clip_norm: float) -> Tensor:
@@ -353,8 +250,7 @@ def _check_norm(clip_grad_norm: Callable[..., Tensor], trainer: Trainer, clip_no
 
     def check(norm: Tensor) -> Tensor:
         if not torch.isfinite(norm).all():
-            what = _describe_nonfinite(list(trainer.get_model().named_parameters()))
-            raise FloatingPointError(_describe(trainer, what, update=trainer.get_num_updates() + 1))
+            raise FloatingPointError(_describe(trainer, "the gradients' norm", update=trainer.get_num_updates() + 1))
         return norm.to(trainer.device)
 
     optimizer: Any = trainer.optimizer
@@ -381,32 +277,17 @@ def _describe(trainer: Trainer, what: str, *, update: int) -> str:
     factors.update(getattr(trainer.get_criterion(), "penalty_factors", {}))
     lower = ", ".join(f"{flag} (now {value:g})" for flag, value in factors.items())
     clip = "" if clip_norm > 0 else ", or give --clip-norm"
-    return f"the training diverged at update {update}: {what}; lower {lower}{clip}"
+    return f"the training diverged at update {update}: {what} is inf or NaN{_place(trainer)}; lower {lower}{clip}"
 
 
-def _describe_nonfinite(named: List[Tuple[str, nn.Parameter]]) -> str:
-    weights = [name for name, weight in named if not _is_finite(weight)]
-    gradients = [name for name, weight in named if weight.grad is not None and not _is_finite(weight.grad)]
-    if weights:
-        return f"weights are inf or NaN in {_abbreviate(weights)}"
-    if gradients:
-        return f"gradients are inf or NaN in {_abbreviate(gradients)}"
-    largest = _largest((name, weight.grad) for name, weight in named if weight.grad is not None)
-    return f"the gradients' norm is inf, the largest is {largest}"
-
-
-def _largest(named: Iterable[Tuple[str, Tensor]]) -> str:
-    size, name = max((_dense(one).abs().max().item(), name) for name, one in named)
-    return f"{size:.3g} in {name}"
-
-
-def _is_finite(tensor: Tensor) -> bool:
-    return bool(torch.isfinite(_dense(tensor)).all())
-
-
-def _dense(tensor: Tensor) -> Tensor:
-    return tensor.coalesce().values() if tensor.is_sparse else tensor
-
-
-def _abbreviate(names: List[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} others"
+def _place(trainer: Trainer) -> str:
+    """The first weight that is inf or NaN, or else the first with such a gradient."""
+    named = list(trainer.get_model().named_parameters())
+    for kind, tensors in (
+        ("weight", ((name, weight) for name, weight in named)),
+        ("gradient of", ((name, weight.grad) for name, weight in named if weight.grad is not None)),
+    ):
+        for name, tensor in tensors:
+            if not torch.isfinite(tensor.coalesce().values() if tensor.is_sparse else tensor).all():
+                return f", first in the {kind} {name}"
+    return ""

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from fairseq import checkpoint_utils
@@ -16,7 +17,7 @@ from fairseq.tasks import TASK_REGISTRY
 from fairseq.trainer import Trainer
 from omegaconf import DictConfig
 
-from fairseq_plugins.fairseq_patches.patching import wrap
+from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.options import UserError
 
 logger = logging.getLogger(__name__)
@@ -35,7 +36,6 @@ def patch_exact_resume() -> None:
         resumed run therefore sees other batches.
     Patch: wrap ``call_main``, which runs all commands of fairseq, to set ``--update-epoch-batch-itr``. With it fairseq
         makes new batches every epoch.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``DatasetConfig.update_epoch_batch_itr`` of fairseq is not true by default
     (``test_fairseq_alone_cuts_batches_once``).
     """
@@ -48,37 +48,14 @@ def _make_batches_every_epoch(call_main: Callable[..., Any], cfg: DictConfig, *a
 
 
 def patch_resumed_epoch() -> None:
-    """Explain why a run cannot resume inside an epoch.
+    """Do not resume inside an epoch of another task.
 
     Problem: with another ``--task`` fairseq resumes at batch n of a stream after n batches of sentences, or the
-        reverse. If the epoch now has fewer batches than the checkpoint has seen, fairseq asks to report the error,
-        before a task can compare the rows of the checkpoint with its own.
-    Patch: wrap ``EpochBatchIterator.load_state_dict`` and ``Trainer.load_checkpoint``.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-    Needed while ``test_fairseq_alone_asks_to_report`` passes.
+        reverse, so some text is read twice or never.
+    Patch: wrap ``Trainer.load_checkpoint``.
+    Needed while fairseq's checkpoints do not name the task whose batches they count.
     """
-    wrap(EpochBatchIterator, "load_state_dict", _check_num_batches)
     wrap(Trainer, "load_checkpoint", _check_task)
-
-
-def _check_num_batches(
-    load_state_dict: Callable[..., None], iterator: EpochBatchIterator, state_dict: Dict[str, Any]
-) -> None:
-    """Restore the position in the epoch.
-
-    Raises:
-        UserError: if the epoch has too few batches.
-    """
-    try:
-        load_state_dict(iterator, state_dict)
-    except RuntimeError as error:
-        if "dataloader mismatch" not in str(error):
-            raise
-        raise UserError(
-            f"the checkpoint stopped inside an epoch after {state_dict['iterations_in_epoch']:,} batches, and now an "
-            "epoch has no more than those: use the same data, --batch-size or --max-tokens, and number of processes, "
-            "or train on from these weights, beginning at epoch 1 again, with --reset-dataloader"
-        ) from None
 
 
 def _check_task(
@@ -109,7 +86,6 @@ def patch_resumed_clock() -> None:
 
     Problem: fairseq's clock ``wall`` stands still from then on, because loaded meters are not started.
     Patch: wrap ``metrics.load_state_dict`` to start it.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``test_fairseq_alone_lets_the_clock_stand`` passes.
     """
     wrap(metrics, "load_state_dict", _start_clock)
@@ -129,7 +105,6 @@ def patch_resumed_validation() -> None:
         the scheduler's number of bad epochs nor the counts of ``--patience``. A resumed run has another learning rate
         and trains for longer.
     Patch: wrap saving and loading of checkpoints and of the scheduler's state.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``test_fairseq_alone_forgets_what_validation_decided`` passes.
     """
     wrap(Trainer, "save_checkpoint", _save_patience)
@@ -200,7 +175,6 @@ def patch_finished_training() -> None:
 
     Problem: fairseq checks both only after an update, so it makes one more update or epoch.
     Patch: wrap ``load_checkpoint``, with which a run starts, to check them there as well.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``test_fairseq_alone_trains_on`` passes.
     """
     wrap(checkpoint_utils, "load_checkpoint", _stop_if_finished)
@@ -228,3 +202,20 @@ def _why_finished(state: Dict[str, Any], cfg: CheckpointConfig, trainer: Trainer
     if num_updates > 0 and 0 < cfg.patience <= num_bad:
         return f"the last {num_bad} validations were no better, --patience is {cfg.patience}"
     return None
+
+
+def restored_checkpoint(flags: Any) -> Optional[Path]:
+    """The checkpoint that ``fairseq-train`` will load, or None if it starts anew.
+
+    Args:
+        flags: has ``restore_file``, ``save_dir`` and the other flags of checkpoints as attributes.
+    """
+    name, folder = getattr(flags, "restore_file", None), getattr(flags, "save_dir", None)
+    if name is None or folder is None:
+        return None
+    last = Path(folder) / "checkpoint_last.pt"
+    path = last if name == last.name else Path(name)
+    start = getattr(flags, "continue_once", None) or getattr(flags, "finetune_from_model", None)
+    if not path.is_file() and name == last.name and start is not None:
+        path = Path(start)
+    return path if path.is_file() else None

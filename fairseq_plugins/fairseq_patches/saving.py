@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import socket
-import sys
 import tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,8 +25,8 @@ from fairseq.trainer import Trainer
 from filelock import FileLock, Timeout
 
 from fairseq_plugins.data.streams import TokenStream
-from fairseq_plugins.fairseq_patches.checkpoint_flags import saved_version
-from fairseq_plugins.fairseq_patches.patching import wrap
+from fairseq_plugins.fairseq_patches import wrap
+from fairseq_plugins.fairseq_patches.checkpoints import saved_version
 from fairseq_plugins.fairseq_patches.resume import PATIENCE
 from fairseq_plugins.options import UserError
 
@@ -51,7 +50,6 @@ def patch_save_dir_lock() -> None:
     Problem: fairseq starts the second run without a warning, and their checkpoints replace each other.
     Patch: wrap ``load_checkpoint``, which only trainings call, to lock the directory. Each save checks the lock again,
         because the directory may have been removed meanwhile.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``test_fairseq_alone_takes_a_directory_that_is_in_use`` passes.
     """
     wrap(checkpoint_utils, "load_checkpoint", _lock_and_load)
@@ -184,7 +182,6 @@ def patch_atomic_copy() -> None:
         place. It writes a new one under a temporary name that another process may use as well, or that may be a
         symbolic link.
     Patch: wrap ``torch_persistent_save`` and ``PathManager.copy``.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``test_fairseq_alone_copies_in_place`` passes.
     """
     wrap(checkpoint_utils, "torch_persistent_save", _save_and_rename)
@@ -230,7 +227,6 @@ def patch_missing_checkpoint() -> None:
     Problem: if the file of ``--restore-file`` or ``--continue-once`` does not exist, or ``--finetune-from-model`` is a
         folder, fairseq starts anew and only the log says so.
     Patch: wrap ``load_checkpoint``, which only trainings call.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``test_fairseq_alone_begins_anew`` passes.
     """
     wrap(checkpoint_utils, "load_checkpoint", _check_named)
@@ -303,7 +299,6 @@ def patch_best_checkpoint() -> None:
         missing. It compares with the best value of another validation set. It replaces the best checkpoint by a worse
         one if ``checkpoint_last.pt`` is missing or older than ``checkpoint_best.pt``.
     Patch: wrap ``load_checkpoint``, with which a run starts, and saving.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``test_fairseq_alone_replaces_the_best`` passes.
     """
     wrap(checkpoint_utils, "load_checkpoint", _check_and_load)
@@ -495,30 +490,3 @@ def _digest(trainer: Trainer) -> str:
     else:
         digest.update(str(len(dataset)).encode())
     return digest.hexdigest()
-
-
-def patch_crash_file() -> None:
-    """Save no ``crash.pt`` after a user error.
-
-    Problem: fairseq saves the whole training state beside its checkpoints after every error in an update, even if the
-        error says that a flag does not fit the model.
-    Patch: wrap ``Trainer.save_checkpoint``.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
-    Needed while ``test_fairseq_alone_saves_a_refused_training`` passes.
-    """
-    wrap(Trainer, "save_checkpoint", _save_unless_user_error)
-
-
-def _save_unless_user_error(
-    save_checkpoint: Callable[..., Optional[str]], trainer: Trainer, *args: Any, **kwargs: Any
-) -> Optional[str]:
-    error = sys.exception()
-    if error is not None and isinstance(error, UserError):
-        return None
-    try:
-        return save_checkpoint(trainer, *args, **kwargs)
-    except ValueError as refused:
-        if error is None or not isinstance(refused, UserError):
-            raise
-        logger.warning(f"no crash.pt is saved: {refused}")  # the error itself is shown afterwards
-        return None

@@ -26,7 +26,8 @@ from torch import Tensor
 
 from fairseq_plugins.components import ModelFlags
 from fairseq_plugins.data.text import TextTask, check_reads_one_text, file_digest
-from fairseq_plugins.fairseq_patches.checkpoints import building_model, fitting_weights, restored_checkpoint
+from fairseq_plugins.fairseq_patches.checkpoints import fitting_weights
+from fairseq_plugins.fairseq_patches.resume import restored_checkpoint
 from fairseq_plugins.models.checkpoints import check_checkpoints, keep_vocabularies, naming_checkpoint, read_state
 from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, apply_preset
 from fairseq_plugins.models.recurrent_lm import RecurrentDecoder, RecurrentLanguageModel, StreamDecoder
@@ -184,8 +185,7 @@ def base_models(
                     "checkpoint"
                 )
             setattr(args, FLAGS_IN_CHECKPOINT, kept)
-            with building_model(resumed, {"model": weights}):
-                return [build_base_model(flags, task, overrides) for flags in kept], "awaited"
+            return [build_base_model(flags, task, overrides) for flags in kept], "awaited"
     if not paths:
         raise UserError(_NO_PATH)
     check_checkpoints(paths)
@@ -246,7 +246,7 @@ def read_base_model(path: str, task: TextTask, overrides: BaseFlags) -> Tuple[Ba
     """
     state = read_state(path)
     flags = _checked_flags(state, path)
-    with naming_checkpoint(path), building_model(path, state):
+    with naming_checkpoint(path):
         model = build_base_model(flags, task, overrides)
         with fitting_weights(path):
             model.load_state_dict(state["model"])

@@ -1,15 +1,15 @@
 """Adam with weight decay in the gradient, and Adagrad whose accumulator starts above zero."""
 
+import ast
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, Optional
+from typing import Any, Callable, Dict, Iterable, Optional, Tuple
 
 from fairseq.optim import FairseqOptimizer, register_optimizer
 from torch import nn
 from torch.optim import Adagrad, Adam
 
-from fairseq_plugins.fairseq_patches.errors import parse_betas
 from fairseq_plugins.optim.nt_asgd import WeightDecayConfig
-from fairseq_plugins.options import check_not_negative, choices
+from fairseq_plugins.options import UserError, check_not_negative, choices
 
 FUSED_ON = ("cpu", "cuda")
 """Devices where torch updates all parameters in one pass."""
@@ -91,6 +91,21 @@ class L2Adam(FairseqOptimizer):
     def supports_flat_params(self) -> bool:
         """True, because the update is elementwise: ``--fp16`` may flatten all weights into one vector."""
         return True
+
+
+def parse_betas(text: str) -> Tuple[float, float]:
+    """Read ``--adam-betas``, such as ``"(0.9, 0.999)"``, as fairseq does.
+
+    Raises:
+        UserError: if they are not two numbers in [0, 1).
+    """
+    try:
+        first, second = ast.literal_eval(text)
+        if all(0 <= beta < 1 for beta in (first, second)):
+            return first, second
+    except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
+        pass
+    raise UserError(f'--adam-betas {text}: give two numbers from 0 on, below 1, as in "(0.9, 0.999)"')
 
 
 @dataclass

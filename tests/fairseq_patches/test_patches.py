@@ -1,28 +1,34 @@
 """Importing the package patches fairseq and registers everything, once."""
 
-import multiprocessing
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
 from argparse import Namespace
+from inspect import unwrap
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import torch
 from fairseq import checkpoint_utils, options, trainer, utils
 from fairseq.data import data_utils
-from fairseq.data.iterators import EpochBatchIterator
 from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim import AMPOptimizer
-from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 
 import fairseq_plugins
-from fairseq_plugins.fairseq_patches import apply_patches
+from fairseq_plugins.fairseq_patches import apply_patches, wrap
 
 PATCHED = [
     *((checkpoint_utils, "load_checkpoint_to_cpu"), (checkpoint_utils, "load_checkpoint")),
     *((distributed_utils, "broadcast_object"), (distributed_utils, "call_main"), (data_utils, "batch_by_size")),
     *((Trainer, "load_checkpoint"), (PathManager, "copy"), (AMPOptimizer, "step")),
     *((Trainer, "train_step"), (Trainer, "clip_grad_norm"), (trainer, "NanDetector"), (options, "parse_args_and_arch")),
-    *((FairseqTask, "filter_indices_by_size"), (EpochBatchIterator, "load_state_dict")),
 ]
 
 
@@ -39,13 +45,128 @@ def test_user_dir_after_import_registers_nothing_twice():
     assert dict(ARCH_MODEL_REGISTRY) == registered
 
 
-def registered_architectures():
-    import fairseq_plugins  # noqa: F401
+def add_one(function, *args, **kwargs):
+    return function(*args, **kwargs) + 1
 
-    return sorted(name for name in ARCH_MODEL_REGISTRY if name.startswith("lstm_lm_"))
+
+def double(function, *args, **kwargs):
+    return 2 * function(*args, **kwargs)
+
+
+class Owner:
+    @staticmethod
+    def static(x):
+        """What it does."""
+        return x
+
+    def method(self, x, *, y=0):
+        return x + y
+
+
+def test_methods_and_static_methods_stay_what_they_are():
+    wrap(Owner, "static", add_one)
+    wrap(Owner, "method", add_one)
+    assert Owner.static(1) == 2 and Owner().static(1) == 2
+    assert Owner().method(1, y=5) == 7
+    assert Owner.static.__doc__ == "What it does."
+
+
+def test_the_same_wrapper_wraps_once_and_another_one_besides():
+    owner = SimpleNamespace(function=lambda x: x)
+    original = owner.function
+    wrap(owner, "function", add_one)
+    wrap(owner, "function", double)
+    both = owner.function
+    wrap(owner, "function", add_one)
+    assert owner.function is both and both(1) == 4
+    assert unwrap(both) is original
+
+
+# trainings in processes of their own: without the package, with all patches, with the minimal ones
+
+DATA = Path(__file__).parents[1] / "fixtures/older_checkpoints/data"
+TRAININGS = """
+import json, sys
+import fairseq_cli.train
+from fairseq import checkpoint_utils
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["fairseq-train", *words]
+    fairseq_cli.train.cli_main()
+print("patched:", hasattr(checkpoint_utils.load_checkpoint, "__wrapped__"))
+"""
+SIZES = [f"--{side}-{size}" for side in ("encoder", "decoder") for size in ("embed-dim=8", "layers=1")]
+HEADS = [f"--{side}-{size}" for side in ("encoder", "decoder") for size in ("ffn-embed-dim=16", "attention-heads=2")]
+HIDDEN = ["--encoder-hidden-size=8", "--decoder-hidden-size=8", "--decoder-out-embed-dim=8"]
+FAIRSEQ_MODELS = {"transformer": [*SIZES, *HEADS], "lstm": [*SIZES, *HIDDEN]}
+PLUGINS = f"--user-dir={fairseq_plugins.__path__[0]}"
+OPTIMIZER = ["--lr=0.01", "--clip-norm=1", "--log-format=json", "--log-interval=1", "--cpu", "--num-workers=0"]
+
+
+def train(trainings, folder, **environment):
+    """The output of a process that runs ``fairseq-train`` with each list of flags."""
+    words = json.dumps([[*training, *OPTIMIZER, "--no-epoch-checkpoints"] for training in trainings])
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", TRAININGS, words], env=environment, cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout + done.stderr
+
+
+def train_fairseq_models(folder, *flags):
+    """Losses in the log, and checkpoints, of an epoch in which fairseq drops no sentence."""
+    folder.mkdir()
+    shutil.copytree(DATA / "translation", folder / "data")
+    log = train(
+        [
+            ["data", "--task=translation", f"--arch={arch}", *sizes, f"--save-dir={arch}", *flags, "--optimizer=adam"]
+            + ["--batch-size=7", "--required-batch-size-multiple=1", "--max-epoch=1"]
+            for arch, sizes in FAIRSEQ_MODELS.items()
+        ],
+        folder,
+    )
+    states = [torch.load(folder / arch / "checkpoint_last.pt") for arch in FAIRSEQ_MODELS]
+    return re.findall(r'"(?:train_|valid_)?(?:loss|gnorm)": "[^"]+"', log), states, log
 
 
 @pytest.mark.slow
-def test_spawned_process_registers_the_same():
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        assert pool.apply(registered_architectures) == registered_architectures()
+def test_models_of_fairseq_train_as_without_the_package(tmp_path):
+    losses, states, log = train_fairseq_models(tmp_path / "alone")
+    ours, our_states, our_log = train_fairseq_models(tmp_path / "patched", PLUGINS)
+    assert "patched: False" in log and "patched: True" in our_log
+    assert len(losses) > 20 and ours == losses
+    for state, other in zip(states, our_states):
+        assert state["extra_state"]["val_loss"] == other["extra_state"]["val_loss"]
+        assert state["model"].keys() == other["model"].keys()
+        assert all(torch.equal(weight, other["model"][name]) for name, weight in state["model"].items())
+
+
+@pytest.mark.slow
+def test_minimal_patches_are_enough_for_the_models_of_the_package(tmp_path):
+    shutil.copytree(DATA, tmp_path / "data")
+    small = ["--embed-dim=8", "--hidden-sizes=8", "--criterion=regularized_cross_entropy"]
+    lm = ["data/lm", "--task=stateful_lm", "--arch=lstm_lm_mos", "--batch-size=2", "--optimizer=sgd"]
+    lm += ["--bf16", "--save-dir=lm", "--experts-per-layer=0 2"]
+    pairs = [
+        "data/translation",
+        "--arch=lstm_encdec_mos",
+        "--batch-size=5",
+        "--optimizer=sgd",
+        "--num-batch-buckets=3",
+        "--max-tokens=60",
+    ]
+    pairs += ["--experts-per-layer=0 0 2"]
+    trainings = [
+        [*training, *small, PLUGINS, f"--max-update={n}"]
+        for training in (lm, [*pairs, "--save-dir=pairs"])
+        for n in (1, 2)
+    ]
+    assert "patched: False" in train(trainings, tmp_path, FAIRSEQ_PLUGINS_PATCHES="minimal")
+    for name in ("lm", "pairs"):  # each was resumed once
+        assert torch.load(tmp_path / name / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 2
+
+
+def test_another_value_of_the_switch_is_refused(monkeypatch):
+    monkeypatch.setenv("FAIRSEQ_PLUGINS_PATCHES", "none")
+    with pytest.raises(ValueError, match="FAIRSEQ_PLUGINS_PATCHES=none in the environment: give all or minimal"):
+        apply_patches()

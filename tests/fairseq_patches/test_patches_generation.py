@@ -1,38 +1,34 @@
-"""Every flag of fairseq-generate and fairseq-interactive has an effect, is refused, or is known to have none."""
+"""Flags of generation have their effects on models of this package."""
 
 import inspect
-import sys
-from dataclasses import fields
-from pathlib import Path
-from typing import Callable, Dict, List, NamedTuple, Tuple
+from types import SimpleNamespace
+from typing import List, NamedTuple
 
-import fairseq_cli.generate
-import fairseq_cli.interactive
 import pytest
 import torch
-from builders import SOURCE_SIZE, VOCAB_SIZE, build_tiny_encdec, build_tiny_lm, build_tiny_transformer, make_task
-from fairseq import utils
-from fairseq.data import Dictionary
-from fairseq.dataclass.configs import (
-    CommonConfig,
-    CommonEvalConfig,
-    DatasetConfig,
-    GenerationConfig,
-    InteractiveConfig,
+from builders import (
+    SOURCE_SIZE,
+    VOCAB_SIZE,
+    build_tiny_encdec,
+    build_tiny_transformer,
+    make_dictionary,
+    make_task,
 )
+from fairseq import options, utils
+from fairseq.data import Dictionary
+from fairseq.dataclass.configs import GenerationConfig
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.search import BeamSearch, DiverseBeamSearch, LengthConstrainedBeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import FairseqTask
 from fairseq.token_generation_constraints import pack_constraints
 
-from fairseq_plugins.fairseq_patches.generation import OF_OTHER_MODELS, VALUE_WITHOUT_A_FILE, HardAlignment
+from fairseq_plugins.fairseq_patches.generation import VALUE_WITHOUT_A_FILE, HardAlignment
+from fairseq_plugins.options import UserError
 
-CONFIGS = (GenerationConfig, InteractiveConfig, CommonEvalConfig, DatasetConfig, CommonConfig)
 PAD, EOS, UNK = 1, 2, 3
 SOURCES = torch.tensor([[5, 6, 7, 2], [8, 9, 5, 2], [7, 7, 9, 2]])
 MODELS = {
-    "softmax": lambda: build_tiny_encdec("full"),
     "mixture": lambda: build_tiny_encdec("doc"),
     "Transformer": lambda: build_tiny_transformer("transformer_mos"),
 }
@@ -179,166 +175,11 @@ def check_reference(search):
     torch.testing.assert_close(found["positional_scores"], expected, atol=1e-4, rtol=1e-4)
 
 
-EFFECTS: Dict[str, Callable[[Searched], None]] = {
-    "beam": check_beam,
-    **dict.fromkeys(("max_len_a", "max_len_b", "min_len"), check_length),
-    "match_source_len": check_source_length,
-    **dict.fromkeys(("lenpen", "unnormalized"), check_scores),
-    "unkpen": check_unknown_words,
-    "no_repeat_ngram_size": check_repetition,
-    **dict.fromkeys(("sampling", "seed"), check_sampling),
-    **dict.fromkeys(("sampling_topk", "sampling_topp"), check_best_words),
-    "temperature": check_temperature,
-    **dict.fromkeys(("diverse_beam_groups", "diverse_beam_strength"), check_groups),
-    "diversity_rate": check_siblings,
-    "constraints": check_constraints,
-    "score_reference": check_reference,
-}
-"""Flags that change hypotheses."""
-
-TRANSLATION = "integration/test_translation_models.py"
-
-ELSEWHERE: Dict[str, str] = {
-    "nbest": f"{TRANSLATION}::test_the_n_best_hypotheses_are_in_order_and_differ",
-    "print_alignment": f"{TRANSLATION}::test_alignments_name_a_source_word_for_each_target_word",
-    "prefix_size": f"{TRANSLATION}::test_a_prefix_is_kept",
-    **dict.fromkeys(("lm_path", "lm_weight"), f"{TRANSLATION}::test_a_language_model_votes_with_its_weight"),
-    **dict.fromkeys(("num_shards", "shard_id"), f"{TRANSLATION}::test_shards_are_the_whole_and_are_scored"),
-    **dict.fromkeys(
-        ("quiet", "results_path", "post_process", "gen_subset", "no_seed_provided"),
-        f"{TRANSLATION}::test_flags_of_the_output_change_it",
-    ),
-    "buffer_size": f"{TRANSLATION}::test_interactive_answers_whatever_comes_in_line_by_line_and_in_order",
-    "replace_unk": "fairseq_patches/test_patches_generation.py::test_unknown_words_are_copied_or_looked_up",
-    "retain_dropout": "models/test_retained_dropout.py::"
-    "test_what_drops_in_training_drops_in_decoding_where_it_is_asked_for",
-    "skip_invalid_size_inputs_valid_test": "fairseq_patches/test_data.py::"
-    "test_one_that_may_not_be_left_out_is_refused_with_the_limits",
-    **dict.fromkeys(("path", "user_dir", "cpu", "input"), f"{TRANSLATION}::test_beam_search_translates"),
-    "fp16": f"{TRANSLATION}::test_a_transformer_learns_and_translates_in_each_precision_of_fairseq",
-}
-"""Tests of flags that belong to a command and not to a search, or that need a trained model."""
-
-WITHOUT_EFFECT: Dict[str, str] = {
-    **dict.fromkeys(("no_early_stop", "no_beamable_mm"), "deprecated, fairseq does not read it"),
-    **dict.fromkeys(
-        ("num_workers", "data_buffer_size", "no_progress_bar", "log_interval", "log_format"), "speed, logs"
-    ),
-    **dict.fromkeys(
-        ("max_tokens", "batch_size", "required_batch_size_multiple", "required_seq_len_multiple", "dataset_impl"),
-        "how the data are read and batched: changes scores by rounding alone",
-    ),
-    "model_overrides": "sets what a checkpoint says; a model's weights have to fit",
-    **dict.fromkeys(
-        (
-            *("train_subset", "valid_subset", "combine_valid_subsets", "ignore_unused_valid_subsets"),
-            *("validate_interval", "validate_interval_updates", "validate_after_updates", "fixed_validation_seed"),
-            *("disable_validation", "max_tokens_valid", "batch_size_valid", "max_valid_steps", "curriculum"),
-            *("grouped_shuffling", "update_epoch_batch_itr", "update_ordered_indices_seed"),
-            *("bf16", "memory_efficient_bf16", "memory_efficient_fp16", "fp16_no_flatten_grads", "fp16_init_scale"),
-            *("fp16_scale_window", "fp16_scale_tolerance", "on_cpu_convert_precision", "min_loss_scale"),
-            *("threshold_loss_scale", "amp", "amp_batch_retries", "amp_init_scale", "amp_scale_window", "tpu"),
-            *("empty_cache_freq", "all_gather_list_size", "model_parallel_size", "quantization_config_path"),
-            *("profile", "reset_logging", "suppress_crashes", "use_plasma_view", "plasma_path", "aim_repo"),
-            *("aim_run_hash", "tensorboard_logdir", "wandb_project", "azureml_logging", "log_file"),
-        ),
-        "of training, whose flags the parsers share",
-    ),
-}
-"""Flags of fairseq that change no hypothesis; ``fairseq_patches/README.md`` lists them."""
-
-REFUSED: Dict[str, Tuple[str, str, str]] = {
-    "beam_mt": (
-        "generate",
-        "--beam-mt 3",
-        "--beam-mt 3 is of models of speech that decode in two passes",
-    ),
-    "max_len_a_mt": ("generate", "--max-len-a-mt 3", "is of models of speech"),
-    "max_len_b_mt": ("generate", "--max-len-b-mt 3", "is of models of speech"),
-    "lenpen_mt": ("interactive", "--lenpen-mt 3", "is of models of speech"),
-    "eos_token": ("generate", "--eos-token x", "--eos-token x is of models of speech: leave it out"),
-    "iter_decode_eos_penalty": ("generate", "--iter-decode-eos-penalty 1", "models that refine a translation"),
-    "iter_decode_max_iter": ("interactive", "--iter-decode-max-iter 3", "models that refine a translation"),
-    "iter_decode_force_max_iter": ("generate", "--iter-decode-force-max-iter", "models that refine a translation"),
-    "iter_decode_with_beam": ("generate", "--iter-decode-with-beam 2", "models that refine a translation"),
-    "iter_decode_with_external_reranker": ("generate", "--iter-decode-with-external-reranker", "that refine"),
-    "retain_iter_history": ("generate", "--retain-iter-history", "models that refine a translation"),
-    "decoding_format": ("generate", "--decoding-format vote", "models that refine a translation"),
-    "print_step": ("interactive", "--print-step", "models that refine a translation (--task translation_lev)"),
-    "sacrebleu": ("generate", "--sacrebleu", "--sacrebleu has no effect: give --scoring sacrebleu"),
-    "retain_dropout_modules": (
-        "generate",
-        "--retain-dropout --retain-dropout-modules X",
-        "--retain-dropout-modules: models of this package drop in all modules or in none: leave it out",
-    ),
-}
-"""Flags that none of our models can obey: program, arguments and message."""
-
-WRONG: List[Tuple[str, str, str]] = [
-    ("generate", "--nbest 9", "--nbest 9: give --beam 9 or more"),
-    ("generate", "--max-len-b -3", "--max-len-b -3: give at least 0"),
-    ("generate", "--min-len 300", "--max-len-b 200 is below --min-len 300: no hypothesis could end"),
-    ("generate", "--match-source-len --min-len 4", "--min-len 4 has no effect with --match-source-len: leave out one"),
-    ("interactive", "--unnormalized --lenpen 2", "--lenpen 2.0 has no effect with --unnormalized"),
-    ("generate", "--unkpen inf", "--unkpen inf: give a number"),
-    ("generate", "--replace-unk", "--replace-unk reads the words of the source: give --dataset-impl raw"),
-    ("interactive", "--replace-unk", "--replace-unk needs the words that the attention reads most: add"),
-    ("interactive", "--replace-unk nowhere --print-alignment", "--replace-unk nowhere is no file"),
-    ("generate", "--score-reference --print-alignment soft", "--print-alignment soft has no effect with"),
-    ("generate", "--score-reference --temperature 2", "--temperature 2.0 has no effect with --score-reference"),
-    ("generate", "--prefix-size -1", "--prefix-size -1: give at least 0"),
-    ("generate", "--no-repeat-ngram-size -1", "--no-repeat-ngram-size -1: give at least 0"),
-    ("generate", "--sampling", "--sampling: --beam 5 draws as many samples: give --nbest 5, or --beam 1"),
-    ("interactive", "--sampling --beam 3", "--sampling: --beam 3 draws as many samples: give --nbest 3"),
-    ("generate", "--sampling-topk 3", "--sampling-topk 3 has no effect without --sampling: give both"),
-    ("generate", "--sampling --beam 1 --sampling-topk 0", "--sampling-topk 0: give at least 1"),
-    ("generate", "--sampling --beam 1 --sampling-topp 0", "--sampling-topp 0.0: give a number above 0, up to 1"),
-    ("generate", "--sampling --beam 1 --sampling-topp .5 --sampling-topk 3", "--sampling-topp 0.5 has no effect with"),
-    ("generate", "--constraints", "--constraints: fairseq-interactive alone reads them, behind tabs; leave it out"),
-    ("interactive", "--constraints --diversity-rate 1", "--diversity-rate and --constraints are two kinds of search"),
-    ("generate", "--temperature 0", "--temperature 0.0: give a number above 0"),
-    ("generate", "--diverse-beam-groups 3", "--diverse-beam-groups 3 must divide --beam 5"),
-    ("generate", "--diverse-beam-groups 0", "--diverse-beam-groups 0: give at least 1"),
-    (
-        "generate",
-        "--diverse-beam-strength 3",
-        "--diverse-beam-strength 3.0 has no effect without",
-    ),
-    ("generate", "--diversity-rate -0.5", "--diversity-rate -0.5: give at least 0"),
-    ("generate", "--lm-weight 1", "--lm-weight 1.0 has no effect without --lm-path: give both, or neither"),
-    ("generate", "--remove-bpe=foo", "--remove-bpe=foo: give subword_nmt or sentencepiece, or no value"),
-    ("generate", "--model-overrides [1]", '--model-overrides "[1]": give a dictionary'),
-    ("generate", "--num-shards 2 --shard-id 2", "--shard-id 2: the numbers of --num-shards 2 are 0 to 1"),
-    ("generate", "--num-shards 2 --results-path x", "--results-path: shards would replace each other's file there"),
-    ("generate", "--results-path setup.py", "--results-path setup.py is a file: give a folder"),
-    ("generate", "--max-tokens 0", "--max-tokens 0: give at least 1"),
-    ("generate", "--tokenizer moses", "--tokenizer moses needs --source-lang: give it"),
-    ("generate", "--bpe subword_nmt", "--bpe subword_nmt needs --bpe-codes: give it"),
-    ("interactive", "--bpe subword_nmt --bpe-codes nowhere", "--bpe-codes nowhere is no file"),
-    ("generate", "--bpe characters", "--bpe characters: fairseq cannot configure it; give another"),
-    ("interactive", "--print-alignment soft", "--print-alignment soft: fairseq-interactive cannot print it"),
-    ("interactive", "--batch-size 4", "--batch-size 4: give --buffer-size 4 or more"),
-    ("interactive", "--input nowhere", "--input nowhere is no file: give one, or - for the standard input"),
-    ("interactive", "--prefix-size 2", "--prefix-size 2: leave it out of fairseq-interactive, there is no reference"),
-    ("interactive", "--lm-path x --lm-weight 1", "--lm-path x: leave it out of fairseq-interactive, it is not read"),
-    ("interactive", "--num-shards 2", "--num-shards 2: leave it out of fairseq-interactive, it is not read"),
+CHECKS = [
+    *(check_beam, check_length, check_source_length, check_scores, check_unknown_words, check_repetition),
+    *(check_sampling, check_best_words, check_temperature, check_groups, check_siblings, check_constraints),
+    check_reference,
 ]
-"""Impossible values and combinations of flags."""
-
-
-def test_every_flag_of_fairseq_is_known():
-    names = [one.name for config in CONFIGS for one in fields(config) if one.name != "_name"]
-    known = [*EFFECTS, *ELSEWHERE, *WITHOUT_EFFECT, *REFUSED]
-    assert len(known) == len(set(known)), "a flag is in two tables"
-    assert sorted(known) == sorted(names)
-    assert set(OF_OTHER_MODELS) < set(REFUSED)
-    tests = Path(__file__).parents[1]
-    for place in ELSEWHERE.values():
-        file, _, name = place.partition("::")
-        assert f"def {name}(" in (tests / file).read_text(), place
-    listed = (tests.parent / "fairseq_plugins/fairseq_patches/README.md").read_text()
-    for name in WITHOUT_EFFECT:
-        assert f"`--{name.replace('_', '-')}`" in listed, name
 
 
 @pytest.fixture(scope="module", params=MODELS)
@@ -346,65 +187,43 @@ def search(request):
     return Searched(MODELS[request.param]())
 
 
-@pytest.mark.parametrize("check", dict.fromkeys(EFFECTS.values()), ids=lambda check: check.__name__)
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_a_flag_of_the_search_does_what_it_says(check, search):
     check(search)
 
 
-@pytest.mark.parametrize("program, given, message", [*REFUSED.values(), *WRONG])
-def test_what_cannot_be_obeyed_is_told_in_one_line_before_anything_is_read(
-    program, given, message, monkeypatch, capsys
-):
-    monkeypatch.chdir(Path(__file__).parents[2])
-    monkeypatch.setattr(sys, "argv", [program, "no data", "--path", "no-model.pt", *given.split()])
-    with pytest.raises(SystemExit) as end:
-        getattr(fairseq_cli, program).cli_main()
-    (line,) = capsys.readouterr().err.splitlines()
-    assert (
-        end.value.code == 2
-        and message in line
-        and line.startswith(f"{program}: error: --" if "Cannot" not in message else "")
-    )
+def read(parse_args_and_arch, *flags):
+    return parse_args_and_arch(options.get_generation_parser(), ["data", "--path", "a.pt", *flags])
 
 
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (
-            dict(sampling=True, sampling_topk=900),
-            "--sampling-topk 900: the target's dictionary has 23 words",
-        ),
-        (
-            dict(diverse_beam_groups=2, beam=40),
-            "--beam 40: with groups it must be below 23, the words",
-        ),
-        (
-            dict(diversity_rate=1.0, beam=20),
-            "--beam 20: with --diversity-rate it may be up to 11",
-        ),
-        (dict(min_len=64, max_len_b=300), "--min-len 64: the models write up to 63 tokens, give fewer"),
-        (dict(temperature=0.0), "--temperature 0.0: give a number above 0"),
-        (dict(max_len_a=0.5, max_len_b=1, min_len=5), "--min-len 5: of sources of 4 tokens, hypotheses have up to 3"),
-    ],
-)
-def test_from_python_too_what_a_model_cannot_do_is_refused(flags, message):
-    with pytest.raises(ValueError, match=message):
-        Searched(MODELS["Transformer"]())(**flags)
+def test_shards_and_seeds_reach_fairseq_generate(capsys):
+    args = read(options.parse_args_and_arch, "--num-shards", "3", "--shard-id", "1", "--no-seed-provided")
+    assert (args.distributed_world_size, args.distributed_rank, args.no_seed_provided) == (3, 1, True)
+    assert not read(options.parse_args_and_arch).no_seed_provided
+    with pytest.raises(SystemExit):
+        read(options.parse_args_and_arch, "--num-shards", "3", "--results-path", "folder")
+    assert "error: --results-path: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "name, value", [("print_alignment", "hard"), ("match_source_len", True), ("constraints", "ordered")]
-)
-def test_a_language_model_has_no_source(name, value):
-    flag = f"--{name.replace('_', '-')}"
-    with pytest.raises(ValueError, match=f"{flag}: a language model has no source: leave it out"):
-        Searched(build_tiny_lm("doc"))(**{name: value}, max_len_b=200)
+def test_fairseq_alone_reads_neither():
+    alone = inspect.unwrap(options.parse_args_and_arch)
+    args = read(alone, "--num-shards", "3", "--shard-id", "1", "--no-seed-provided")
+    assert args.distributed_world_size < 3 and not args.no_seed_provided
 
 
-def test_alignments_need_attention():
-    for kind in ("hard", "soft"):
-        with pytest.raises(ValueError, match="--print-alignment needs a model with attention"):
-            Searched(build_tiny_encdec("full", attention="none", input_feeding="off"))(print_alignment=kind)
+def test_a_language_model_has_the_words_of_the_translator_and_fairseq_alone_takes_others():
+    models, config = [build_tiny_encdec("full")], GenerationConfig(lm_path="lm.pt", lm_weight=0.5)
+    task = make_task(VOCAB_SIZE, SOURCE_SIZE)
+    same, other = (SimpleNamespace(decoder=SimpleNamespace(dictionary=make_dictionary(n))) for n in (VOCAB_SIZE, 9))
+    for build, model in (
+        (FairseqTask.build_generator, same),
+        (inspect.unwrap(FairseqTask.build_generator), other),
+    ):
+        assert build(task, models, config, extra_gen_cls_kwargs={"lm_model": None}).lm_model is None
+        with pytest.raises(AttributeError, match="eval"):  # of a generator that takes this stand-in
+            build(task, models, config, extra_gen_cls_kwargs={"lm_model": model})
+    with pytest.raises(UserError, match="--lm-path lm.pt has another dictionary"):
+        FairseqTask.build_generator(task, models, config, extra_gen_cls_kwargs={"lm_model": other})
 
 
 # what fairseq does without the patches
@@ -505,11 +324,6 @@ def test_the_words_that_the_model_read_are_counted_without_padding_and_end():
     found = utils.extract_hard_alignment(attention, source, target, 1, 2)
     assert found == utils.extract_hard_alignment.__wrapped__(attention, source, target, 1, 2)
     assert len(found) == 1 and found.num_source_words == 2
-
-
-def test_a_model_without_attention_aligns_nothing():
-    with pytest.raises(ValueError, match="--print-alignment needs a model with attention: leave it out"):
-        utils.extract_hard_alignment(torch.empty(0), torch.tensor([5, 2]), torch.tensor([7, 2]), 1, 2)
 
 
 def test_nothing_changes_without_the_flag(dictionary):

@@ -15,11 +15,9 @@ import pytest
 from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.file_io import PathManager
-from fairseq.trainer import Trainer
 
 from fairseq_plugins.fairseq_patches import saving
 from fairseq_plugins.fairseq_patches.saving import ASIDE, LOCK_FILE, OWNER_FILE, _check_named, keep_lock, lock_save_dir
-from fairseq_plugins.options import check_positive
 
 
 @pytest.fixture
@@ -222,50 +220,6 @@ def test_fairseq_alone_copies_in_place(tmp_path, monkeypatch):
     monkeypatch.setattr(shutil, "copyfile", lambda source, target: written.append(target))
     PathManager.copy.__wrapped__(str(tmp_path / "a.pt"), str(tmp_path / "checkpoint_last.pt"), overwrite=True)
     assert written == [str(tmp_path / "checkpoint_last.pt")]
-
-
-def refuse():
-    check_positive(-1, flag="--width")
-
-
-def fail():
-    raise ValueError("not of this package")
-
-
-@pytest.fixture
-def leaves_a_file(tmp_path):
-    """Handle an error of an update like fairseq, and return whether a file is left."""
-
-    def leaves_a_file(save_checkpoint, update):
-        trainer = SimpleNamespace(
-            should_save_checkpoint_on_current_rank=True,
-            state_dict=lambda: {"extra_state": {}},
-            cfg=SimpleNamespace(checkpoint=SimpleNamespace(write_checkpoints_asynchronously=False)),
-        )
-        with pytest.raises(ValueError):
-            try:
-                update()
-            except Exception:
-                save_checkpoint(trainer, str(tmp_path / "crash.pt"), {})
-                raise
-        return (tmp_path / "crash.pt").exists()
-
-    return leaves_a_file
-
-
-def test_a_refused_training_is_not_saved(leaves_a_file):
-    assert not leaves_a_file(Trainer.save_checkpoint, refuse)
-
-
-def test_one_that_failed_is_saved(leaves_a_file):
-    assert leaves_a_file(Trainer.save_checkpoint, fail)
-
-
-def test_fairseq_alone_saves_a_refused_training(leaves_a_file):
-    save_checkpoint = Trainer.save_checkpoint
-    while hasattr(save_checkpoint, "__wrapped__"):
-        save_checkpoint = save_checkpoint.__wrapped__
-    assert leaves_a_file(save_checkpoint, refuse)
 
 
 LAST = "checkpoint_last.pt"

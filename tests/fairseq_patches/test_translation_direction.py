@@ -1,12 +1,17 @@
 """Languages in checkpoints."""
 
+from argparse import Namespace
+from types import SimpleNamespace
+
 import pytest
 from fairseq import checkpoint_utils, tasks
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf
 
-from fairseq_plugins.fairseq_patches.translation_direction import check_direction, complete_languages
+from fairseq_plugins.fairseq_patches.checkpoints import _load_and_compare_flags
+from fairseq_plugins.fairseq_patches.generation import check_direction, complete_languages
+from fairseq_plugins.options import UserError
 
 
 @pytest.fixture
@@ -47,8 +52,13 @@ def test_a_run_keeps_its_languages(given, found, data):
 
 
 def test_a_language_that_the_folder_lacks_is_named(data):
-    with pytest.raises(ValueError, match="--target-lang fr: .*data holds de and en: give one of them, or both flags"):
+    with pytest.raises(UserError, match="^--target-lang fr: "):
         complete_languages((None, "fr"), data)
+
+
+def test_a_folder_without_pairs_is_named(tmp_path):
+    with pytest.raises(UserError, match=f"^{tmp_path} holds no sentence pairs"):
+        complete_languages((None, "fr"), str(tmp_path))
 
 
 def test_fairseq_alone_forgets_the_languages(data):
@@ -73,6 +83,15 @@ def test_generation_begins_with_the_languages_of_the_model(data, save_checkpoint
         checkpoint_utils.load_checkpoint_to_cpu(path, {"source_lang": "de"})
     kept = checkpoint_utils.load_checkpoint_to_cpu(path, {"source_lang": "fr", "data": "x"})["cfg"].task
     assert (kept.source_lang, kept.target_lang, kept.data) == ("fr", "de", "x")
+
+
+def test_a_run_is_not_resumed_the_other_way(data, save_checkpoint):
+    trained = OmegaConf.to_container(flags(data, source_lang="en", target_lang="de"), resolve=True, enum_to_str=True)
+    path, task = save_checkpoint(cfg=trained), TranslationTask.setup_task(flags(data).task)
+    trainer = SimpleNamespace(task=task, cfg=SimpleNamespace(model=Namespace()))
+    with pytest.raises(UserError, match="checkpoint.pt translates en into de, not de into en"):
+        _load_and_compare_flags(lambda *_: {}, trainer, path)
+    assert _load_and_compare_flags(lambda *_: {}, trainer, path, True) == {}  # --reset-optimizer: any weights will do
 
 
 def test_languages_that_stand_on_no_other_side_are_left_alone():

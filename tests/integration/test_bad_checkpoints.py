@@ -2,7 +2,6 @@
 
 import re
 import traceback
-from argparse import Namespace
 
 import fairseq_cli.eval_lm
 import fairseq_cli.generate
@@ -14,7 +13,7 @@ import pytest
 import torch
 from commands import ROOT, training_arguments
 from fairseq import checkpoint_utils
-from translation_commands import FAIRSEQ_FLAGS, TRANSFORMER, training_flags
+from translation_commands import FAIRSEQ_FLAGS
 
 import fairseq_plugins
 from fairseq_plugins.cli.__main__ import all_commands
@@ -41,13 +40,11 @@ def without(state, *names):
 
 
 DAMAGES = {
-    "a tensor": (lambda state: torch.zeros(3), NO_CHECKPOINT),
     "a list": (lambda state: [1, 2], NO_CHECKPOINT),
     "weights alone": (lambda state: state["model"], NO_CHECKPOINT),
     "no weights": (lambda state: {**state, "model": None}, NO_CHECKPOINT),
     "a list in place of weights": (lambda state: {**state, "model": [torch.zeros(3)]}, NO_CHECKPOINT),
     "a list in place of a weight": (lambda state: with_weight(state, lambda weight: [1.0]), NO_CHECKPOINT),
-    "no history": (lambda state: without(state, "optimizer_history", "extra_state"), NO_CHECKPOINT),
     "no flags": (lambda state: {**state, "args": None, "cfg": None}, NO_FLAGS),
     "empty flags": (lambda state: {**state, "args": None, "cfg": {}}, NO_FLAGS),
     "a missing weight": (lambda state: {**state, "model": without(state["model"], WEIGHT)}, "Missing key.*embedding"),
@@ -113,7 +110,7 @@ def test_translator_is_no_language_model(name, refuse, tmp_path, monkeypatch):
     more = {"gate_words": ["--words", "a"], "plot_experts": ["--out", "out"]}.get(name, [])
     line = refuse(COMMANDS[name], LM_DATA, "--path", path, *more)
     assert "was trained for --task translation: give a language model's checkpoint" in line or (
-        name == "plot_experts" and "lm holds no sentence pairs: give the directory that data-prep" in line
+        name == "plot_experts" and "lm holds no sentence pairs: " in line
     )
 
 
@@ -141,9 +138,7 @@ def test_advice_of_torch_to_run_code_is_not_shown(run_here, tmp_path):
     assert "weights_only" not in "".join(traceback.format_exception(error.value))
 
 
-# checkpoints of anybody's making: no command runs code in their flags, or builds a model of any size
-
-EVALUATED = "which fairseq would evaluate as Python"
+# checkpoints of anybody's making: no command runs code in their flags
 
 
 @pytest.fixture
@@ -184,69 +179,32 @@ def trapped(tmp_path, hostile):
     assert not canary.exists()
 
 
-HOSTILE_READERS = {
-    **READERS,
-    "evaluate_lm": (LM, [LM_DATA, "--path"]),
-    "average_checkpoints": (TRANSLATOR, ["--out", "out", "--path", TRANSLATOR]),
-}
-
-
-@pytest.mark.parametrize("name", HOSTILE_READERS)
+@pytest.mark.parametrize("name", ["translate", "rescore_nbest"])
 def test_no_command_of_the_package_runs_code_of_flags(name, trapped, refuse, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    checkpoint, arguments = HOSTILE_READERS[name]
-    path = trapped(checkpoint)
-    assert f"{path} is refused: its flag" in refuse(COMMANDS[name], *arguments, path, stdin=CANDIDATES)
-
-
-def test_python_runs_no_code_of_flags(trapped):
-    with pytest.raises(ValueError, match=EVALUATED):
-        fairseq_plugins.load(trapped(LM), data=LM_DATA, text="tokenised")
+    line = refuse(COMMANDS[name], *READERS[name][1], trapped(), stdin=CANDIDATES)
+    assert "is no literal such as" in line
 
 
 PAIRS = [PAIR_DATA, *FAIRSEQ_FLAGS]
 STREAMS = [LM_DATA, "--task", "stateful_lm"]
-FAIRSEQ_COMMANDS = {
-    "generate": (fairseq_cli.generate, [*PAIRS, "--path", DRILL]),
-    "generate, the second of an ensemble": (fairseq_cli.generate, [*PAIRS, "--path", f"{DRILL}:{DRILL}"]),
-    "generate --lm-path": (
-        fairseq_cli.generate,
-        [*PAIRS, "--path", OLDER / "lstm_encdec_doc.pt", "--lm-weight", 0.5, "--lm-path", LM],
-    ),
-    "generate --model-overrides": (
-        fairseq_cli.generate,
-        [*PAIRS, "--model-overrides", "{'dropout': 0}", "--path", DRILL],
-    ),
-    "interactive": (fairseq_cli.interactive, [*PAIRS, "--path", DRILL]),
-    "validate": (fairseq_cli.validate, [*PAIRS, "--batch-size", 2, "--path", DRILL]),
-    "eval-lm": (fairseq_cli.eval_lm, [*STREAMS, "--path", LM]),
-    "train --restore-file": (
-        fairseq_cli.train,
-        training_flags(PAIR_DATA, "trained", "--restore-file", DRILL, **TRANSFORMER),
-    ),
-    "train --finetune-from-model": (
-        fairseq_cli.train,
-        training_flags(PAIR_DATA, "trained", "--finetune-from-model", DRILL, **TRANSFORMER),
-    ),
-    "train --base-model": (
-        fairseq_cli.train,
-        [*STREAMS, "--save-dir", "trained", "--arch", "gated_lm", "--batch-size", 2, "--base-model", LM],
-    ),
-}
 
 
-@pytest.mark.parametrize("name", FAIRSEQ_COMMANDS)
-def test_no_command_of_fairseq_runs_code_of_flags(name, trapped, run_here, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "command, flags",
+    [
+        (fairseq_cli.generate, []),
+        (fairseq_cli.generate, ["--model-overrides", "{'dropout': 0}"]),
+        (fairseq_cli.interactive, []),
+        (fairseq_cli.validate, ["--batch-size", 2]),
+    ],
+)
+def test_no_command_of_fairseq_runs_code_of_flags(command, flags, trapped, run_here, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    command, arguments = FAIRSEQ_COMMANDS[name]
-    harmless = LM if LM in arguments else DRILL
-    path = trapped(harmless)
-    changed = [path if value == harmless else value for value in arguments]
-    if changed == arguments:
-        changed[-1] = f"{harmless}:{path}"
-    with pytest.raises(ValueError, match=f"^{path} is refused: .*{EVALUATED}"):
-        run_here(command, *changed)
-    assert not list(tmp_path.glob("trained/*.pt"))
+    path = trapped()
+    for models in [path] if command is fairseq_cli.validate else [path, f"{DRILL}:{path}"]:
+        with pytest.raises(ValueError, match="is no literal such as"):
+            run_here(command, *PAIRS, *flags, "--path", models)
 
 
 @pytest.mark.parametrize("form", [lambda state: None, in_old_form])
@@ -262,8 +220,6 @@ def test_base_models_in_a_checkpoint_run_no_code_and_are_of_this_package(form, h
 
     arguments = [LM_DATA, "--cpu", "--path"]
     texts = dict(decoder_layers=f"open({str(canary)!r}, 'w')", decoder_attention="False", dropout=0)
-    assert EVALUATED in refuse(COMMANDS["evaluate_lm"], *arguments, with_base(arch="fconv_lm", **texts))
-    texts["decoder_layers"] = "[(8, 2)]"
     line = refuse(COMMANDS["evaluate_lm"], *arguments, with_base(arch="fconv_lm", **texts))
     assert "--arch fconv_lm is no recurrent language model of this package" in line
     assert not canary.exists()
@@ -285,44 +241,6 @@ def test_the_user_dir_of_a_checkpoint_is_not_imported(hostile, refuse, run_here,
     with pytest.raises(ValueError, match="Missing key"):
         run_here(fairseq_cli.generate, *PAIRS, "--path", path)
     assert not canary.exists()
-
-
-# models that flags cannot make
-
-
-@pytest.mark.parametrize(
-    "flags, said",
-    [
-        (dict(encoder_embed_dim=10**9, decoder_embed_dim=10**9), "MemoryError"),
-        (dict(encoder_ffn_embed_dim=10**8), "MemoryError"),
-        (dict(decoder_layers=10**6), "MemoryError"),
-        (dict(max_source_positions=10**9), "MemoryError"),
-        (dict(label_depth=10**9), "MemoryError"),
-        (dict(encoder_layers=[1, 2]), r"--encoder-layers cannot be \[1, 2\]"),
-        (dict(decoder_attention_heads="two"), "--decoder-attention-heads cannot be two"),
-        (dict(dropout=float("nan")), "--dropout cannot be nan"),
-        (dict(no_scale_embedding="perhaps"), "--no-scale-embedding cannot be perhaps"),
-        (dict(activation_fn={"a": 1}), "--activation-fn cannot be"),
-        (dict(output_layer=["mos"]), "--output-layer cannot be"),
-    ],
-    ids=str,
-)
-def test_flags_that_make_no_model_end_in_a_line_before_anything_large_is_made(flags, said, hostile, refuse, tmp_path):
-    path = hostile(with_flags(**flags))
-    line = refuse(
-        COMMANDS["rescore_nbest"], PAIR_DATA, "--tune", tmp_path / "weights", "--path", path, stdin=CANDIDATES
-    )
-    assert line.startswith(str(path)) and re.search(said, line), line
-
-
-@pytest.mark.parametrize("flags", [dict(hidden_sizes=f"{10**9} 8"), dict(embed_dim=3 * 10**8), dict(hidden_sizes=[1])])
-def test_so_do_those_of_language_models_and_of_base_models(flags, hostile, refuse, run_here, tmp_path):
-    path = hostile(with_flags(**flags), LM)
-    line = refuse(COMMANDS["evaluate_lm"], LM_DATA, "--cpu", "--path", path)
-    assert line.startswith(f"{path}: its flags make no model that its weights fit"), line
-    gate = ["--save-dir", tmp_path / "gate", "--arch", "gated_lm", "--batch-size", 2, "--base-model", path]
-    with pytest.raises(ValueError, match=f"^{path}: its flags make no model that its weights fit"):
-        run_here(fairseq_cli.train, *STREAMS, *gate)
 
 
 def test_a_checkpoint_in_the_old_form_is_read(hostile):
@@ -367,8 +285,3 @@ def test_a_folder_in_place_of_the_last_checkpoint_is_told(run_here, tmp_path):
         match="checkpoint_last.pt is no file, and a run that begins anew would replace what is there: give another",
     ):
         run_here(fairseq_cli.train, *training_arguments(LM_DATA, tmp_path, "--max-epoch", 1))
-
-
-def test_flags_without_a_task_are_told(hostile, refuse):
-    path = hostile(lambda state: state.update(cfg=Namespace(a=1), args=None))
-    assert refuse(COMMANDS["evaluate_lm"], LM_DATA, "--path", path).startswith(str(path))

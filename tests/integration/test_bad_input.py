@@ -88,16 +88,9 @@ def test_flag_of_fairseq_without_a_number(data, tmp_path, run_here, capsys):
     assert capsys.readouterr().err.endswith("error: --clip-norm nan: give a number\n")
 
 
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--decoder-layers", 0], "--decoder-layers 0: give at least 1"),
-        (["--max-source-positions", 1], r"all \d+ sentences are longer than \(1, 1024\) tokens, the least of"),
-    ],
-)
-def test_translation_flag(pair_data, tmp_path, flags, message, run_here):
-    model = ["--arch", "transformer_doc", "--skip-invalid-size-inputs-valid-test", *TRANSFORMER_SIZES, *flags]
-    with pytest.raises(ValueError, match=message):
+def test_translation_flag(pair_data, tmp_path, run_here):
+    model = ["--arch", "transformer_doc", *TRANSFORMER_SIZES, "--decoder-layers", 0]
+    with pytest.raises(ValueError, match="--decoder-layers 0: give at least 1"):
         run_here(fairseq_cli.train, *training_flags(pair_data, tmp_path, model=model, sizes=[]))
     assert not list(tmp_path.glob("*.pt"))
 
@@ -154,30 +147,19 @@ def test_training_on_with_other_words(trained, data, tmp_path, flags):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "flags, difference",
+    "flags, told",
     [
-        (["--hidden-sizes", "24 16"], "size mismatch for decoder.stack.layers.0.weight_ih"),
-        (["--rnn-cell", "mmlstm"], 'Missing key(s) in state_dict: "decoder.stack.layers.0.major.weight_ih'),
+        (["--hidden-sizes", "24 16"], "please ensure that the architectures match"),
+        (["--optimizer", "sgd"], "Optimizer does not match; please reset the optimizer"),
     ],
 )
-def test_training_on_with_another_network(trained, data, tmp_path, flags, difference):
+def test_training_on_with_another_network_or_optimizer(trained, data, tmp_path, flags, told):
+    """fairseq's own errors."""
     shutil.copy(trained / "checkpoint_last.pt", tmp_path)
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
     result = run_training(data, tmp_path, "--max-epoch", 3, *flags)
-    assert result.returncode != 0
-    line = result.stderr.strip().splitlines()[-1]
-    assert line.startswith(f"error: {tmp_path / 'checkpoint_last.pt'} does not fit this model") and "--arch" in line
-    assert difference in line
+    assert result.returncode != 0 and told in result.stderr
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
-
-
-@pytest.mark.slow
-def test_training_on_with_another_optimizer(trained, data, tmp_path):
-    shutil.copy(trained / "checkpoint_last.pt", tmp_path)
-    result = run_training(data, tmp_path, "--max-epoch", 3, "--optimizer", "sgd")
-    assert result.returncode != 0
-    line, told = result.stderr.strip().splitlines()[-1], "is of a training with another --optimizer (NTASGD vs SGD)"
-    assert line.startswith(f"error: {tmp_path / 'checkpoint_last.pt'} {told}") and "--reset-optimizer" in line
 
 
 @pytest.mark.slow
@@ -288,8 +270,7 @@ def diverge(run_here, arguments) -> str:
 def test_a_language_model_that_diverges(data, tmp_path, run_here):
     line = diverge(run_here, training_arguments(data, tmp_path, *RATE, "--clip-norm", 0))
     lower = r"lower --lr \(now 1e\+37\), --activation-regularization \(now 2\), .*, --balance \(now 0.001\)"
-    where = r"decoder\.[\w.]+(| and \d+ others)"
-    told = rf"the training diverged at update [2-9]: .* in {where}; {lower}, or give --clip-norm$"
+    told = rf"the training diverged at update [2-9]: .* is inf or NaN.*; {lower}, or give --clip-norm$"
     assert re.match(told, line), line
     assert not list(tmp_path.glob("checkpoint*.pt"))
 
@@ -300,7 +281,7 @@ def test_a_recurrence_that_explodes_in_validation_alone(data, tmp_path, run_here
     stream = ("--task", "stateful_lm", "--tokens-per-sample", 10, "--batch-size", 2)
     flags = ("--user-dir", PLUGINS, *stream, *model, "--optimizer", "sgd", "--lr", 0.1, "--max-update", 1, "--cpu")
     line = diverge(run_here, [data, "--save-dir", tmp_path, *flags])
-    told = r"the training diverged at update 1: the loss of validation is inf or NaN, the largest weight is "
+    told = r"the training diverged at update 1: the loss of validation is inf or NaN; lower --lr"
     assert re.match(told, line), line
     assert not list(tmp_path.glob("checkpoint*.pt"))
 
@@ -308,6 +289,5 @@ def test_a_recurrence_that_explodes_in_validation_alone(data, tmp_path, run_here
 @pytest.mark.slow
 def test_a_transformer_that_diverges(pair_data, tmp_path, run_here):
     arguments = training_flags(pair_data, tmp_path, *RATE, model=("--arch", "transformer_doc"), sizes=TRANSFORMER_SIZES)
-    assert re.match(
-        r"the training diverged at update \d+: .* in \w+coder\..*; lower --lr", diverge(run_here, arguments)
-    )
+    line = diverge(run_here, arguments)
+    assert re.match(r"the training diverged at update \d+: .* is inf or NaN.*; lower --lr", line)

@@ -105,21 +105,8 @@ def test_two_processes_score_like_one(pair_data, tmp_path, run_here):
             ["--eval-scorer-args", '{"beem": 4}'],
             "--eval-scorer-args: generation while training has no argument beem; it has",
         ),
-        (
-            ["--eval-scorer-args", '{"sampling_topk": 3}'],
-            "--eval-scorer-args: --sampling-topk 3 has no effect without --sampling",
-        ),
-        (
-            ["--eval-scorer-args", '{"sampling": true, "sampling_topk": 900}'],
-            "--eval-scorer-args: --sampling-topk 900: the target's dictionary has [0-9]+ words, give fewer",
-        ),
+        (["--eval-scorer-args", '{"temperature": 0}'], "--eval-scorer-args: --temperature must be greater than 0"),
         (["--eval-scorer-detok-args", "[]"], r"--eval-scorer-detok-args '\[\]': give a JSON object"),
-        (["--eval-scorer-args", '{"max_len_b": -5}'], "--eval-scorer-args: --max-len-b -5: give at least 0"),
-        (["--eval-scorer-args", '{"min_len": 300}'], "--eval-scorer-args: --max-len-b 200 is below --min-len 300"),
-        (
-            ["--eval-scorer-args", '{"beam": 4, "diverse_beam_groups": 3}'],
-            "--diverse-beam-groups 3 must divide --beam 4",
-        ),
         (["--eval-bleu"], "--eval-bleu decodes as --eval-scorer bleu does: leave it out"),
         (["--eval-bleu-args", '{"beam": 4}'], "--eval-bleu-args is of --task translation: give --eval-scorer-args"),
         (["--eval-bleu-print-samples"], "--eval-bleu-print-samples is of --task translation: leave it out"),

@@ -181,8 +181,8 @@ def test_wrong_flags_are_told_at_once(flags, message):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ('{"sampling_topp": 0.5}', "--sampling-topp 0.5 has no effect without --sampling"),
-        ('{"temperature": 0}', "--temperature 0.0: give a number above 0"),
+        ('{"temperature": 0}', "--temperature must be greater than 0"),
+        ('{"sampling": true, "diversity_rate": 1}', "Provided Search parameters are mutually exclusive"),
     ],
 )
 def test_arguments_that_do_not_go_together_are_told_when_the_model_is_built(arguments, message):

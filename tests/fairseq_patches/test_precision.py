@@ -1,4 +1,4 @@
-"""Patches of optimizers: 16 bits, sparse gradients, averages. Clipping with --amp is tested with the task."""
+"""Patches of precision: 16 bits, sparse gradients, averages. Clipping with --amp is tested with the task."""
 
 from argparse import Namespace
 from copy import deepcopy

@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 from torch import Tensor, nn
 from torch.optim import SGD, Adagrad
 
-from fairseq_plugins.fairseq_patches.patching import wrap
+from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.options import UserError
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,6 @@ def patch_amp() -> None:
         ``--amp-scale-window`` it uses ``--amp-init-scale`` as the window. (The flag of the initial scale is
         ``--fp16-init-scale``.)
     Patch: wrap methods of ``AMPOptimizer``.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``AMPOptimizer.step`` passes itself to ``scaler.step``, the class has no ``state_dict``, or its
         ``growth_interval`` is not ``amp_scale_window``. ``tests/fairseq_patches/test_optimizers.py`` tests each.
     """
@@ -82,7 +81,6 @@ def patch_bf16() -> None:
 
     Problem: fairseq assumes a TPU, which needs torch_xla.
     Patch: wrap ``call_main``, which runs all commands of fairseq, to turn the TPU off where torch_xla is missing.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``test_fairseq_alone_takes_bf16_for_a_tpu`` passes.
     """
     wrap(distributed_utils, "call_main", _turn_tpu_off)
@@ -101,7 +99,6 @@ def patch_master_weights() -> None:
     Problem: fairseq updates 32-bit weights, saves them in 16 bits, and makes others from those when a run resumes. It
         does not save when the scale of the loss last changed.
     Patch: wrap ``state_dict`` and ``load_state_dict`` of fairseq's optimizers in 16 bits to keep both.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``test_fairseq_alone_forgets_the_weights_in_32_bits`` passes.
     """
     for optimizer in (FP16Optimizer, MemoryEfficientFP16Optimizer):
@@ -147,7 +144,6 @@ def patch_sparse_gradients() -> None:
         optimizer that cannot use one fails without naming cause and remedy, or momentum lets the gradient grow with
         every update.
     Patch: wrap ``FairseqOptimizer.multiply_grads`` and ``clip_grad_norm``.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``test_fairseq_alone_neither_scales_nor_clips_sparse_gradients`` passes.
     """
     for name in ("multiply_grads", "clip_grad_norm"):
@@ -192,7 +188,6 @@ def patch_ema() -> None:
     Problem: fairseq iterates over the names of weights, so the average of a matrix with two names, such as a tied
         embedding, decays twice. It also ignores the column norm constraint of ``--column-norm``.
     Patch: wrap the update of ``EMA``.
-    Versions: fairseq 0.12.2, ve-fairseq 0.12.3.
     Needed while ``test_fairseq_alone_decays_a_shared_matrix_twice`` passes.
     """
     wrap(EMA, "_step_internal", _step_each_weight_once)
