@@ -178,8 +178,8 @@ class ModelFlags:
 
     def defaults(self) -> Dict[str, Any]:
         """What each option of the model and its parts is where nothing gives it, None if the part decides."""
-        options = [self._own, *(component.Options for registry in self._registries for component in registry.values())]
-        parts = {registry.destination: "none" for registry in self._registries if "none" in registry}
+        options = [self.own, *(component.Options for registry in self.registries for component in registry.values())]
+        parts = {registry.destination: "none" for registry in self.registries if "none" in registry}
         return {option.name: option.default for cls in options for option in fields(cls)} | parts
 
 

@@ -183,21 +183,21 @@ def test_a_beam_of_one_takes_the_most_probable_word_as_the_coldest_sampling_does
         assert found.tokens == cold.tokens
 
 
-def test_values_that_do_not_fit_are_refused(model):
-    with pytest.raises(ValueError, match="2 texts of a beam of 1: give a beam of at least 2"):
-        generator_of(model).search("", beam=1, num=2)
-    with pytest.raises(ValueError, match="beam 2.0: give a whole number"):
-        generator_of(model).search("", beam=2.0)
-    with pytest.raises(ValueError, match="number of texts 0: give at least 1"):
-        generator_of(model).sample("", num=0)
-    with pytest.raises(ValueError, match="seed -1: give 0 or more"):
-        generator_of(model).sample("", seed=-1)
-    with pytest.raises(ValueError, match="maximum length 0: give at least 1"):
-        generator_of(model, max_length=0)
-    with pytest.raises(ValueError, match="stop never: give one of end, length"):
-        generator_of(model, stop="never")
-    with pytest.raises(ValueError, match="unknown words rare: give one of allowed, excluded"):
-        generator_of(model, unknown="rare")
+@pytest.mark.parametrize(
+    "make, method, options, message",
+    [
+        ({}, "search", {"beam": 1, "num": 2}, "2 texts of a beam of 1: give a beam of at least 2"),
+        ({}, "search", {"beam": 2.0}, "beam 2.0: give a whole number"),
+        ({}, "sample", {"num": 0}, "number of texts 0: give at least 1"),
+        ({}, "sample", {"seed": -1}, "seed -1: give 0 or more"),
+        ({"max_length": 0}, "sample", {}, "maximum length 0: give at least 1"),
+        ({"stop": "never"}, "sample", {}, "stop never: give one of end, length"),
+        ({"unknown": "rare"}, "sample", {}, "unknown words rare: give one of allowed, excluded"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(make, method, options, message, model):
+    with pytest.raises(ValueError, match=message):
+        getattr(generator_of(model, **make), method)("", **options)
 
 
 PROBS = [0.1, 0.4, 0.05, 0.3, 0.15]
@@ -210,47 +210,38 @@ def shares(sampling, probs=PROBS, num_draws=20_000):
     return (torch.bincount(chosen, minlength=len(probs)) / num_draws).tolist()
 
 
-def test_words_are_drawn_by_their_probabilities():
-    assert shares(Sampling()) == pytest.approx(PROBS, abs=1e-3)
+ROOTS = [prob**0.5 for prob in PROBS]
+SQUARES = [prob**2 for prob in PROBS]
 
 
-def test_what_is_left_out_is_never_drawn_and_the_rest_by_its_share():
-    assert shares(Sampling(), [0.1, 0.4, 0.0, 0.3, 0.0]) == pytest.approx([0.125, 0.5, 0, 0.375, 0], abs=1e-3)
+def kept(*words):
+    return [prob * (word in words) for word, prob in enumerate(PROBS)]
 
 
-@pytest.mark.parametrize("temperature", [0.5, 2.0])
-def test_temperature_is_a_power_of_the_probabilities(temperature):
-    powers = [prob ** (1 / temperature) for prob in PROBS]
-    expected = [power / sum(powers) for power in powers]
-    assert shares(Sampling(temperature=temperature)) == pytest.approx(expected, abs=1e-3)
-
-
-@pytest.mark.parametrize("top_k, kept", [(1, [1]), (2, [1, 3]), (3, [1, 3, 4]), (9, [0, 1, 2, 3, 4])])
-def test_the_most_probable_words(top_k, kept):
-    total = sum(PROBS[word] for word in kept)
-    expected = [prob / total if word in kept else 0 for word, prob in enumerate(PROBS)]
-    assert shares(Sampling(top_k=top_k)) == pytest.approx(expected, abs=1e-3)
-
-
-@pytest.mark.parametrize("top_p, kept", [(0.01, [1]), (0.39, [1]), (0.5, [1, 3]), (0.71, [1, 3, 4]), (1.0, range(5))])
-def test_the_fewest_words_that_sum_up_to_a_share(top_p, kept):
-    total = sum(PROBS[word] for word in kept)
-    expected = [prob / total if word in kept else 0 for word, prob in enumerate(PROBS)]
-    assert shares(Sampling(top_p=top_p)) == pytest.approx(expected, abs=1e-3)
-
-
-def test_words_that_sum_up_to_the_share_are_enough():
-    assert shares(Sampling(top_p=0.5), [0.25, 0.5, 0.25]) == [0, 1, 0]
-
-
-def test_both_limits_hold_and_the_share_is_of_the_tempered_distribution():
-    assert shares(Sampling(top_k=2, top_p=0.99))[2] == 0 and shares(Sampling(top_k=4, top_p=0.3))[1] == 1
-    assert shares(Sampling(temperature=0.1, top_p=0.9)) == [0, 1, 0, 0, 0]
-
-
-@pytest.mark.parametrize("temperature", [1e-310, 5e-324])
-def test_the_lowest_temperature_takes_the_most_probable_word(temperature):
-    assert shares(Sampling(temperature=temperature)) == [0, 1, 0, 0, 0]
+@pytest.mark.parametrize(
+    "options, probs, expected",
+    [
+        ({}, PROBS, PROBS),
+        ({}, [0.1, 0.4, 0.0, 0.3, 0.0], [0.1, 0.4, 0.0, 0.3, 0.0]),
+        ({"temperature": 0.5}, PROBS, SQUARES),
+        ({"temperature": 2.0}, PROBS, ROOTS),
+        ({"temperature": 5e-324}, PROBS, kept(1)),
+        ({"top_k": 1}, PROBS, kept(1)),
+        ({"top_k": 3}, PROBS, kept(1, 3, 4)),
+        ({"top_k": 9}, PROBS, PROBS),
+        ({"top_p": 0.01}, PROBS, kept(1)),
+        ({"top_p": 0.39}, PROBS, kept(1)),
+        ({"top_p": 0.5}, PROBS, kept(1, 3)),
+        ({"top_p": 0.71}, PROBS, kept(1, 3, 4)),
+        ({"top_p": 1.0}, PROBS, PROBS),
+        ({"top_p": 0.5}, [0.25, 0.5, 0.25], [0, 1, 0]),  # words that sum up to the share are enough
+        ({"top_k": 2, "top_p": 0.99}, PROBS, kept(1, 3)),
+        ({"top_k": 4, "top_p": 0.3}, PROBS, kept(1)),
+        ({"temperature": 0.1, "top_p": 0.9}, PROBS, kept(1)),  # the share is of the tempered distribution
+    ],
+)
+def test_words_are_drawn_by_their_share_of_what_is_kept(options, probs, expected):
+    assert shares(Sampling(**options), probs) == pytest.approx([x / sum(expected) for x in expected], abs=1e-3)
 
 
 def test_a_search_uses_no_sampling():

@@ -7,7 +7,16 @@ import torch
 
 from fairseq_plugins.evaluation import evaluator as evaluator_module
 from fairseq_plugins.evaluation.dynamic_evaluation import DynamicOptions, mean_squared_gradients
-from fairseq_plugins.evaluation.evaluator import FLAGS, Evaluator, TunedPoint, grid_points, read_methods, tune
+from fairseq_plugins.evaluation.evaluator import (
+    FLAGS,
+    Evaluator,
+    TunedPoint,
+    evaluate_ngram_model,
+    grid_points,
+    read_methods,
+    tune,
+)
+from fairseq_plugins.evaluation.scoring import evaluate_perplexity
 from fairseq_plugins.evaluation.test_time import (
     CacheOptions,
     DropoutOptions,
@@ -15,8 +24,10 @@ from fairseq_plugins.evaluation.test_time import (
     Methods,
     NGramOptions,
     TokenScores,
+    UnigramCache,
     UnigramCacheOptions,
 )
+from fairseq_plugins.ngrams.kneser_ney import estimate_model
 
 
 def test_a_grid_has_all_combinations():
@@ -163,8 +174,6 @@ def test_models_read_the_text_once_for_what_is_mixed(evaluator, tokens):
 
 
 def test_an_evaluation_is_static_without_methods(evaluator, tokens):
-    from fairseq_plugins.evaluation.scoring import evaluate_perplexity
-
     text = EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2)
     found = evaluator.evaluate(text, read_methods({}))
     assert found.perplexity == evaluate_perplexity(evaluator.models, tokens, unknown=3, num_rows=2, window=7)
@@ -295,3 +304,40 @@ def test_its_probabilities_meet_the_targets_within_their_lines(
     found = score_text([model], tokens, num_rows=num_rows, window=4, ngram=f"{arpa},0.3")
     known = torch.tensor([0.0, *probs], dtype=torch.float64).view(num_rows, -1)[:, 1:]
     torch.testing.assert_close(found, torch.log(0.7 * static.exp() + 0.3 * known), rtol=1e-5, atol=1e-5)
+
+
+# an n-gram model alone
+
+
+def test_two_counts_of_one_stream(make_dictionary):
+    dictionary = make_dictionary(12)
+    stream = torch.tensor([5, 3, 6, 2, 2, 3, 7, 8, 2])
+    model = estimate_model(stream, dictionary, order=3).model
+    nll = -model.log_probs(stream)
+    result = evaluate_ngram_model(model, stream)
+    assert (result.all_tokens.num_tokens, result.without_first.num_tokens) == (9, 8)
+    assert result.all_tokens.num_unknown == result.without_first.num_unknown == 2
+    assert result.all_tokens.perplexity == pytest.approx(math.exp(nll.mean()))
+    assert result.without_first.perplexity == pytest.approx(math.exp(nll[1:].mean()))
+
+
+def test_a_token_without_probability_is_named(make_dictionary):
+    dictionary = make_dictionary(12)
+    stream = torch.tensor([5, 6, 2])
+    model = estimate_model(stream, dictionary, order=2).model
+    with pytest.raises(ValueError, match="2 of 4 tokens, such as '<pad>', have probability zero: use a model that has"):
+        evaluate_ngram_model(model, torch.tensor([5, 1, 0, 2]))
+
+
+def test_a_cache_is_mixed_in_from_the_second_token_on(make_dictionary):
+    dictionary = make_dictionary(12)
+    stream = torch.tensor([5, 3, 6, 2, 3, 3, 7, 5, 2])
+    model = estimate_model(stream, dictionary, order=3).model
+    probs = model.log_probs(stream).exp().tolist()
+    words = stream.tolist()
+    for place in range(1, len(words)):
+        seen = words[max(place - 4, 0) : place]
+        probs[place] = 0.7 * probs[place] + 0.3 * seen.count(words[place]) / len(seen)
+    result = evaluate_ngram_model(model, stream, mixed=[(UnigramCache(window=4), 0.3)])
+    assert result.all_tokens.nll == pytest.approx(-sum(map(math.log, probs)) / 9)
+    assert result.without_first.nll == pytest.approx(-sum(map(math.log, probs[1:])) / 8)

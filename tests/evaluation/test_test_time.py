@@ -54,11 +54,8 @@ def test_zeros_of_a_component_and_what_it_does_not_know_are_no_error(probs):
     assert torch.equal(interpolate(model, [unknown], [0.25]), model)
 
 
-@pytest.mark.parametrize("num_rows", [1, 4])
-@pytest.mark.parametrize("window", [1, 7, 1000])
+@pytest.mark.parametrize("num_rows, window", [(1, 7), (4, 1), (4, 1000)])
 def test_what_is_known_of_a_stream_meets_its_targets(num_rows, window, build_tiny_lm, tokens):
-    from fairseq_plugins.evaluation.scoring import score_windows
-
     known = torch.arange(len(tokens)).double()  # at each place the place itself
     component, found = KnownLogProbs(known, num_rows=num_rows), []
     for one in score_windows([build_tiny_lm("tied")], tokens, num_rows=num_rows, window=window):
@@ -80,7 +77,7 @@ def by_hand(layer, states, temperature, gate=1.0):
 
 
 @pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
-@pytest.mark.parametrize("with_gradients, bias", [(True, "on"), (False, "on"), (False, "off")])
+@pytest.mark.parametrize("with_gradients, bias", [(True, "on"), (False, "off")])
 def test_every_layer_divides_its_logits(name, with_gradients, bias, build_tiny_lm):
     model, tokens = build_tiny_lm(name, output_bias=bias).double().eval(), torch.randint(V, (2, 9))
     target = tokens.flip(1)
@@ -186,8 +183,7 @@ def read(model, tokens, *, target=None):
 
 
 @every_part
-@pytest.mark.parametrize("scale", [1.0, 0.5])
-def test_masks_are_those_of_a_training_at_scaled_rates(layer, cell, gate, scale, build_tiny_lm):
+def test_masks_are_those_of_a_training_at_scaled_rates(layer, cell, gate, build_tiny_lm, scale=0.5):
     tokens = torch.randint(DROPOUT_SAMPLES_V, (2, 9))
     evaluated = build(build_tiny_lm, layer, cell, gate, rate=RATE, embedding_noise=0.5).eval()
     trained = build(build_tiny_lm, layer, cell, gate, rate=RATE * scale).train()
@@ -197,13 +193,9 @@ def test_masks_are_those_of_a_training_at_scaled_rates(layer, cell, gate, scale,
         assert not evaluated.training
     torch.testing.assert_close(found, in_training, rtol=1e-5, atol=1e-5)
     assert torch.equal(found, again) and not torch.allclose(found, static, atol=1e-3)
+    with sampled_masks([evaluated], scale=0):
+        assert torch.equal(read(evaluated, tokens), static)
     assert torch.equal(read(evaluated, tokens), static)
-
-
-@every_part
-def test_scale_zero_is_static_evaluation(layer, cell, gate, build_tiny_lm, tokens, score_text):
-    model = build(build_tiny_lm, layer, cell, gate, rate=RATE)
-    assert torch.equal(score_text([model], tokens, dropout_samples=1, dropout_scale=0), score_text([model], tokens))
 
 
 @pytest.mark.parametrize("flags", [{"word_masks": "row"}, {"dropout_masks": "standard"}])
@@ -340,9 +332,17 @@ def read_static(models, tokens, num_rows):
     return -window.nll, [one.top for one in window.states], window.target
 
 
-@pytest.mark.parametrize("start, needed", [("first", 1), ("full", None)])
-@pytest.mark.parametrize("length, theta", [(1, 1.0), (9, 0.3), (9, 0.0), (1000, 1.5)])
-@pytest.mark.parametrize("num_rows, num_models, window", [(1, 1, 1000), (3, 2, 7), (1, 2, 1)])
+@pytest.mark.parametrize(
+    "start, needed, length, theta, num_rows, num_models, window",
+    [
+        ("first", 1, 1, 1.0, 3, 2, 7),
+        ("first", 1, 9, 0.3, 1, 2, 1),
+        ("first", 1, 1000, 1.5, 1, 1, 1000),
+        ("full", None, 1, 1.0, 1, 1, 1000),
+        ("full", None, 9, 0.0, 3, 2, 7),
+        ("full", None, 1000, 1.5, 1, 2, 1),
+    ],
+)
 def test_it_is_that_of_a_loop(
     start, needed, length, theta, num_rows, num_models, window, build_tiny_lm, tokens, score_text
 ):
@@ -359,8 +359,9 @@ def test_it_is_that_of_a_loop(
         torch.testing.assert_close(found[row], mixed_by_hand(static[row], caches, 0.3), rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize("length", [3, 70, 128, 200, 400])
-@pytest.mark.parametrize("elements", [2**20, 1500])
+@pytest.mark.parametrize(
+    "length, elements", [(3, 1500), (70, 2**20), (128, 1500), (200, 2**20), (200, 1500), (400, 1500)]
+)
 def test_it_does_not_depend_on_the_cut_into_windows_and_chunks(
     length, elements, build_tiny_lm, score_text, monkeypatch
 ):
@@ -375,8 +376,6 @@ def test_it_does_not_depend_on_the_cut_into_windows_and_chunks(
 
 
 def test_a_gated_model_caches_the_states_of_its_base_models(tokens, score_text):
-    from builders import build_tiny_gated_lm, tiny_base_flags
-
     model = build_tiny_gated_lm(tiny_base_flags("tied"), tiny_base_flags("mos")).double()
     found = score_text([model], tokens, cache="9,0.3,0.5")
     static, (states,), words = read_static([model], tokens, 1)
@@ -401,8 +400,7 @@ def test_large_products_do_not_overflow(build_tiny_lm, tokens, score_text):
     torch.testing.assert_close(in_single, in_double, rtol=1e-2, atol=1e-2)
 
 
-@pytest.mark.parametrize("num_rows", [1, 3])
-@pytest.mark.parametrize("length, is_told", [(37, False), (38, True), (39, True), (40, True), (41, True)])
+@pytest.mark.parametrize("length, is_told, num_rows", [(37, False, 1), (37, False, 3), (38, True, 3), (40, True, 1)])
 def test_a_cache_that_is_never_full_is_told(num_rows, length, is_told, build_tiny_lm, score_text, capsys):
     model, tokens = build_tiny_lm("tied"), torch.randint(V, (40 * num_rows,))
     found = score_text([model], tokens, num_rows=num_rows, cache=f"{length},0.3,1")
@@ -418,8 +416,7 @@ def test_before_it_is_full_the_model_speaks_alone(build_tiny_lm, tokens, score_t
     assert (found[:, 21:] != static[:, 21:]).all()
 
 
-@pytest.mark.parametrize("length", [1, 8, 500])
-@pytest.mark.parametrize("num_rows, window", [(1, 1000), (3, 7), (2, 1)])
+@pytest.mark.parametrize("length, num_rows, window", [(1, 3, 7), (8, 1, 1000), (8, 2, 1), (500, 3, 7)])
 def test_it_is_the_count_over_the_last_words(length, num_rows, window, build_tiny_lm, tokens, score_text):
     model = build_tiny_lm("tied").double()
     static = score_text([model], tokens, num_rows=num_rows)
@@ -454,23 +451,15 @@ METHODS = {
     "temperature": {"temperature": 0.8},
 }
 ALL = {name: value for flags in METHODS.values() for name, value in flags.items()}
-CASES = [pytest.param(flags, id=name) for name, flags in {**METHODS, "all": ALL}.items()]
+MODELS_AND_METHODS = [("one", flags) for flags in METHODS.values()]
+MODELS_AND_METHODS += [(kind, ALL) for kind in ("one", "ensemble", "iog", "iog-hidden", "iog-lstm")]
 
 
-@pytest.fixture(
-    params=[
-        "one",
-        pytest.param("ensemble", marks=pytest.mark.slow),
-        "iog",
-        pytest.param("iog-hidden", marks=pytest.mark.slow),
-        pytest.param("iog-lstm", marks=pytest.mark.slow),
-    ]
-)
-def models(request, build_tiny_lm):
+def build_models(kind, build_tiny_lm):
     rates = {"dropout_output": 0.4, "dropout_weight": 0.4}
-    if request.param.startswith("iog"):
-        return [build_tiny_gated_lm(tiny_base_flags("mos", **rates), output_gate=request.param, gate_dropout=0.4)]
-    names = ["doc", "tied"] if request.param == "ensemble" else ["doc"]
+    if kind.startswith("iog"):
+        return [build_tiny_gated_lm(tiny_base_flags("mos", **rates), output_gate=kind, gate_dropout=0.4)]
+    names = ["doc", "tied"] if kind == "ensemble" else ["doc"]
     return [build_tiny_lm(name, seed=seed, **rates) for seed, name in enumerate(names)]
 
 
@@ -485,30 +474,22 @@ def score_text(score_text):
     return score
 
 
-@pytest.mark.parametrize("flags", CASES)
-def test_scores_before_a_change_of_the_text_are_the_same_to_the_bit(flags, models, tokens, score_text):
-    changed_from = 33
-    other = tokens.clone()
+@pytest.mark.parametrize("kind, flags", MODELS_AND_METHODS)
+def test_every_method_says_something_reads_the_past_alone_and_leaves_nothing_behind(
+    kind, flags, build_tiny_lm, tokens, score_text
+):
+    models, changed_from, other = build_models(kind, build_tiny_lm), 33, tokens.clone()
     other[changed_from:] = (other[changed_from:] + 1) % 23
-    found, changed = (score_text(models, text, **flags)[0] for text in (tokens, other))
-    # log-probability t is that of token t + 1
-    assert torch.equal(found[: changed_from - 1], changed[: changed_from - 1])
-    assert (found[changed_from - 1 :] != changed[changed_from - 1 :]).any()
-
-
-@pytest.mark.parametrize("flags", CASES)
-def test_every_method_says_something_and_leaves_nothing_behind(flags, models, tokens, score_text):
-    static = score_text(models, tokens)
-    found = score_text(models, tokens, **flags)
+    static = torch.cat([-window.nll for window in score_windows(models, tokens, window=7)], dim=1)
+    assert torch.equal(score_text(models, tokens), static)
+    found, changed = (score_text(models, text, **flags) for text in (tokens, other))
     assert found.isfinite().all() and not torch.allclose(found, static, atol=1e-3)
+    # log-probability t is that of token t + 1
+    assert torch.equal(found[:, : changed_from - 1], changed[:, : changed_from - 1])
+    assert (found[:, changed_from - 1 :] != changed[:, changed_from - 1 :]).any()
     assert torch.equal(score_text(models, tokens), static)
     assert torch.equal(score_text(models, tokens, **flags), found)
     assert not any(model.decoder.carried_state._streams for model in models)
-
-
-def test_without_methods_it_is_static_evaluation(models, tokens, score_text):
-    expected = torch.cat([-window.nll for window in score_windows(models, tokens, window=7)], dim=1)
-    assert torch.equal(score_text(models, tokens), expected)
 
 
 def test_caches_keep_states_without_dropout(build_tiny_lm, tokens, score_text):

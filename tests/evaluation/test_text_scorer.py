@@ -129,14 +129,9 @@ def test_what_a_model_cannot_read_is_told_after_the_lines_before_it():
     assert [next(lines).text, next(lines).text] == ["w1", "w2 w3"]
     with pytest.raises(ValueError, match="line 3 has 15 tokens and the model reads at most 14: cut it into several"):
         next(lines)
-    named = scorer_of(build_fairseq_lm("transformer_lm")).score_stream(["w4 " * 14], name="my text.txt")
-    with pytest.raises(ValueError, match="^my text.txt: line 1 has 15 tokens"):
-        next(named)
-
-
-def test_the_line_that_is_too_long_is_numbered_through_all_buffers():
-    lines = scorer_of(build_fairseq_lm("transformer_lm")).score_stream([*["w1"] * 4, "w4 " * 14], buffer=2)
-    with pytest.raises(ValueError, match="line 5 has 15 tokens"):
+    text = [*["w1"] * 4, "w4 " * 14]
+    lines = scorer_of(build_fairseq_lm("transformer_lm")).score_stream(text, buffer=2, name="my text")
+    with pytest.raises(ValueError, match="^my text: line 5 has 15 tokens"):  # numbered through all buffers
         list(lines)
 
 
@@ -157,14 +152,13 @@ def test_odd_lines_are_scored_as_they_came(scorer):
     assert all(math.isfinite(line.total) for line in found)
 
 
-@pytest.mark.slow
-def test_a_line_of_a_megabyte_is_read_in_windows(build_tiny_lm):
-    scorer = scorer_of(build_tiny_lm("tied", hidden_sizes="8"))
-    text, longest = "w1 w2 w3 w4 " * 90_000, []
+def test_a_long_line_is_read_in_windows(build_tiny_lm):
+    scorer = scorer_of(build_tiny_lm("tied", hidden_sizes="8").double())
+    text, longest = "w1 w2 w3 w4 " * 1250, []
     scorer.models[0].register_forward_pre_hook(lambda _, inputs: longest.append(inputs[0].size(1)))
-    first, line, last = scorer.score(["w1", text, "w2"])
-    assert len(text) > 1_000_000 and len(line.tokens) == 360_001 and max(longest) == 4096
-    assert line.total == pytest.approx(-nll_of_stream(scorer, [text], window=999), rel=1e-5)
+    _, line, _ = scorer.score(["w1", text, "w2"])
+    assert len(line.tokens) == 5001 and max(longest) == 4096
+    assert line.total == pytest.approx(-nll_of_stream(scorer, [text], window=999), rel=TOLERANCE)
 
 
 @pytest.mark.parametrize("context", ["line", "document"])
@@ -173,12 +167,12 @@ def test_no_more_lines_are_held_than_the_buffer_has(context, scorer):
 
     def lines():
         nonlocal num_read
-        for num_read in range(1, 2001):  # noqa: B007
+        for num_read in range(1, 301):  # noqa: B007
             yield LINES[num_read % len(LINES)]
 
     for num_given, _ in enumerate(scorer.score_stream(lines(), context=context, buffer=50), start=1):
         assert num_read - num_given < 50
-    assert num_given == 2000
+    assert num_given == 300
 
 
 def test_a_buffer_of_long_lines_is_full_before_its_number_of_lines(scorer):
@@ -189,8 +183,7 @@ def test_a_buffer_of_long_lines_is_full_before_its_number_of_lines(scorer):
     assert next(num_read) == 4
 
 
-@pytest.mark.parametrize("context", ["line", "document"])
-@pytest.mark.parametrize("name", ["tied", "drill", "doc"])
+@pytest.mark.parametrize("name, context", [("tied", "document"), ("drill", "line"), ("doc", "document")])
 def test_threads_find_the_same_scores(name, context, build_tiny_lm):
     scorer = scorer_of(build_tiny_lm(name, seed=1))
     texts = [LINES[start:] + LINES[:start] for start in range(len(LINES))] * 3

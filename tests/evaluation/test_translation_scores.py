@@ -1,15 +1,31 @@
 """Translations read, detokenised and scored by sacreBLEU."""
 
+import gzip
 import json
 import random
 from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import sacrebleu
+from corpora import corpus_folder
+from fairseq.data import Dictionary
 from sacrebleu.tokenizers import tokenizer_ja_mecab
+from sacremoses import MosesTokenizer
 
 from fairseq_plugins.cli.evaluate_translation import as_json
-from fairseq_plugins.evaluation.translation_scores import Translation, compare, detokenize, read_translation, score
+from fairseq_plugins.cli.rescore_nbest import RescoreNbest
+from fairseq_plugins.evaluation.translation_scores import (
+    Translation,
+    check_raw_references,
+    compare,
+    compare_with_references,
+    detokenize,
+    read_translation,
+    score,
+    warn_once,
+)
+from fairseq_plugins.metrics.rouge import UNKNOWN_REFERENCE
 
 
 def sentences(seed, num=200):
@@ -17,11 +33,8 @@ def sentences(seed, num=200):
     return [" ".join(draw.choice(["ein", "Haus", "das", "steht", "hier", ","]) for _ in range(9)) for _ in range(num)]
 
 
-def test_detokenised_text_is_written_as_a_reader_expects():
+def test_detokenised_text_is_written_as_a_reader_expects_and_headlines_as_english():
     assert detokenize(["ein Haus , und &quot; ja &quot; !"], language="de") == ['ein Haus, und "ja"!']
-
-
-def test_headlines_are_detokenised_as_english():
     assert detokenize(["don &apos;t say it &apos;s new"], language="title") == ["don't say it's new"]
 
 
@@ -95,3 +108,162 @@ def test_a_translation_is_read_checked_and_detokenised(tmp_path):
     path.write_text("T-0\tja\nH-0\t-1\tj@@ a\n")
     with pytest.raises(ValueError, match="generate.txt, hypotheses, line 1: subword mark @@"):
         read_translation(path, references=["ja"], **options)
+
+
+# raw references and the targets that decoding printed
+
+TESTS = Path(__file__).parents[1]
+ROOT = TESTS.parent
+
+
+def check(target, reference):
+    """A copy of one line has enough letters to be refused."""
+    check_raw_references([target] * 20, [reference] * 20, name="a", reference_name="b")
+
+
+@pytest.mark.parametrize(
+    "target, reference",
+    [
+        ("it &apos;s a small house , isn &apos;t it ?", "It's a small house, isn't it?"),
+        ("a well @-@ known &quot; R &amp; D &quot; plan", 'A well-known "R&D" plan'),
+        ("it costs at AT &amp; amp ; T &amp; lt ; 3 $", "It costs at AT&amp;T &lt; 3$"),  # it has the escapes itself
+        ("AT&amp;T rises", "AT&amp;T rises"),  # of no tokeniser
+        ("it &apos;s &quot; x &quot;", 'it&apos;s "x"'),
+        ("sie wohnt in der STRASSE ##", "Sie wohnt in der Straße 17"),
+        ("le chat d &apos; Anne", "le chat d'Anne"),
+        ("\u6211 \u7231 \u4f60 \u3002", "\u6211\u7231\u4f60\u3002"),
+        (f"the {UNKNOWN_REFERENCE} of {UNKNOWN_REFERENCE} rises", "the price of oil rises"),
+        (f"{UNKNOWN_REFERENCE}", "anything at all"),
+        (f"{UNKNOWN_REFERENCE} rises , {UNKNOWN_REFERENCE}", "oil rises, again"),
+        ("...", "!"),
+    ],
+)
+def test_a_target_is_its_raw_reference_in_other_marks(target, reference):
+    check(target, reference)
+
+
+def characters(line, missing):
+    """A line as fairseq prints it that was split into characters, some of which the dictionary lacks."""
+    dictionary = Dictionary()
+    pieces = [f"{one}@@" for word in line.split() for one in word[:-1]] + [word[-1] for word in line.split()]
+    for piece in pieces:
+        if piece[0] not in missing:
+            dictionary.add_symbol(piece)
+    split = " ".join(" ".join([*(f"{one}@@" for one in word[:-1]), word[-1]]) for word in line.split())
+    tokens = dictionary.encode_line(split, add_if_not_exist=False)
+    return dictionary.string(tokens.int(), "subword_nmt", escape_unk=True)
+
+
+def targets_of(lines, language, missing):
+    tokenizer = MosesTokenizer(lang=language)
+    return [characters(" ".join(tokenizer.tokenize(line, escape=True)), missing) for line in lines]
+
+
+MISSING = ("", "&", ";", "&;q", "&u", "eXYZ#&")
+
+
+@pytest.mark.parametrize("missing", MISSING)
+def test_escapes_that_the_dictionary_lacks_are_no_fault_of_the_reference(missing, capsys):
+    lines = (TESTS / "cases/escapes.en").read_text(encoding="utf-8").splitlines()
+    lines += ['"Natto" smells awful.', '"Ja"', "'s & 't", '„"«»“', "<b>[x]</b> | AT&amp;T", "&quot;"]
+    for texts in (lines, *([line] for line in lines)):
+        found = compare_with_references(targets_of(texts, "en", missing), texts)
+        assert found.num_other == 0 and found.first_joined is None and not found.is_other_text
+
+
+@pytest.mark.parametrize("name", ["nfd.de", "joiners.fa", "joiners.si", "emoji.en"])
+def test_words_that_tokenisers_tear_are_no_fault_of_the_reference(name):
+    lines = (TESTS / "cases" / name).read_text(encoding="utf-8").splitlines()
+    for missing in MISSING:
+        found = compare_with_references(targets_of(lines, name[-2:], missing), lines)
+        assert found.num_other == 0 and found.first_joined is None
+
+
+def check_corpus(lines, language):
+    """Every line is its own reference, whatever the dictionary lacks; what is another text is found."""
+    for missing in MISSING:
+        targets = targets_of(lines, language, missing)
+        found = compare_with_references(targets, lines)
+        assert found.num_other == 0 and found.first_joined is None
+    half = len(lines) // 2
+    targets = targets_of(lines, language, "&;")
+    others = {
+        "shifted by a line": (targets[1:], lines[:-1]),
+        "another split": (targets[:half], lines[-half:]),
+        "the order turned": (targets, lines[::-1]),
+    }
+    for name, texts in others.items():
+        assert compare_with_references(*texts).is_other_text, name
+
+
+def test_no_line_of_a_corpus_is_refused_and_other_texts_are():
+    sides = {}
+    for language in ("de", "en"):
+        with gzip.open(ROOT / f"fairseq_plugins/demo_corpus/test.{language}.gz", "rt", encoding="utf-8") as file:
+            sides[language] = file.read().splitlines()[:60]
+        check_corpus(sides[language], language)
+    assert compare_with_references(targets_of(sides["en"], "en", "&"), sides["de"]).is_other_text
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("language", ["de", "en"])
+def test_no_line_of_real_corpora_is_refused(language):
+    for name in (f"newstest2013/newstest2013.{language}.gz", f"multi30k/val.{language}.gz"):
+        with gzip.open(corpus_folder(name.split("/")[0]) / name.split("/")[1], "rt", encoding="utf-8") as file:
+            check_corpus([line for line in file.read().splitlines() if line.strip()][::60], language)
+
+
+OTHER = ["der Preis von Gold steigt", "eine Katze schläft im Haus", "morgen regnet es in Berlin", "er singt ein Lied"]
+OWN = ["the price of oil rises", "police kill a gunman", "stocks fall on Monday", "it rains in London"]
+
+
+@pytest.mark.parametrize(
+    "targets, references, message",
+    [
+        (OWN, OTHER, "b is not the reference of the text that a was decoded from: its line 1 is 'der Preis von Gold"),
+        (OWN, OWN[1:] + OWN[:1], "its line 1 is 'police kill a gunman', and decoding printed the target 'the price"),
+        (OWN, ["x" * 1000] * 4, r"its line 1 is 'x{40} \.\.\.'"),
+        (OWN, [""] * 4, "its line 1 is ''"),
+        ([line.replace(" ", "") for line in OWN], OWN, "the words of target 0, 'thepriceofoilrises', are joined"),
+    ],
+)
+def test_another_text_is_refused(targets, references, message):
+    with pytest.raises(ValueError, match=message):
+        check_raw_references(targets, references, name="a", reference_name="b")
+
+
+def test_where_the_comparison_cannot_tell_it_warns_once(capsys):
+    warn_once.cache_clear()
+    for _ in range(2):
+        check_raw_references([*OWN, OTHER[0]], [*OWN, OWN[0]], name="a", reference_name="b")
+        check_raw_references([UNKNOWN_REFERENCE] * 2 + ["a"], OWN[:3], name="c", reference_name="d")
+    first, second = capsys.readouterr().err.splitlines()
+    assert "1 of 5 lines of b have little in common with what a was decoded from: its line 5 is 'the price" in first
+    assert (
+        "whether d is the reference of the text that c was decoded from cannot be seen: the dictionary knows too"
+        in second
+    )
+
+
+@pytest.mark.parametrize(
+    "content, flags, message",
+    [
+        (
+            "another text of other words\n",
+            [],
+            "reference is not the reference of the text that the list was decoded from",
+        ),
+        ("\n", [], "reference, line 1: blank, nothing could be compared with it"),
+        ("xyzab\n", ["--target-lang", "xx"], "--target-lang xx: no language; give its code, such as de"),
+    ],
+)
+def test_lists_refuse_references_of_another_text(content, flags, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reference").write_text(content)
+    (tmp_path / "list").write_text("S-0\ta\nT-0\txy@@ zab is said by nobody here\nH-0\t-1\txy@@ zab\n")
+    (tmp_path / "model.pt").touch()
+    arguments = [".", "--path", "model.pt", "--input", "list", "--reference", "reference", "--tune", "weights"]
+    with pytest.raises(SystemExit) as end:
+        RescoreNbest().main([*arguments, *flags])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert end.value.code == 2 and message in line

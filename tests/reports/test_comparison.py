@@ -25,6 +25,14 @@ from tests.tables import rows_of
 LINES = ["ein kleines Haus steht hier.", "das Haus ist sehr alt, sagt er.", "hier steht heute kein Haus."]
 
 
+def decoded(folder, name="checkpoint_best.pt", text="oil prices rise"):
+    """A run in a folder whose split test is decoded, without a checkpoint, and a raw reference of one line."""
+    (folder / "test").mkdir(parents=True)
+    (folder / "test/generate.txt").write_text(f"T-0\t{text}\nH-0\t-1\t{text}\n", encoding="utf-8")
+    (folder / "reference").write_text("oil prices rise\n", encoding="utf-8")
+    return SimpleNamespace(save_dir=folder, data=str(folder), checkpoint=folder / name)
+
+
 def run(name, seed, **figures):
     sizes = dict(parameters=1234, learning_parameters=1234, epochs=6, highest_valid_scores={})
     cost = dict(words_per_second=1500.4 * seed, hours=seed / 8)
@@ -107,21 +115,14 @@ def test_a_text_has_no_perplexity_of_a_model(tmp_path):
 
 def test_the_language_of_translations_is_that_of_the_data_whatever_the_references_name(tmp_path):
     (tmp_path / "references.txt").write_text("l'ami est là.\n", encoding="utf-8")
-    (tmp_path / "test").mkdir()
-    (tmp_path / "test/generate.txt").write_text(
-        "T-0\tl&apos; ami est là .\nH-0\t-1\tl&apos; ami est là .\n", encoding="utf-8"
-    )
-    run = SimpleNamespace(save_dir=tmp_path, data=str(tmp_path), checkpoint=tmp_path / "checkpoint_best.pt")
+    run = decoded(tmp_path, text="l&apos; ami est là .")
     figures = text_metric("bleu", tmp_path / "references.txt", data=tmp_path, split="test", language="fr").measure(run)
     assert figures["scores"][0]["value"] == pytest.approx(100)
 
 
 def test_what_another_checkpoint_wrote_is_not_scored(tmp_path):
-    run = SimpleNamespace(save_dir=tmp_path, data=str(tmp_path), checkpoint=tmp_path / "checkpoint_best.pt")
+    run = decoded(tmp_path)
     run.checkpoint.write_bytes(b"model")
-    (tmp_path / "reference").write_text("oil prices rise\n", encoding="utf-8")
-    (tmp_path / "test").mkdir()
-    (tmp_path / "test/generate.txt").write_text("T-0\toil prices rise\nH-0\t-1\toil prices rise\n", encoding="utf-8")
     asked = tmp_path / "test" / ASKED_FILE
     line = f"{file_digest(run.checkpoint)}  checkpoint_best.pt"
     asked.write_text(f"{line}\n{'0' * 64}  dict.de.txt\nDATA --path checkpoint_best.pt --beam 5\n", encoding="utf-8")
@@ -138,10 +139,7 @@ def test_what_another_checkpoint_wrote_is_not_scored(tmp_path):
 
 
 def test_a_text_whose_checkpoint_is_gone_is_of_one_model(tmp_path):
-    run = SimpleNamespace(save_dir=tmp_path, data=str(tmp_path), checkpoint=tmp_path / "checkpoint_best.pt")
-    (tmp_path / "reference").write_text("oil prices rise\n", encoding="utf-8")
-    (tmp_path / "test").mkdir()
-    (tmp_path / "test/generate.txt").write_text("T-0\toil prices rise\nH-0\t-1\toil prices rise\n", encoding="utf-8")
+    run = decoded(tmp_path)
     asked = tmp_path / "test" / ASKED_FILE
 
     def decoded_by(*models):
@@ -201,19 +199,17 @@ def test_a_run_that_lacks_its_text_is_told_before_others_are_scored(tmp_path, mo
         ("--path b.pt --gen-subset test --beam 5 --remove-bpe=subword_nmt --lenpen 0.6", "--lenpen 0.6"),
     ],
 )
-@pytest.mark.parametrize("name_of_metric", ["rouge", "bleu"])
-def test_the_table_tells_where_runs_were_decoded_otherwise(name_of_metric, flags, told, tmp_path):
+def test_the_table_tells_where_runs_were_decoded_otherwise(flags, told, tmp_path):
+    name_of_metric = "bleu" if told is None or "beam" in told else "rouge"
     (tmp_path / "reference.de").write_text("oil prices rise\n")
     metric = text_metric(name_of_metric, tmp_path / "reference.de", data=tmp_path, split="test", language="de")
     found = []
     first = "--user-dir /a --path a.pt --gen-subset test --beam 5 --max-tokens 4 --remove-bpe=subword_nmt"
     for name, given in (("a", first), ("b", flags)):
-        folder = tmp_path / name / "test"
-        folder.mkdir(parents=True)
-        run = SimpleNamespace(save_dir=tmp_path / name, checkpoint=tmp_path / name / f"{name}.pt", data=str(tmp_path))
+        run = decoded(tmp_path / name, f"{name}.pt")
         run.checkpoint.write_bytes(name.encode())
-        (folder / "generate.txt").write_text("T-0\toil prices rise\nH-0\t-1\toil prices rise\n")
-        (folder / ASKED_FILE).write_text(f"{file_digest(run.checkpoint)}  {name}.pt\nDATA-{name} {given}\n")
+        asked = f"{file_digest(run.checkpoint)}  {name}.pt\nDATA-{name} {given}\n"
+        (run.save_dir / "test" / ASKED_FILE).write_text(asked)
         found.append({"name": name, **metric.measure(run)})
     for names in ("ab", "aa"):  # two systems, or two seeds of one
         note = metric.note([{**one, "name": name} for one, name in zip(found, names)])

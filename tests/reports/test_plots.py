@@ -93,20 +93,20 @@ def test_valid_at_equal_train_is_interpolated_in_logarithms():
     assert RUN.valid_at(321) is None and RUN.valid_at(39) is None
 
 
-def test_valid_at_the_first_crossing_of_a_curve_that_turns():
-    run = Generalization(name="a", train={1: 200.0, 2: 100.0, 3: 150.0, 4: 100.0}, valid={1: 9, 2: 8, 3: 7, 4: 6})
-    assert run.valid_at(100) == pytest.approx(8)
+INF, NAN = math.inf, math.nan
 
 
-def test_an_infinite_perplexity_says_nothing():
-    run = Generalization(name="a", train={1: math.inf, 2: 100.0, 3: 100.0}, valid={1: 9, 2: 8, 3: 7})
-    assert run.valid_at(120) is None and run.valid_at(100) == 8
-    assert run.best_epoch == 3
-    run = Generalization(
-        name="a", train={1: 200.0, 2: 150.0, 3: 100.0, 4: 80.0}, valid={1: math.nan, 2: math.inf, 3: 8, 4: 7}
-    )
-    assert run.valid_at(180) is None and run.valid_at(120) is None and run.valid_at(100) == 8
-    assert run.best_epoch == 4
+@pytest.mark.parametrize(
+    "train, valid, found, best_epoch",
+    [
+        ([200, 100, 150, 100], [9, 8, 7, 6], {100: 8}, 4),  # the first crossing of a curve that turns
+        ([INF, 100, 100], [9, 8, 7], {120: None, 100: 8}, 3),  # inf says nothing
+        ([200, 150, 100, 80], [NAN, INF, 8, 7], {180: None, 120: None, 100: 8}, 4),
+    ],
+)
+def test_valid_at_of_odd_curves(train, valid, found, best_epoch):
+    run = Generalization(name="a", train=dict(enumerate(map(float, train), 1)), valid=dict(enumerate(valid, 1)))
+    assert {level: run.valid_at(level) for level in found} == pytest.approx(found) and run.best_epoch == best_epoch
 
 
 def test_table_has_the_best_epoch_and_the_levels():
@@ -134,9 +134,6 @@ def test_command(save_dir, capsys):
     assert run["name"] == "plain" and run["best_epoch"] == 2 and picture.stat().st_size > 1000
     assert run["train"] == {"1": 320.0, "2": 80.0, "3": 40.0}
     assert run["valid_at"] == [{"train": 160.0, "valid": pytest.approx(200 * 0.5**0.5)}, {"train": 30.0, "valid": None}]
-
-
-def test_command_prints_the_table(save_dir, capsys):
     PlotGeneralization().main(["--path", f"plain={save_dir}", "--at", "160", "--at", "30"])
     assert capsys.readouterr().out.strip() == generalization_table([RUN], levels=[160, 30])
 
@@ -171,19 +168,13 @@ def test_words_stand_beside_their_weights():
     assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first word of the translation on top
 
 
-def test_a_long_sentence_has_room_for_its_words():
-    words = [f"Wort{number}" for number in range(60)]
-    picture = draw_attention_map(WordAttention(torch.rand(60, 60), source=words, target=words))
-    assert min(picture.get_size_inches()) >= 60 * 0.3
-
-
-def test_the_first_hundred_words_of_a_longer_one_are_drawn():
-    source, target = [f"Wort{number}" for number in range(400)], [f"word{number}" for number in range(130)]
-    picture = draw_attention_map(WordAttention(torch.rand(130, 400), source=source, target=target))
+def test_a_long_sentence_has_room_for_its_first_hundred_words():
+    source, target = [f"Wort{number}" for number in range(300)], [f"word{number}" for number in range(60)]
+    picture = draw_attention_map(WordAttention(torch.rand(60, 300), source=source, target=target))
     axes = picture.axes[0]
     assert [label.get_text() for label in axes.get_xticklabels()] == source[:100]
-    assert [label.get_text() for label in axes.get_yticklabels()] == target[:100]
-    assert axes.images[0].get_array().shape == (100, 100)
+    assert [label.get_text() for label in axes.get_yticklabels()] == target
+    assert axes.images[0].get_array().shape == (60, 100) and min(picture.get_size_inches()) >= 60 * 0.3
 
 
 def line_of(*tokens, unknown=()):
@@ -223,15 +214,12 @@ def test_a_blank_line_and_a_very_long_one_can_be_drawn(tmp_path, monkeypatch):
         assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_experts_are_named_by_the_layer_they_read():
-    assert expert_names([0, 2, 2, 3]) == ["embedding, 1", "layer 2, 1", "layer 2, 2", "layer 3, 1"]
-
-
 def test_every_model_has_a_panel_of_experts_by_words():
     panels = []
     for name, layers, words in (("doc", [1, 2, 2], ["$a^$", "b"]), ("mos", [2, 2], ["a", "b", "</s>"])):
         weights = torch.rand(len(words), len(layers)).double()
         panels.append((name, WordExperts(words=words, weights=weights, layers=layers)))
+    assert expert_names([0, 2, 2, 3]) == ["embedding, 1", "layer 2, 1", "layer 2, 2", "layer 3, 1"]
     picture = draw_expert_map(panels)
     picture.canvas.draw()  # words with dollars are no formulas
     for axes, (name, experts) in zip(picture.axes, panels):

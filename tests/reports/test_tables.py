@@ -1,4 +1,4 @@
-"""Tables in Markdown."""
+"""Tables in Markdown, learning curves, and figures of reranked trees."""
 
 import json
 import math
@@ -8,36 +8,36 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 
 from fairseq_plugins.reports.plots import draw_learning_curves
-from fairseq_plugins.reports.tables import Cell, Report, as_label, as_table, json_text, new_picture, save_picture
+from fairseq_plugins.reports.tables import (
+    Cell,
+    Report,
+    as_label,
+    as_table,
+    json_text,
+    new_picture,
+    reranking_as_text,
+    reranking_figures,
+    row_names,
+    run_names,
+    save_picture,
+)
 from fairseq_plugins.reports.training_log import provenance
+from fairseq_plugins.trees.reranking import SystemScore
+from fairseq_plugins.trees.trees import BracketCounts
 
 
 def cells(line):
     return [cell.strip() for cell in line.strip("|").split(" |")]
 
 
-def test_names_stand_to_the_left_and_figures_to_the_right():
+def test_names_stand_to_the_left_and_figures_to_the_right_as_they_are():
     title, rule, *rows = as_table(["model", "BLEU"], [("a", "9.00"), ("long name", "10.00")]).splitlines()
     assert title == "| model     |   BLEU |" and rule == "|:----------|-------:|"
     assert rows == ["| a         |   9.00 |", "| long name |  10.00 |"]
-
-
-def test_cells_are_written_as_they_are():
-    *_, row = as_table(["a", "b", "c", "d"], [["1e3", "1,000", None, 0.50]]).splitlines()
-    assert cells(row) == ["1e3", "1,000", "", "0.5"]
-
-
-def test_a_bar_in_a_name_does_not_part_cells():
-    assert r"a\|b" in as_table(["model", "x"], [("a|b", 1)])
+    given = [["1e3", "1,000", None, 0.50], ["a\nb", "a|b", 1, 2]]
+    *_, first, second = as_table(["a", "b", "c", "d"], given).splitlines()
+    assert cells(first) == ["1e3", "1,000", "", "0.5"] and cells(second) == ["a\ufffdb", r"a\|b", "1", "2"]
     assert r"minus a\|b" in as_table(["model", "minus a|b"], [("x", 1)])
-
-
-def test_a_name_of_two_lines_makes_one_row():
-    _, _, row = as_table(["model", "x"], [("a\nb", 1)]).splitlines()
-    assert cells(row) == ["a\ufffdb", "1"]
-
-
-def test_a_cell_shows_its_interval_where_it_has_one():
     assert str(Cell(1.239)) == "1.24" and str(Cell(1234.6, ",.0f")) == "1,235"
     assert str(Cell(12.0, interval=0.123)) == "12.00 +- 0.12"
 
@@ -51,11 +51,8 @@ def test_what_is_no_number_is_null(options):
     def refuse(constant):
         raise AssertionError(f"{constant} is no JSON")
 
-    assert json.loads(json_text(FIGURES, **options), parse_constant=refuse) == READ
-
-
-def test_letters():
-    assert json_text({"a": "ä"}) == '{"a": "\\u00e4"}' and json_text({"a": "ä"}, letters="kept") == '{"a": "ä"}'
+    text = json_text(FIGURES, **options)
+    assert json.loads(text, parse_constant=refuse) == READ and ("ä" in text) == ("letters" in options)
 
 
 RUNS = [
@@ -77,9 +74,12 @@ def test_files_name_their_origin(tmp_path):
     assert (folder / "lm_ptb.png").read_bytes().startswith(b"\x89PNG") and len(list(folder.iterdir())) == 3
 
 
-def test_without_a_picture_there_are_two_files(tmp_path):
-    Report(text="", figures={}, command="x").write(tmp_path, name="table", figures="runs.json")
-    assert {path.name for path in tmp_path.iterdir()} == {"table.md", "runs.json"}
+@pytest.mark.parametrize("names", [{"name": "a"}, {"name": "a", "figures": "b.json"}])
+def test_a_second_report_replaces_the_first_and_without_a_picture_there_are_two_files(names, tmp_path):
+    for text in ("first", "second"):
+        Report(text=text, figures={}, command="x").write(tmp_path, **names)
+    assert (tmp_path / "a.md").read_text().startswith("second\n")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.md", names.get("figures", "a.json")}
 
 
 def test_a_curve_for_each_run_with_its_seed_where_names_repeat():
@@ -165,13 +165,6 @@ def test_scores_of_decoded_text_have_panels_in_the_colours_of_the_runs():
     assert (line.get_label(), line.get_color()) == ("A, seed 1", perplexity.lines[0].get_color())
 
 
-@pytest.mark.parametrize("names", [{"name": "a"}, {"name": "a", "figures": "b.json"}])
-def test_a_second_report_replaces_the_first(names, tmp_path):
-    for text in ("first", "second"):
-        Report(text=text, figures={}, command="x").write(tmp_path, **names)
-    assert (tmp_path / "a.md").read_text().startswith("second\n")
-
-
 @pytest.mark.parametrize("name", ["$a_b_c$", r"$\a$", "$", "5 $ or 6 $", "a\tb\x07", "DOC, 1", "_a"])
 def test_any_name_can_be_drawn(name, tmp_path):
     picture = new_picture()
@@ -186,3 +179,81 @@ def test_any_name_can_be_drawn(name, tmp_path):
 
 def test_a_name_without_such_letters_stays():
     assert as_label("DOC,\u00a0größer") == "DOC,\u00a0größer" and as_label("a\nb") == "a\ufffdb"
+
+
+# reranked trees, against counts worked by hand
+
+RIGHT = BracketCounts(matched=4, gold=4, test=4, num_trees=1, num_exact=1)
+HALF = BracketCounts(matched=2, gold=4, test=4, num_trees=1)
+
+
+def choice(*of_sentences, skipped=()):
+    return SystemScore(list(of_sentences), list(skipped))
+
+
+RERANKED = {
+    "parser": [choice(*[HALF] * 40)],
+    "AWD": [choice(*[RIGHT, HALF] * 20), choice(*[RIGHT] * 40)],
+    "DOC": [choice(*[HALF] * 39, BracketCounts(), skipped=["x"])],
+    "none": [choice(*[BracketCounts()] * 40, skipped=[*"abcdef", *"x" * 34])],
+    "oracle": [choice(*[RIGHT] * 40)],
+}
+CHECKPOINTS = {"AWD 1": "a.pt", "AWD 2": "b.pt", "DOC": "c.pt"}
+
+
+def figures_of(systems=RERANKED, **options):
+    return reranking_figures([], systems, checkpoints=CHECKPOINTS, **options)
+
+
+def test_names_of_rows():
+    assert run_names("A", 1) == ["A"] and run_names("A", 2) == ["A 1", "A 2"]
+    assert row_names("A", 1) == ["A"]
+    assert row_names("A", 2) == ["A", "A 1", "A 2", "A, mean", "A, standard deviation"]
+
+
+def test_figures_of_each_run_and_means_of_several():
+    figures = figures_of()
+    rows = figures["systems"]
+    assert list(rows) == ["parser", "AWD 1", "AWD 2", "DOC", "none", "oracle"]
+    assert (rows["AWD 1"]["f1"], rows["AWD 1"]["checkpoint"]) == (0.75, "a.pt") and "checkpoint" not in rows["parser"]
+    assert rows["DOC"]["skipped"] == ["x"] and (rows["none"]["f1"], rows["none"]["num_trees"]) == (0, 0)
+    assert list(figures["means"]) == ["AWD"]
+    assert figures["means"]["AWD"]["f1"] == {"mean": 0.875, "standard_deviation": pytest.approx(0.25 / 2**0.5)}
+    assert figures["means"]["AWD"]["exact"]["mean"] == 0.75
+    assert not {"baseline", "differences"} & figures.keys()
+    assert "means" not in figures_of({"parser": RERANKED["parser"]})
+
+
+def test_differences_are_of_all_runs_of_a_name():
+    figures = figures_of(baseline="parser")
+    assert figures["baseline"] == "parser"
+    found = {one["name"]: one["differences"] for one in figures["differences"]}
+    assert list(found) == ["AWD", "DOC", "none"] and list(found["AWD"]) == ["f1", "exact"]
+    assert (found["AWD"]["f1"]["value"], found["AWD"]["exact"]["value"]) == (0.375, 0.75)
+    # one sentence of two brings a quarter: the deviation of a sample is 0.125 / sqrt(40)
+    assert found["AWD"]["f1"]["interval"] == pytest.approx(1.96 * 0.125 / 40**0.5, rel=0.1)
+    assert found["AWD"]["f1"]["p"] == pytest.approx(1 / 1001)
+    # a sentence that was skipped brings nothing
+    assert found["DOC"]["f1"] == {"value": 0, "interval": 0, "p": 1} and found["none"]["f1"]["value"] == -0.5
+
+
+def test_the_table_has_a_row_for_each_run_their_mean_and_what_is_left_out():
+    text = reranking_as_text("test", figures_of(baseline="parser"), RERANKED)
+    table, left_out, differences = text.partition("DOC leaves out 1")
+    assert table.splitlines()[0] == "test: 0 sentences, 0 candidates, 0 different"
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[4:]]
+    assert rows == [
+        ["parser", "50.00", "50.00", "50.00", "0.00", "40"],
+        ["AWD 1", "75.00", "75.00", "75.00", "50.00", "40"],
+        ["AWD 2", "100.00", "100.00", "100.00", "100.00", "40"],
+        ["AWD, mean", "87.50", "87.50", "87.50", "75.00", ""],
+        ["AWD, standard deviation", "17.68", "17.68", "17.68", "35.36", ""],
+        ["DOC", "50.00", "50.00", "50.00", "0.00", "39"],
+        ["none", "0.00", "0.00", "0.00", "0.00", "0"],
+        ["oracle", "100.00", "100.00", "100.00", "100.00", "40"],
+    ]
+    assert left_out and "none leaves out 40 (" in differences and ": a, b, c, d, e, ...\n" in differences
+    _, tested = differences.split("Paired bootstrap")
+    head, _, first, *_ = [[cell.strip() for cell in row.strip("|").split("|")] for row in tested.splitlines()[2:]]
+    assert head == ["minus parser", "F1", "exact"] and first[0] == "AWD" and first[1].startswith("+37.50 +- ")
+    assert "minus" not in reranking_as_text("test", figures_of(), RERANKED)

@@ -48,18 +48,12 @@ SCORED_LOG = """\
 """
 
 
-def test_scores_of_decoded_validation_sets(tmp_path):
+def test_validations_scores_and_speeds(tmp_path):
     log = tmp_path / "train.log"
     log.write_text(SCORED_LOG)
     assert read_score_curves(log) == {"bleu": {1: 12.25, 2: 3e-5}, "rougeL": {2: 20.0}}
     log.write_text(LOG)
-    assert read_score_curves(log) == {}
-
-
-def test_validations_and_speeds(tmp_path):
-    log = tmp_path / "train.log"
-    log.write_text(LOG)
-    assert read_valid_curve(log) == {1: 181.02, 2: 128.0}
+    assert read_valid_curve(log) == {1: 181.02, 2: 128.0} and read_score_curves(log) == {}
     assert read_median_speed(log) == 900.5
     assert read_speeds(LOG) == [900.5, 1100, 100] and read_free_memory(LOG) == [100.5, 99.5, 100]
 
@@ -82,19 +76,13 @@ def test_epochs_that_begin_again_are_those_of_another_training(tmp_path):
 
 def test_hours_of_a_training_that_was_resumed(tmp_path):
     log = tmp_path / "train.log"
-    walls = "".join(
-        f"x | INFO | train_inner | epoch 001: 10 / 99 loss=9, wps=9, train_wall=9, gb_free=1, wall={wall}\n"
-        for wall in (100, 300, 20, 500)
-    )
+    interval = "x | INFO | train_inner | epoch 001: 10 / 99 loss=9, wps=9, train_wall=9, gb_free=1, wall={}\n"
+    walls = "".join(map(interval.format, (100, 300, 20, 500)))
     log.write_text(f"{walls}x | INFO | train | epoch 001 | loss 2 | train_wall 99 | gb_free 1 | wall 600\n")
     assert read_hours(log) == 900 / 3600
-
-
-def test_a_sitting_ends_where_the_next_starts(tmp_path):
-    log = tmp_path / "train.log"
+    # a part ends where the next one starts
     start = "x | INFO | fairseq.trainer | Preparing to load checkpoint save/checkpoint_last.pt\n"
     walls = [[], [100, 300], [300, 500], [7], [2, 9]]
-    interval = "x | INFO | train_inner | epoch 001: 10 / 99 loss=9, wps=9, wall={}\n"
     log.write_text("".join(start + "".join(map(interval.format, seconds)) for seconds in walls))
     assert read_hours(log) == (300 + 500 + 7 + 9) / 3600
 
@@ -132,14 +120,11 @@ def test_numbers_of_any_size(tmp_path):
         f"x | INFO | train | epoch {n} | loss 2 | wps {one} | ups 1\n"
         for n, one in enumerate(written)
     )
+    log.write_text("x | INFO | train | epoch 001 | loss 2 | wps 70 | ups 1\n")
+    assert read_median_speed(log) == 70  # of epochs where no interval was logged
     for read in (read_speeds, read_free_memory):
         assert read(speeds) == pytest.approx(sizes, rel=1e-4, nan_ok=True)
     assert list(read_epoch_speeds(speeds).values()) == pytest.approx(sizes, rel=1e-4, nan_ok=True)
-
-
-def test_the_speed_of_epochs_counts_where_none_of_intervals_was_logged(tmp_path):
-    (tmp_path / "train.log").write_text("x | INFO | train | epoch 001 | loss 2 | wps 70 | ups 1\n")
-    assert read_median_speed(tmp_path / "train.log") == 70
 
 
 def test_bytes_that_are_no_text_say_nothing(tmp_path):

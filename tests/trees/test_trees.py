@@ -58,6 +58,8 @@ def test_trees_go_on_over_lines_and_several_may_stand_in_one():
         "(X (NN c))",
         "(Y (NN d))",
     ]
+    with pytest.raises(ValueError, match=r"^x\.mrg, line 3: '\)' without"):
+        list(read_trees(["(S", "(NN a))", ")"], name="x.mrg"))
 
 
 def test_a_tree_may_be_deeper_than_python_recurses():
@@ -87,11 +89,6 @@ def test_a_tree_may_be_deeper_than_python_recurses():
 def test_what_is_no_tree_is_refused_with_its_place(text, message):
     with pytest.raises(ValueError, match=f"^some file.*{message}"):
         read_tree(text, name="some file")
-
-
-def test_the_line_of_a_mistake_is_told():
-    with pytest.raises(ValueError, match=r"^x\.mrg, line 3: '\)' without"):
-        list(read_trees(["(S", "(NN a))", ")"], name="x.mrg"))
 
 
 def cleaned(text):
@@ -136,16 +133,15 @@ def test_labels_lose_function_tags_and_indices(label, plain):
 def test_trees_by_hand(raw, expected):
     assert cleaned(raw) == expected
     assert cleaned(expected) == expected
-
-
-def test_nothing_is_left_of_traces_alone():
-    assert clean_tree(read_tree("( (S (NP (-NONE- *)) (VP (-NONE- *?*))))")) is None
+    assert clean_tree(read_tree("( (S (NP (-NONE- *)) (VP (-NONE- *?*))))")) is None  # traces alone
 
 
 def test_the_published_example():
     tree = read_tree("(S1 (S (NP (NNS dogs)) (VP (VBP bark)) (. .)))")
     symbols = Linearisation(["dogs", "bark", "."]).symbols(tree)
     assert symbols == "(S (NP dogs )NP (VP bark )VP . )S".split()
+    # without a top node
+    assert Linearisation([]).symbols(read_tree("(S (NP (NN S1)))")) == ["(S", "(NP", "<cunk>", ")NP", ")S"]
 
 
 @pytest.mark.parametrize("top", ["", "S1", "TOP", "ROOT"])
@@ -153,10 +149,6 @@ def test_the_top_node_and_function_tags_are_left_out(top):
     tree = read_tree(f"({top} (S (NP-SBJ-1 (DT The) (NN X)) (VP (VB go))) (. .))")
     expected = "(S (NP the <cunk> )NP (VP go )VP )S .".split()
     assert Linearisation(["the", "go", "."]).symbols(tree) == expected
-
-
-def test_a_tree_without_a_top_node_keeps_all():
-    assert Linearisation([]).symbols(read_tree("(S (NP (NN S1)))")) == ["(S", "(NP", "<cunk>", ")NP", ")S"]
 
 
 def test_words_are_in_lower_case_if_that_form_is_kept():
@@ -250,9 +242,9 @@ def figures(counts):
         ("(S1 (NN a))", "(S1 (NN a))", (0, 0, 0, 1)),
     ],
 )
-@pytest.mark.parametrize("punctuation_of", ["gold", "own"])
-def test_bracket_scores_trees_by_hand(gold, tree, expected, punctuation_of):
-    assert figures(score(gold, tree, punctuation_of=punctuation_of)) == expected
+def test_bracket_scores_trees_by_hand(gold, tree, expected):
+    for punctuation_of in ("gold", "own"):
+        assert figures(score(gold, tree, punctuation_of=punctuation_of)) == expected
 
 
 def test_punctuation_by_the_gold_tree_or_by_each_tree():

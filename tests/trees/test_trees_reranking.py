@@ -257,21 +257,24 @@ def test_lists_in_any_order_are_paired_by_the_number_of_the_line(dictionary):
         read(table, gold(GOLD), dictionary)
 
 
+@pytest.mark.parametrize(
+    "nbest, trees, names, message",
+    [
+        ([[FLAT]], 2, None, "1 lists for 2 gold trees"),
+        ([[FLAT]], 1, ["x"], "a list for sentence a, which the gold trees do not have$"),
+        ([[SHORT, SHORT], [], [SHORT]], 3, None, "no candidate has the words of its gold tree"),
+        ([["(S1 (NN a)"]], 1, None, "^somewhere: the text ends within a tree"),
+    ],
+)
+def test_lists_of_other_sentences_are_refused(nbest, trees, names, message, dictionary):
+    with pytest.raises(ValueError, match=message):
+        read(lists(*nbest), gold(*[GOLD] * trees, names=names), dictionary)
+
+
 def test_the_first_list_of_another_sentence_is_named(dictionary):
     foreign = {name: [CandidateTree(FLAT, 0, "")] for name in ["a", *map(str, range(20)), "b"]}
     with pytest.raises(ValueError, match="a list for sentence 0, which"):
         read(ParseLists(foreign, order="any"), gold(GOLD, GOLD, names=["a", "b"]), dictionary)
-
-
-def test_lists_of_other_sentences_are_refused(dictionary):
-    with pytest.raises(ValueError, match="1 lists for 2 gold trees"):
-        read(lists([FLAT]), gold(GOLD, GOLD), dictionary)
-    with pytest.raises(ValueError, match="a list for sentence a, which the gold trees do not have$"):
-        read(lists([FLAT]), gold(GOLD, names=["x"]), dictionary)
-    with pytest.raises(ValueError, match="no candidate has the words of its gold tree"):
-        read(lists([SHORT, SHORT], [], [SHORT]), gold(GOLD, GOLD, GOLD), dictionary)
-    with pytest.raises(ValueError, match="^somewhere: the text ends within a tree"):
-        read(lists(["(S1 (NN a)"]), gold(GOLD), dictionary)
 
 
 @torch.no_grad()
@@ -282,8 +285,7 @@ def token_log_probs(model, symbols):
     return torch.log_softmax(model(inputs[None])[0][0], dim=-1).gather(-1, symbols[:, None])[:, 0]
 
 
-@pytest.mark.parametrize("max_tokens", [1, 4096])
-@pytest.mark.parametrize("combination", ["sum", "mean"])
+@pytest.mark.parametrize("combination, max_tokens", [("sum", 1), ("mean", 4096)])
 def test_scores_are_those_of_each_tree_alone(combination, max_tokens, dictionary, build_model):
     nbest = lists([FLAT, GOLD, WRONG], [], [WRONG, SHORT])
     sentences = read(nbest, gold(GOLD, GOLD, GOLD), dictionary)
