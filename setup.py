@@ -17,6 +17,7 @@ setup(
     license="MIT; the text in fairseq_plugins/demo_corpus: CC BY 2.0 FR",
     packages=find_packages(include=["fairseq_plugins", "fairseq_plugins.*"]),
     package_data={"fairseq_plugins": ["demo_corpus/*"]},
+    entry_points={"console_scripts": ["fairseq-plugins = fairseq_plugins.commands.app:main"]},
     python_requires=">=3.11",
     install_requires=[
         "torch>=2.6",

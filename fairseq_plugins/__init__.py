@@ -3,39 +3,31 @@
 Importing the package registers everything with fairseq; fairseq's commands import it by ``--user-dir fairseq_plugins``.
 """
 
-import logging
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Optional, Sequence, Union
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from fairseq_plugins.evaluation.api import TrainedLanguageModel, TrainedTranslator
     from fairseq_plugins.evaluation.raw_text import TextKind
 
 __version__ = "0.1.0"
 """Checkpoints keep it. setup.py reads it."""
 
-_ROOT = logging.getLogger()
-_ROOT_LEVEL, _ROOT_HANDLERS = _ROOT.level, [*_ROOT.handlers]  # one of fairseq's models sets DEBUG on import
-logging.getLogger("fairseq.tasks.text_to_speech").setLevel(logging.WARNING)  # asks for tensorboardX on import
 
-from fairseq_plugins.fairseq_patches import apply_patches  # noqa: E402
+def _is_console_script() -> bool:
+    """Whether ``fairseq-plugins`` imports the package. It registers when it knows its command: lists come at once."""
+    is_module = sys.argv[:1] == ["-m"] and "fairseq_plugins" in sys.orig_argv  # python -m has not begun to run it
+    return is_module or Path(sys.argv[0] if sys.argv else "").name == "fairseq-plugins"
 
-apply_patches()
 
-from fairseq_plugins.criterions import noise_contrastive, regularized_cross_entropy  # noqa: E402, F401
-from fairseq_plugins.metrics import rouge  # noqa: E402, F401
-from fairseq_plugins.models import gated_lm, recurrent_encdec, recurrent_lm, transformer  # noqa: E402, F401
-from fairseq_plugins.optim import adaptive, nt_asgd  # noqa: E402, F401
-from fairseq_plugins.tasks import scored_translation, stateful_lm  # noqa: E402, F401
-
-_ROOT.setLevel(_ROOT_LEVEL)
-_ROOT.handlers[:] = _ROOT_HANDLERS
+if not _is_console_script():
+    from fairseq_plugins import registration  # noqa: F401
 
 
 def load(
-    path: "Union[str, Path, Sequence[Union[str, Path]]]",
-    data: "Optional[Union[str, Path]]" = None,
+    path: Union[str, Path, Sequence[Union[str, Path]]],
+    data: Optional[Union[str, Path]] = None,
     *,
     device: str = "cpu",
     text: "TextKind" = "raw",

@@ -16,7 +16,7 @@ from threading import current_thread, main_thread
 from typing import Any, Collection, Dict, Iterator, List, Mapping, Optional, Sequence
 
 import fairseq_plugins
-from fairseq_plugins.command_line import ProgramFailed
+from fairseq_plugins.console import ProgramFailed
 from fairseq_plugins.options import UserError
 
 FORWARDED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)

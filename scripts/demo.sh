@@ -41,7 +41,7 @@ show_progress() {  # NAME: of the log on standard input, a line an epoch
 
 train() {  # RECIPE SYSTEM DATA: to demo-work/SYSTEM
   local folder=$work/$2
-  python -m fairseq_plugins.cli.train "$1" "$2" "$3" --save-dir "$folder" | show_progress "$2" ||
+  python -m fairseq_plugins train "$1" "$2" "$3" --save-dir "$folder" | show_progress "$2" ||
     { tail -n 5 "$folder/train.log" >&2; return 1; }
 }
 
@@ -64,11 +64,11 @@ finish
 
 echo "== evaluate"
 decode() {  # SAVE_DIR: the test set
-  logged "$1/decode.log" bash scripts/generate_split.sh "$work/data-bin.pairs" --path "$1/checkpoint_best.pt" \
+  logged "$1/decode.log" python -m fairseq_plugins decode "$work/data-bin.pairs" --path "$1/checkpoint_best.pt" \
     --out "$1/test" --cpu
 }
 compare() {  # DATA OUT --metric METRIC --path RUNS...
-  logged "$2.log" python -m fairseq_plugins.cli.compare_runs "$1" --out "$2" --cpu "${@:3}"
+  logged "$2.log" python -m fairseq_plugins compare runs "$1" --out "$2" --cpu "${@:3}"
 }
 decode "$work/lstm_encdec" &
 decode "$work/lstm_encdec_doc" &
@@ -78,7 +78,7 @@ compare "$work/data-bin.lm" "$work/compared.lm" --metric perplexity \
 compare "$work/data-bin.pairs" "$work/compared.pairs" --metric bleu \
   --path "lstm_encdec=$work/lstm_encdec" "lstm_encdec_doc=$work/lstm_encdec_doc" &
 finish
-python -m fairseq_plugins.cli.evaluate_translation --input "$work/lstm_encdec_doc/test/generate.txt" --json \
+python -m fairseq_plugins evaluate bleu --input "$work/lstm_encdec_doc/test/generate.txt" --json \
   --reference "$work/data-bin.pairs/raw/test.en" --against "$work/lstm_encdec/test" > "$work/scores.json"
 cat "$work/compared.lm/table.md" "$work/compared.pairs/table.md"
 
@@ -94,7 +94,7 @@ Warum hast du mir das Buch nicht gegeben?
 Tom sagt, dass er heute nicht kommen kann.
 END
 echo "== translate three sentences by $best"
-python -m fairseq_plugins.cli.translate "$work/data-bin.pairs" --path "$work/$best/checkpoint_best.pt" --cpu \
+python -m fairseq_plugins translate "$work/data-bin.pairs" --path "$work/$best/checkpoint_best.pt" --cpu \
   --input "$work/sentences.de" --plot "$work/attention.png" > "$work/sentences.en"
 paste "$work/sentences.de" "$work/sentences.en" | awk -F '\t' '{ print "   " $1 "\n   -> " $2 }'
 

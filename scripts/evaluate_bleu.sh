@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Translate a split, or take a text, and measure BLEU and chrF. Same as python -m fairseq_plugins.cli.evaluate_translation.
+# Translate a split, or take a text, and measure BLEU and chrF: fairseq-plugins evaluate bleu, of this checkout.
 set -euo pipefail
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/package.sh"
-exec python -m fairseq_plugins.cli.evaluate_translation "$@"
+root=$(CDPATH= cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
+PYTHONSAFEPATH=1 PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" exec python -m fairseq_plugins evaluate bleu "$@"

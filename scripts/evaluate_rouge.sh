@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Write headlines for a split, or take a text, and measure ROUGE. Same as python -m fairseq_plugins.cli.evaluate_rouge.
+# Write headlines for a split, or take a text, and measure ROUGE: fairseq-plugins evaluate rouge, of this checkout.
 set -euo pipefail
-source "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/package.sh"
-exec python -m fairseq_plugins.cli.evaluate_rouge "$@"
+root=$(CDPATH= cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)
+PYTHONSAFEPATH=1 PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}" exec python -m fairseq_plugins evaluate rouge "$@"

@@ -4,19 +4,19 @@ import argparse
 import os
 import signal
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
 from fairseq_plugins.command_line import (
-    Command,
-    ProgramFailed,
     add_checkpoints,
     add_cpu,
     add_data,
     add_json,
     choose_device,
 )
+from fairseq_plugins.console import Command, ProgramFailed
 from fairseq_plugins.options import check_at_least_one, named_paths
 
 
@@ -27,41 +27,41 @@ def folders(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
 
 
-class Show(Command):
-    name = "show"
-    summary = "Shows its arguments."
-    description = "It does nothing else."
-
-    def add_arguments(self, parser):
-        add_data(parser)
-        add_checkpoints(parser, help="models")
-        add_json(parser)
-
-    def run(self, args):
-        if args.data.name == "wrong":
-            check_at_least_one(0, flag="--wrong")
-        if args.data.name == "unpacked":
-            _one, _two = args.path
-        if args.data.name == "broken":
-            raise ProgramFailed("last line of a log")
-        if args.data.name == "interrupted":
-            os.kill(os.getpid(), signal.SIGINT)
-        print(args.data, args.path, args.json, args.forwarded, args.command_line, sep="|")
+def add_arguments(parser):
+    add_data(parser)
+    add_checkpoints(parser, help="models")
+    add_json(parser)
 
 
-class Forward(Show):
-    forwards_to = "fairseq-generate"
+def show(args):
+    if args.data.name == "wrong":
+        check_at_least_one(0, flag="--wrong")
+    if args.data.name == "unpacked":
+        _one, _two = args.path
+    if args.data.name == "broken":
+        raise ProgramFailed("last line of a log")
+    if args.data.name == "interrupted":
+        os.kill(os.getpid(), signal.SIGINT)
+    print(args.data, args.path, args.json, args.forwarded, args.command_line, sep="|")
 
 
-def ends(command, arguments, capsys):
+SHOW = Command(add_arguments=add_arguments, run=show, description="It does nothing else.")
+FORWARD = replace(SHOW, forwards_to="fairseq-generate")
+
+
+def type_line(arguments, command=SHOW):
+    command.main(arguments, program="fairseq-plugins show")
+
+
+def ends(arguments, capsys, command=SHOW):
     with pytest.raises(SystemExit) as error:
-        command.main(arguments)
+        type_line(arguments, command)
     return error.value.code, capsys.readouterr().err
 
 
 def test_values_and_the_line_that_was_typed(capsys):
-    Show().main(["my data", "--path", "a.pt:b.pt", "c.pt"])
-    line = "python -m fairseq_plugins.cli.show 'my data' --path a.pt:b.pt c.pt"
+    type_line(["my data", "--path", "a.pt:b.pt", "c.pt"])
+    line = "fairseq-plugins show 'my data' --path a.pt:b.pt c.pt"
     assert capsys.readouterr().out == f"my data|['a.pt', 'b.pt', 'c.pt']|False|[]|{line}\n"
 
 
@@ -71,7 +71,7 @@ def test_a_reader_that_has_gone_ends_it_quietly(arguments, monkeypatch, capsys):
     os.close(reader)
     with open(writer, "w") as output:
         monkeypatch.setattr("sys.stdout", output)
-        code, message = ends(Show(), arguments, capsys)
+        code, message = ends(arguments, capsys)
         print("what is left goes nowhere", flush=True)
     assert (code, message) == (128 + signal.SIGPIPE, "")
 
@@ -79,7 +79,7 @@ def test_a_reader_that_has_gone_ends_it_quietly(arguments, monkeypatch, capsys):
 def test_output_on_a_full_disk_ends_with_one_line(monkeypatch, capsys):
     with open("/dev/full", "w") as output:
         monkeypatch.setattr("sys.stdout", output)
-        code, message = ends(Show(), ["data", "--path", "a.pt"], capsys)
+        code, message = ends(["data", "--path", "a.pt"], capsys)
         assert code == 2 and message.endswith("No space left on device: the output is cut short\n")
         assert message.count("\n") == 1
 
@@ -87,16 +87,16 @@ def test_output_on_a_full_disk_ends_with_one_line(monkeypatch, capsys):
 def test_a_closed_output_is_refused_and_other_closed_streams_are_opened(monkeypatch, capsys):
     for name in ("stdin", "stdout"):
         monkeypatch.setattr(sys, name, None)
-    message = "error: the standard output is closed: let it go to a file, or to /dev/null\n"
-    code, line = ends(Show(), ["data", "--path", "a.pt"], capsys)
+    message = "error: the standard output is closed: redirect it to a file or to /dev/null\n"
+    code, line = ends(["data", "--path", "a.pt"], capsys)
     assert code == 2 and line.endswith(message) and line.count("\n") == 1
     assert sys.stdin.read() == ""
 
 
 def test_flags_of_another_program_follow_two_dashes(capsys):
-    Forward().main(["data", "--path", "a.pt", "--json", "--", "--path", "x", "--", "y"])
+    type_line(["data", "--path", "a.pt", "--json", "--", "--path", "x", "--", "y"], FORWARD)
     assert "|True|['--path', 'x', '--', 'y']|" in capsys.readouterr().out
-    code, message = ends(Forward(), ["data", "--path", "a.pt", "--beam", "3"], capsys)
+    code, message = ends(["data", "--path", "a.pt", "--beam", "3"], capsys, FORWARD)
     assert code == 2 and message.endswith("error: --beam: flags of fairseq-generate come after --\n")
 
 
@@ -105,7 +105,7 @@ def test_flags_of_another_program_follow_two_dashes(capsys):
     [
         (["wrong", "--path", "a.pt"], "--wrong 0: give at least 1"),
         (["data", "--path"], "argument --path: expected at least one argument"),
-        (["data", "--path", "a.pt", "--jason"], "unrecognized arguments: --jason"),
+        (["data", "--path", "a.pt", "--jason"], "unrecognized arguments: --jason (did you mean --json?)"),
         (
             ["nowhere", "--path", "a.pt"],
             "argument DATA: nowhere does not exist: give the directory that data-prep wrote",
@@ -114,10 +114,8 @@ def test_flags_of_another_program_follow_two_dashes(capsys):
     ],
 )
 def test_a_mistake_ends_with_one_line_and_status_2(arguments, message, capsys):
-    code, line = ends(Show(), arguments, capsys)
-    assert (
-        code == 2 and line.startswith("python -m fairseq_plugins.cli.show: error: ") and line.endswith(f"{message}\n")
-    )
+    code, line = ends(arguments, capsys)
+    assert code == 2 and line.startswith("fairseq-plugins show: error: ") and line.endswith(f"{message}\n")
     assert line.count("\n") == 1
 
 
@@ -128,35 +126,32 @@ def test_a_mistake_ends_with_one_line_and_status_2(arguments, message, capsys):
         (OSError("no device"), "no device"),
     ],
 )
-def test_an_error_is_told_in_a_line_that_begins_with_its_file(error, message, monkeypatch, capsys):
-    def fail(command, args):
+def test_an_error_is_told_in_a_line_that_begins_with_its_file(error, message, capsys):
+    def fail(args):
         raise error
 
-    monkeypatch.setattr(Show, "run", fail)
-    assert ends(Show(), ["data", "--path", "a.pt"], capsys) == (
-        2,
-        f"python -m fairseq_plugins.cli.show: error: {message}\n",
-    )
+    command = replace(SHOW, run=fail)
+    assert ends(["data", "--path", "a.pt"], capsys, command) == (2, f"fairseq-plugins show: error: {message}\n")
 
 
-def test_a_user_error_of_several_lines_is_shown_in_one(monkeypatch, capsys):
-    monkeypatch.setattr(Show, "run", lambda command, args: named_paths(["one line\nand another"]))
-    _, line = ends(Show(), ["data", "--path", "a.pt"], capsys)
+def test_a_user_error_of_several_lines_is_shown_in_one(capsys):
+    command = replace(SHOW, run=lambda args: named_paths(["one line\nand another"]))
+    _, line = ends(["data", "--path", "a.pt"], capsys, command)
     assert line.endswith("error: one line and another: give it as NAME=PATH\n")
 
 
 def test_a_fault_of_the_package_keeps_its_traceback():
     with pytest.raises(ValueError, match="not enough values to unpack"):
-        Show().main(["unpacked", "--path", "a.pt"])
+        type_line(["unpacked", "--path", "a.pt"])
 
 
 def test_a_program_that_fails_is_told_with_status_1(capsys):
-    assert ends(Show(), ["broken", "--path", "a.pt"], capsys) == (1, "last line of a log\n")
+    assert ends(["broken", "--path", "a.pt"], capsys) == (1, "last line of a log\n")
 
 
 def test_an_interrupt_from_the_keyboard_is_one_line_and_status_130(capsys):
-    code, message = ends(Show(), ["interrupted", "--path", "a.pt"], capsys)
-    assert (code, message) == (130, "python -m fairseq_plugins.cli.show: interrupted\n")
+    code, message = ends(["interrupted", "--path", "a.pt"], capsys)
+    assert (code, message) == (130, "fairseq-plugins show: interrupted\n")
 
 
 @pytest.mark.parametrize(

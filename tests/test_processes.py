@@ -14,7 +14,7 @@ from threading import Thread, Timer, get_ident, main_thread
 import pytest
 
 from fairseq_plugins import processes
-from fairseq_plugins.command_line import ProgramFailed
+from fairseq_plugins.console import ProgramFailed
 from fairseq_plugins.options import UserError
 from fairseq_plugins.processes import (
     TUNABLES,

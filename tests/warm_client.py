@@ -13,7 +13,9 @@ import sys
 def main(server: str, checkout: str, installed: str, name: str, *arguments: str) -> int:
     """Returns the exit status."""
     words = list(arguments)
-    if name.startswith("fairseq-"):
+    if name == "fairseq-plugins":
+        words = ["-m", "fairseq_plugins", *words]
+    elif name.startswith("fairseq-"):
         words = ["-m", "fairseq_cli." + name.removeprefix("fairseq-").replace("-", "_"), *words]
     if not (_is_known(words) and _imports_package_of(checkout, installed)):
         os.execv(sys.executable, [sys.executable, *words])

@@ -123,7 +123,7 @@ def warm_programs(folder: Path) -> Iterator[str]:
     address = str(folder / "socket")
     here = Path(__file__).resolve()
     installed = subprocess.check_output([PYTHON, "-c", FIND_INSTALLED], cwd=programs, env=WITHOUT_PATH, text=True)
-    for name in ("python", "python3", *(f"fairseq-{name}" for name in HOST_PROGRAMS)):
+    for name in ("python", "python3", "fairseq-plugins", *(f"fairseq-{name}" for name in HOST_PROGRAMS)):
         client = (
             PYTHON,
             "-I",

@@ -182,6 +182,6 @@ def next_command(dest: Path, *, recipe: str, beside: str = "") -> str:
         recipe: a recipe with a system ``doc``.
         beside: other files in ``dest``, for the message.
     """
-    command = ["python", "-m", "fairseq_plugins.cli.train", recipe, "doc", str(dest)]
+    command = ["fairseq-plugins", "train", recipe, "doc", str(dest)]
     command += ["--save-dir", f"checkpoints/{dest.name}"]
     return f"The binarised corpus is in {dest}{beside}. Next:\n  {shlex.join(command)}"

@@ -1,1 +1,1 @@
-"""Commands, one a module: ``python -m fairseq_plugins.cli`` lists them."""
+"""Commands, one a module: ``fairseq-plugins`` lists them."""

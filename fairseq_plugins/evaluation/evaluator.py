@@ -72,7 +72,7 @@ FLAGS: Dict[str, Tuple[str, str]] = {
     "unigram-cache": ("WINDOW,WEIGHT", "mix with the counts of the last WINDOW words, such as 100,0.05"),
     "ngram": (
         "ARPA,WEIGHT",
-        "mix with an n-gram model in ARPA's format, as train_ngram and kenlm write it; its contexts do not cross lines",
+        "mix with an n-gram model in ARPA's format, as ngram train and KenLM write it; its contexts do not cross lines",
     ),
     "dynamic": (
         "|".join(RULES),
@@ -182,7 +182,7 @@ def _ngram(flags: FlagValues) -> Optional[Tuple[ComponentOptions, float]]:
     if not comma:
         raise UserError(f"--ngram {flags['ngram']}: give it as {FLAGS['ngram'][0]}")
     if not Path(path).is_file():
-        raise UserError(f"--ngram {path}: there is no such file; train_ngram writes one")
+        raise UserError(f"--ngram {path}: there is no such file; fairseq-plugins ngram train writes one")
     return NGramOptions(Path(path)), _weight("ngram", weight)
 
 

@@ -547,7 +547,7 @@ def distinct_digests(paths: Sequence[str]) -> Dict[str, str]:
 
 
 def read_weights(path: Path) -> TunedWeights:
-    """Read a file of ``rescore_nbest --tune``.
+    """Read a file of ``fairseq-plugins rescore --tune``.
 
     Raises:
         UserError: if the file is missing or of another form.

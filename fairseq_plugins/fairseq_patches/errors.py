@@ -26,7 +26,7 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from fairseq_plugins.command_line import UNREAD
+from fairseq_plugins.console import UNREAD
 from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.options import UserError, flag_of
 

@@ -338,7 +338,7 @@ class RougeScorer(BaseScorer):
     """ROUGE-1, -2 and -L of the hypotheses that fairseq passes.
 
     fairseq's references lack words that are not in the dictionary. These count as words that no hypothesis has. To
-    compare with other work, score against the raw references with ``python -m fairseq_plugins.cli.evaluate_rouge``.
+    compare with other work, score against the raw references with ``fairseq-plugins evaluate rouge``.
     """
 
     def __init__(self, cfg: RougeScorerConfig):

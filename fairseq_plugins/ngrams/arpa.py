@@ -70,7 +70,7 @@ def read_orders(path: Path, symbols: Sequence[str], *, show_progress: bool = Fal
     Raises:
         UserError: if the file is missing, damaged, or of another format; the message names the line.
     """
-    lines = byte_lines(path, wanted="an ARPA file; train_ngram writes one, KenLM's lmplz as well")
+    lines = byte_lines(path, wanted="an ARPA file; ngram train writes one, KenLM's lmplz as well")
     numbers = {symbol.encode(): number for number, symbol in enumerate(symbols)}
     yield from _ArpaLines(lines, path).orders(numbers, show_progress=show_progress)
 

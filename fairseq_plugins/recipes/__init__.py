@@ -1,7 +1,6 @@
 """Recipes: training runs of papers and experiments, as tables of systems.
 
-``python -m fairseq_plugins.cli.train RECIPE SYSTEM DATA --save-dir DIR`` trains a system. ``scripts/recipes`` has a
-script for each recipe.
+``fairseq-plugins train RECIPE SYSTEM DATA --save-dir DIR`` trains a system.
 """
 
 from typing import Dict

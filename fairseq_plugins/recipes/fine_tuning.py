@@ -35,7 +35,7 @@ def fine_tuning_flags(arch: str) -> Dict[str, Value]:
 
 
 def valid_nll(path: str, *, data: str, device: str) -> float:
-    """Mean negative log-likelihood of the validation set in nats, the same as that of ``evaluate_lm --split valid``.
+    """Mean negative log-likelihood of the validation set in nats, the same as that of ``lm eval --split valid``.
 
     Raises:
         UserError: if the checkpoint or the data cannot be read or do not belong together.

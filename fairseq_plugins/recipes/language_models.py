@@ -37,7 +37,7 @@ FPNN_PTB = Recipe(
 rectifier+dropout+norm: half of the units are dropped before the softmax, and columns of both word matrices keep their
 length. +damped: the sums of Adagrad start above zero, by which rare words move in short steps; more epochs. The paper
 publishes neither optimiser, learning rate, length, strength of L1 nor schedule; length, optimiser and rate were
-searched on valid (results/fpnn). Published of fpnn+dropout+norm, by evaluate_lm: with 5-grams and cache 94, of ten
+searched on valid (results/fpnn). Published of fpnn+dropout+norm, by lm eval: with 5-grams and cache 94, of ten
 copies 98.8 and 92.5; dynamic 98.4, 90.7, 95.1 and 89.1. The recurrent matrix of rectifier networks is 0.01 of its
 parameters (--recurrent-scale), 0.1 with +damped: with Adagrad they diverge at 1.""",
 )
@@ -63,7 +63,7 @@ FPNN_TEXT8_WORDS = Recipe(
     training=FULL_SIZE,
     metric="perplexity",
     notes="""512 hidden units, nothing is regularised. +nce: noise-contrastive estimation, as published; the others
-learn by maximum likelihood. Both networks together (published: 168): python -m fairseq_plugins.cli.evaluate_lm DATA
+learn by maximum likelihood. Both networks together (published: 168): fairseq-plugins lm eval DATA
 --path FPNN RECTIFIER. The paper publishes neither optimiser, learning rate, number of noise words nor schedule, and
 those here were not searched, except for +damped, which is that of Penn Treebank (results/fpnn).""",
 )
@@ -106,21 +106,22 @@ _IOG_NOTES = """\
 A system with a + is a gate: train its base model first, the system before the +, and give the checkpoint
 by --base-model CKPT. The base model of Zaremba's and variational LSTMs and of recurrent highway networks is the model
 after the last epoch, checkpoint_last.pt; of AWD-LSTM it is awd-fin, the fine-tuning of awd: --finetune-from-model CKPT.
-run_recipe does all that. The result of a gate is its checkpoint_best.pt. Gates on AWD-LSTM start nearer to zero
-and are clipped harder than others, as in the published program. In it the transform gates of recurrent highway networks
-read the candidate and start half open; train them so by --transform-input candidate --transform-bias 0. The published
-valid perplexities are those of a program that divides by too many words, except AWD-LSTM's and those with a cache: on
-Penn Treebank they are 0.35 % (base) and 0.57 % (gate) too low, on WikiText-2 0.2 %; those of test are right."""
+fairseq-plugins run does all that. The result of a gate is its checkpoint_best.pt. Gates on AWD-LSTM start nearer to
+zero and are clipped harder than others, as in the published program. In it the transform gates of recurrent highway
+networks read the candidate and start half open; train them so by --transform-input candidate --transform-bias 0. The
+published valid perplexities are those of a program that divides by too many words, except AWD-LSTM's and those with a
+cache: on Penn Treebank they are 0.35 % (base) and 0.57 % (gate) too low, on WikiText-2 0.2 %. Those of test are
+right."""
 _IOG_ENSEMBLES = """
 rhn5+iog and rhn10+iog have one gate for 5 and 10 models of the system rhn: --base-model A:B:C:D:E. Train each with
 another --seed, because equal seeds give equal models. The gate of rhn+iog-hidden reads the hidden state, too, and that
 of rhn+iog-lstm is recurrent; of these two the paper has test figures alone. The base of an ensemble is the mean
-of its models: python -m fairseq_plugins.cli.evaluate_lm DATA --path A B C D E."""
+of its models: fairseq-plugins lm eval DATA --path A B C D E."""
 
 _IOG_CACHE_PTB = """
-With a cache, by evaluate_lm DATA --path CKPT --cache 500,0.1,1.0, awd-fin has 53.4 / 53.0 and awd+iog 53.3 / 53.0."""
+With a cache, by lm eval DATA --path CKPT --cache 500,0.1,1.0, awd-fin has 53.4 / 53.0 and awd+iog 53.3 / 53.0."""
 _IOG_CACHE_WT2 = """
-With a cache, by evaluate_lm DATA --path CKPT and --cache 2000,0.2,0.3 --cache-start first: variational-medium 69.6 /
+With a cache, by lm eval DATA --path CKPT and --cache 2000,0.2,0.3 --cache-start first: variational-medium 69.6 /
 66.1 and with the gate 69.3 / 65.9; --cache 3785,0.1279,0.662: awd-fin 53.5 / 51.7 and awd+iog 53.6 / 51.7."""
 
 
@@ -224,7 +225,7 @@ WSJ = Recipe(
     ),
     training=FULL_SIZE,
     metric="F1 on section 23, of candidates whose first has 89.7",
-    notes="""The model with the lowest validation loss reranks: python -m fairseq_plugins.cli.rerank_trees. Train the
+    notes="""The model with the lowest validation loss reranks: fairseq-plugins trees rerank. Train the
 members of an ensemble with different --seed. The paper does not tell whether an ensemble sums log-probabilities or
 averages probabilities (--ensemble sum or mean), nor whether state is carried from candidate to candidate; here each
 starts afresh.""",
@@ -242,7 +243,7 @@ WSJ_SAMPLE = Recipe(
     training={"max-epoch": 300, "patience": 15},
     notes="""All have about 4.0M parameters and the dropout rates of MoS for Penn Treebank, because there are about as
 many parameters to a symbol of the training text as there. Training ends when the validation loss has not improved for
-15 epochs. checkpoint_best.pt reranks: python -m fairseq_plugins.cli.rerank_trees.""",
+15 epochs. checkpoint_best.pt reranks: fairseq-plugins trees rerank.""",
 )
 
 
@@ -289,7 +290,7 @@ def _drill_recipe(*, suffix: str, corpus: str, title: str, column: int, other_ma
         systems=systems,
         training=FULL_SIZE,
         metric="perplexity, valid / test",
-        notes=f"""Fine-tune with python -m fairseq_plugins.cli.fine_tune. Fine-tuned and dynamic, by evaluate_lm DATA
+        notes=f"""Fine-tune with fairseq-plugins fine-tune. Fine-tuned and dynamic, by lm eval DATA
 --path CKPT --dynamic rms with values that are not published: drill {dynamic}. The paper gave its bilinear and
 dual mappings dropout and residuals, too, where that helped on valid, and does not say where; here they have none.\
 {notes}""",
@@ -319,18 +320,18 @@ DRILL_WT2 = _drill_recipe(suffix="wt2", corpus="wikitext-2", title="WikiText-2",
 _MMLSTM_NOTES = """mos: AWD-LSTM-MoS as wide as the majors. previous: minors read the layer below. withoutN: no minor in
 layer N.
 N:M: tied softmax, majors and minors of that ratio, equal parameters; 10:0 is the LSTM, and 9:1 is best in the
-paper. Fine-tuned figures are after python -m fairseq_plugins.cli.fine_tune with --rounds 1, the same architecture
+paper. Fine-tuned figures are after fairseq-plugins fine-tune with --rounds 1, the same architecture
 and flags."""
 _MMLSTM_DYNAMIC_PTB = """
 Fine-tuned and dynamic: mos 49.72 / 48.92, mmlstm-mos 47.31 / 46.81. The values published for the script of MoS, on the
-scale of evaluate_lm DATA --path CKPT --dynamic rms: mos --dynamic-rate 4.6e-5 --dynamic-decay 4.4e-3 --dynamic-epsilon
+scale of lm eval DATA --path CKPT --dynamic rms: mos --dynamic-rate 4.6e-5 --dynamic-decay 4.4e-3 --dynamic-epsilon
 2.3e-5; mmlstm-mos --dynamic-rows 150 --dynamic-segment 7 and 8.1e-5, 2.4e-3, 8.4e-5."""
 _MMLSTM_DYNAMIC_WT2 = """
 Fine-tuned and dynamic: mos 44.23 / 42.19, mmlstm-mos 41.91 / 40.15. The values published for the script of MoS, on the
-scale of evaluate_lm DATA --path CKPT --dynamic rms: mos --dynamic-rate 3.1e-5 --dynamic-decay 1.2e-3 --dynamic-epsilon
+scale of lm eval DATA --path CKPT --dynamic rms: mos --dynamic-rate 3.1e-5 --dynamic-decay 1.2e-3 --dynamic-epsilon
 3.1e-5; mmlstm-mos --dynamic-rows 130 --dynamic-segment 7 and 4.1e-5, 8.4e-4, 4.8e-5."""
 _MMLSTM_MASKED = """
-Figure 5, masked layers, compares with mmlstm-mos by python -m fairseq_plugins.cli.mask_layers: lm is AWD-LSTM-MoS
+Figure 5, masked layers, compares with mmlstm-mos by fairseq-plugins analyze masking: lm is AWD-LSTM-MoS
 of table II (960, 960, 620); lm+ has dropout between layers and of the recurrent matrices raised by 0.025; lm# is as
 wide as mmlstm-mos; lm## has its dropout, too."""
 
@@ -462,7 +463,7 @@ PRESETS = Recipe(
     training=FULL_SIZE,
     metric="perplexity, valid / test",
     notes="""The seed is the preset's where none is given. Language models are fine-tuned by
-python -m fairseq_plugins.cli.fine_tune. The result of Zaremba's and variational LSTMs and of recurrent highway
+fairseq-plugins fine-tune. The result of Zaremba's and variational LSTMs and of recurrent highway
 networks is the model after the last epoch, checkpoint_last.pt. Architectures without a suffix are small ones of no
 paper. mogrifier_lm_ptb is the program's setting, but the number of epochs is ours, and its mean of weights is left
 out.""",
@@ -605,8 +606,8 @@ mogrifier and awd share it with the embedding. Dropout rates are near those of a
 whose mos and doc are here, too.
 BASE+iog: a gate of the paper's width, 300, on the averaged model of the base; iog30: of width 30. iog-hidden reads the
 hidden state, too, iog-lstm is recurrent; the paper has both on rhn. zaremba3+iog is one gate on three models:
-run_recipe trains them with seeds 1 to 3 for its seed 1, 4 to 6 for its seed 2. Gates on awd, mos and doc have the
-clipping and the start that the published program has for AWD-LSTM.""",
+fairseq-plugins run trains them with seeds 1 to 3 for its seed 1, 4 to 6 for its seed 2. Gates on awd, mos and doc have
+the clipping and the start that the published program has for AWD-LSTM.""",
 )
 
 

@@ -84,12 +84,12 @@ class DecodingSettings:
     flags: Sequence[str] = ()
 
     def scoring_command(self, command: str) -> str:
-        """Command line that decodes and scores a checkpoint, with a command of this package."""
+        """Command line that decodes and scores a checkpoint, with a command such as "evaluate bleu"."""
         split = [] if self.split == "test" else ["--split", self.split]
         beam = [] if self.beam == DecodingSettings.beam else ["--beam", str(self.beam)]
         more = ["--", *self.flags] if self.flags else []
         words = ["DATA", "--path", "CKPT", *split, *beam, "--out", "OUT", *more]
-        return " ".join(["python", "-m", f"fairseq_plugins.cli.{command}", *words])
+        return " ".join(["fairseq-plugins", command, *words])
 
 
 JOINING_FLAG = "eval-scorer-remove-bpe"

@@ -275,7 +275,7 @@ def _joined_recipe(
         compared_by="bleu",
         notes=f"""Embeddings of 256 for source, target and output, layers of about as much. The rate is halved in each
 of the last epochs; the log has BLEU of valid, decoded greedily, by epoch. DOC's experts on the LSTM wait for 1,000
-updates, which is not in the paper. Made for run_recipe, which compares several seeds. The settings were chosen on
+updates, which is not in the paper. Made for several seeds. The settings were chosen on
 the validation set of Multi30k English-German, most with one seed: results/multi30k.{notes}""",
     )
 
@@ -316,7 +316,7 @@ MULTI30K_JOINED_TRANSFORMER = Recipe(
     training_of_presets="left out",
     compared_by="bleu",
     notes="""Three layers of 256 on either side; the feed-forward layers take what is left. Training ends after five
-epochs in which valid has not improved. Made for run_recipe; compare_runs sets both recipes side by side.""",
+epochs in which valid has not improved. Made for fairseq-plugins run; compare runs sets both recipes side by side.""",
 )
 
 

@@ -154,7 +154,7 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
         if args.train_subset in args.valid_subset.split(","):
             raise UserError(
                 f"--valid-subset {args.valid_subset} holds the training split: measure it after the training with "
-                f"python -m fairseq_plugins.cli.evaluate_lm --split {args.train_subset}"
+                f"fairseq-plugins lm eval --split {args.train_subset}"
             )
         dictionary = load_dictionary(args.data)
         logger.info(f"dictionary: {len(dictionary)} types")

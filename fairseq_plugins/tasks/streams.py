@@ -306,7 +306,7 @@ def scaled_learning_rate(optimizer: FairseqOptimizer, scale: float) -> Generator
 
 _READS_NO_SENTENCES = (
     "--task stateful_lm reads a text as one stream, not sentences to go on from: give --task language_modeling, or "
-    "take python -m fairseq_plugins.cli.generate_text, from Python fairseq_plugins.load"
+    "take fairseq-plugins lm generate, from Python fairseq_plugins.load"
 )
 
 

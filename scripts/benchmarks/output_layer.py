@@ -42,7 +42,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from fairseq_plugins.command_line import OneLineParser, add_cpu, add_out, choose_device, ended_in_a_line
+from fairseq_plugins.command_line import add_cpu, add_out, choose_device
+from fairseq_plugins.console import OneLineParser, ended_in_a_line
 from fairseq_plugins.criterions.noise_contrastive import UnigramNoise
 from fairseq_plugins.ops.matmul import accumulation_dtype, add_matmul, has_native_bfloat16, matmul
 from fairseq_plugins.ops.mixture_loss import default_chunk_size, mixture_nll

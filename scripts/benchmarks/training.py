@@ -48,7 +48,8 @@ from torch.utils.benchmark import Timer
 from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
-from fairseq_plugins.command_line import ProgramFailed, add_cpu, add_data, add_out, choose_device
+from fairseq_plugins.command_line import add_cpu, add_data, add_out, choose_device
+from fairseq_plugins.console import ProgramFailed
 from fairseq_plugins.evaluation.checkpoints import split_languages
 from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.ops.matmul import has_native_bfloat16, matmul

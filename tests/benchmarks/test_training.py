@@ -28,7 +28,7 @@ from training import (
     words_per_second,
 )
 
-from fairseq_plugins.command_line import ProgramFailed
+from fairseq_plugins.console import ProgramFailed
 from fairseq_plugins.recipes import Recipe, System, find_recipe, training_arguments
 from tests.tables import rows_of
 

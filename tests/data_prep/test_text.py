@@ -22,8 +22,8 @@ from preparation.lines import ESCAPES, DataError
 from preparation.parallel_corpus import ParallelCorpus, length_fault, moses
 from preparation_runs import binarised, joined, options_of, succeed
 from small_corpora import LANGUAGES, SPLITS, gigaword_items, sentences, text_of, write_files, zipped
+from typed_commands import type_command
 
-from fairseq_plugins.cli.evaluate_translation import EvaluateTranslation
 from fairseq_plugins.evaluation.raw_text import Moses, SideText, load_side_text, load_text_preparation
 
 CASES = Path(__file__).resolve().parents[1] / "cases"
@@ -195,7 +195,7 @@ def test_perfect_translations_of_text_with_joiners_have_bleu_100(here: Path, cap
     )
     reference = data / "raw/test.fa"
     assert reference.read_text().splitlines() == PERSIAN
-    EvaluateTranslation().main(["--input", str(here / "generate.txt"), "--reference", str(reference), "--json"])
+    type_command("evaluate bleu", ["--input", str(here / "generate.txt"), "--reference", str(reference), "--json"])
     assert json.loads(capsys.readouterr().out)["scores"][0]["value"] == pytest.approx(100)
 
 

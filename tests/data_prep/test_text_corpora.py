@@ -185,8 +185,8 @@ def test_wsj_script(here: Path) -> None:
     told = done.stdout.splitlines()[-3:]
     where = "data-bin/wsj-sample"
     assert told[0] == f"The binarised corpus is in {where}, the gold trees are in {where}/trees. Next:"
-    assert told[1].startswith("  python -m fairseq_plugins.cli.train wsj_sample doc data-bin/wsj-sample --save-dir ")
-    assert told[2].startswith("  python -m fairseq_plugins.cli.rerank_trees data-bin/wsj-sample --path ")
+    assert told[1].startswith("  fairseq-plugins train wsj_sample doc data-bin/wsj-sample --save-dir ")
+    assert told[2].startswith("  fairseq-plugins trees rerank data-bin/wsj-sample --path ")
     dest = here / "data-bin" / "wsj-sample"
     expected = ["the", "the", "the", "<cunk>", "<unk>", "<cunk>", "<unked>", "<unkn>"]
     assert binarised_text(dest, "train") == [f"(S (NP {word} )NP (VP go )VP )S </s>".split() for word in expected]

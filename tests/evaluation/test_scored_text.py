@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fairseq_plugins.command_line import OneLineParser
+from fairseq_plugins.console import OneLineParser
 from fairseq_plugins.evaluation import scored_text
 from fairseq_plugins.evaluation.scored_text import add_scored_text, read_decoding, read_scored_text
 

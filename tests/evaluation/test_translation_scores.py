@@ -12,9 +12,9 @@ from corpora import corpus_folder
 from fairseq.data import Dictionary
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 from sacremoses import MosesTokenizer
+from typed_commands import type_command
 
-from fairseq_plugins.cli.evaluate_translation import as_json
-from fairseq_plugins.cli.rescore_nbest import RescoreNbest
+from fairseq_plugins.commands.evaluate import translation_findings
 from fairseq_plugins.evaluation.translation_scores import (
     Translation,
     check_raw_references,
@@ -26,6 +26,7 @@ from fairseq_plugins.evaluation.translation_scores import (
     warn_once,
 )
 from fairseq_plugins.metrics.rouge import UNKNOWN_REFERENCE
+from fairseq_plugins.reports.tables import json_text
 
 
 def sentences(seed, num=200):
@@ -82,8 +83,8 @@ def test_figures_survive_json_with_full_precision():
     for other in (first, second):
         comparisons = compare(first, other, references)
         expected = {"scores": [asdict(item) for item in scores], "against": [asdict(item) for item in comparisons]}
-        found = json.loads(as_json(scores, comparisons, command="evaluate"))
-        assert {name: found[name] for name in expected} == expected and found["command"] == "evaluate"
+        found = json.loads(json_text(translation_findings(scores, comparisons).figures))
+        assert found == expected
     assert len(expected["scores"]) == 3 and len(expected["against"]) == 2
 
 
@@ -264,6 +265,6 @@ def test_lists_refuse_references_of_another_text(content, flags, message, tmp_pa
     (tmp_path / "model.pt").touch()
     arguments = [".", "--path", "model.pt", "--input", "list", "--reference", "reference", "--tune", "weights"]
     with pytest.raises(SystemExit) as end:
-        RescoreNbest().main([*arguments, *flags])
+        type_command("rescore", [*arguments, *flags])
     (line,) = capsys.readouterr().err.splitlines()
     assert end.value.code == 2 and message in line

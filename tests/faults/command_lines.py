@@ -4,7 +4,7 @@ import argparse
 from typing import List, Sequence
 
 from hypothesis import strategies as st
-from workplace import COMMANDS
+from typed_commands import parser_of
 
 MODELS = {
     "lm": ["lm.pt", "mos.pt", "fpnn.pt", "rnn.pt", "gated.pt"],
@@ -77,7 +77,7 @@ LISTS = [
 ]
 REFUSED = {"--out": "text/inside", "--save-dir": "text/inside"}
 """An argument that keeps a command from work that takes minutes."""
-LONG = ("fine_tune", "run_recipe", "train")
+LONG = ("fine-tune", "run", "train")
 """Commands that train; they are given a folder where nothing can be written."""
 
 
@@ -112,7 +112,7 @@ def plausible_values(action: argparse.Action, models: Sequence[str], data: str) 
 @st.composite
 def command_lines(draw, name: str) -> List[str]:
     """Arguments of a command: those that it needs and some others, one or two of them hostile."""
-    parser = COMMANDS[name].get_parser()
+    parser = parser_of(name)
     data, models = draw(st.sampled_from(list(MODELS.items())))
     actions = [action for action in parser._actions if "--help" not in action.option_strings]
     needed = [action for action in actions if action.required or not action.option_strings]

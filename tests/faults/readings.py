@@ -6,6 +6,8 @@ from typing import Callable, Dict, List, NamedTuple
 
 import torch
 
+from fairseq_plugins.commands.app import COMMANDS
+
 
 def contents(folder: Path) -> Dict[str, str]:
     """A digest of every file in a folder by its path."""
@@ -85,82 +87,90 @@ class Reading(NamedTuple):
 def _ours(
     name: str, *words: str, files: List[str], stdin: bytes = b"", result: Callable[[Path], object] = nothing
 ) -> Reading:
-    return Reading([f"fairseq_plugins.cli.{name}", *words], files, stdin, result)
+    return Reading(["fairseq_plugins", *name.split(), *words], files, stdin, result)
+
+
+def told_by(words: List[str]) -> str:
+    """The beginning of the line by which a module with arguments refuses something."""
+    if words[0] != "fairseq_plugins":
+        return "error: "
+    length = 2 if " ".join(words[1:3]) in COMMANDS else 1
+    return f"fairseq-plugins {' '.join(words[1 : 1 + length])}: error: "
 
 
 _LM = ("lm", "--path", "lm.pt")
 _HOST = ("--user-dir", "{plugins}", "--cpu", "--num-workers", "0")
 READINGS: Dict[str, Reading] = {
-    "average_checkpoints": _ours(
-        *("average_checkpoints", "--path", "run/checkpoint1.pt", "run/checkpoint2.pt", "--out", "mean.pt"),
+    "average": _ours(
+        *("average", "--path", "run/checkpoint1.pt", "run/checkpoint2.pt", "--out", "mean.pt"),
         files=["run/checkpoint1.pt", "run/checkpoint2.pt"],
         result=files("mean.pt"),
     ),
-    "compare_by_frequency": _ours("compare_by_frequency", "lm", "--path", "A=lm.pt", "B=mos.pt", files=[*LM, "mos.pt"]),
-    "compare_runs": _ours(
-        *("compare_runs", "lm", "--path", "A=run", "--out", "out"),
+    "analyze frequency": _ours("analyze frequency", "lm", "--path", "A=lm.pt", "B=mos.pt", files=[*LM, "mos.pt"]),
+    "compare runs": _ours(
+        *("compare runs", "lm", "--path", "A=run", "--out", "out"),
         files=[*LM, "run/train.log", "run/checkpoint_best.pt"],
         result=below("out"),
     ),
-    "evaluate_lm": _ours("evaluate_lm", *_LM, "--json", files=[*LM, "lm.pt"]),
-    "evaluate_lm, n-grams": _ours("evaluate_lm", *_LM, "--ngram", "ngram.arpa,0.3", files=["ngram.arpa"]),
-    "evaluate_lm, statistics": _ours("evaluate_lm", *_LM, *DYNAMIC, files=["lm/train.idx", STATISTICS]),
-    "evaluate_ngram": _ours("evaluate_ngram", "lm", "--path", "ngram.arpa", files=[*LM, "ngram.arpa"]),
-    "evaluate_rouge": _ours(
-        "evaluate_rouge", "--input", "generated", "--reference", "targets", files=["generated", "targets"]
+    "lm eval": _ours("lm eval", *_LM, "--json", files=[*LM, "lm.pt"]),
+    "lm eval, n-grams": _ours("lm eval", *_LM, "--ngram", "ngram.arpa,0.3", files=["ngram.arpa"]),
+    "lm eval, statistics": _ours("lm eval", *_LM, *DYNAMIC, files=["lm/train.idx", STATISTICS]),
+    "ngram eval": _ours("ngram eval", "lm", "--path", "ngram.arpa", files=[*LM, "ngram.arpa"]),
+    "evaluate rouge": _ours(
+        "evaluate rouge", "--input", "generated", "--reference", "targets", files=["generated", "targets"]
     ),
-    "evaluate_translation": _ours(
-        *("evaluate_translation", "--input", "generated", "--reference", "targets", "--target-lang", "de"),
+    "evaluate bleu": _ours(
+        *("evaluate bleu", "--input", "generated", "--reference", "targets", "--target-lang", "de"),
         files=["generated", "targets"],
     ),
-    "gate_words": _ours("gate_words", "lm", "--path", "gated.pt", "--words", "the", files=["gated.pt"]),
-    "generate_split": _ours(
-        *("generate_split", "translation", "--path", "translator.pt", "--out", "out", "--bpe", "none"),
+    "analyze gate-words": _ours("analyze gate-words", "lm", "--path", "gated.pt", "--words", "the", files=["gated.pt"]),
+    "decode": _ours(
+        *("decode", "translation", "--path", "translator.pt", "--out", "out", "--bpe", "none"),
         files=[*PAIRS, "translator.pt"],
         result=decoded,
     ),
-    "generate_text": _ours("generate_text", *_LM, "--max-length", "5", files=["lm.pt", "lm/text.json"], stdin=b"the\n"),
-    "headline_baselines": _ours(
-        *("headline_baselines", "--articles", "sources", "--titles", "targets", "--out", "out"),
+    "lm generate": _ours("lm generate", *_LM, "--max-length", "5", files=["lm.pt", "lm/text.json"], stdin=b"the\n"),
+    "evaluate baselines": _ours(
+        *("evaluate baselines", "--articles", "sources", "--titles", "targets", "--out", "out"),
         files=["sources", "targets"],
         result=below("out"),
     ),
-    "mask_layers": _ours("mask_layers", "lm", "--path", "A=mos.pt", "--runs", "1", files=[*LM, "mos.pt"]),
-    "measure_correlation": _ours("measure_correlation", "lm", "--path", "A=mos.pt", files=[*LM, "mos.pt"]),
-    "measure_rank": _ours("measure_rank", *_LM, files=[*LM, "lm.pt"]),
-    "plot_attention": _ours(
-        *("plot_attention", "translation", "--path", "translator.pt", "--out", "out"),
+    "analyze masking": _ours("analyze masking", "lm", "--path", "A=mos.pt", "--runs", "1", files=[*LM, "mos.pt"]),
+    "analyze correlation": _ours("analyze correlation", "lm", "--path", "A=mos.pt", files=[*LM, "mos.pt"]),
+    "analyze rank": _ours("analyze rank", *_LM, files=[*LM, "lm.pt"]),
+    "analyze attention": _ours(
+        *("analyze attention", "translation", "--path", "translator.pt", "--out", "out"),
         files=["translator.pt", "translation/bpe.codes"],
         stdin=b"a b\n",
         result=below("out"),
     ),
-    "plot_experts": _ours(
-        "plot_experts", *_LM, "--out", "out", files=["lm.pt"], stdin=b"the cat eats\n", result=below("out")
+    "analyze experts": _ours(
+        "analyze experts", *_LM, "--out", "out", files=["lm.pt"], stdin=b"the cat eats\n", result=below("out")
     ),
-    "plot_expert_history": _ours(
-        *("plot_expert_history", "lm", "--path", "A=history", "--plot", "out.png"),
+    "analyze expert-history": _ours(
+        *("analyze expert-history", "lm", "--path", "A=history", "--plot", "out.png"),
         files=["history/checkpoint_1_20.pt", *LM],
         result=files("out.png"),
     ),
-    "plot_generalization": _ours("plot_generalization", "--path", "A=run", files=["run/train.log"]),
-    "plot_learning_curves": _ours("plot_learning_curves", "--path", "A=run", files=["run/train.log"]),
-    "rescore_nbest": _ours(
-        *("rescore_nbest", "translation", "--path", "translator.pt", "--input", "generated", "--reference", "targets"),
+    "analyze generalization": _ours("analyze generalization", "--path", "A=run", files=["run/train.log"]),
+    "compare curves": _ours("compare curves", "--path", "A=run", files=["run/train.log"]),
+    "rescore": _ours(
+        *("rescore", "translation", "--path", "translator.pt", "--input", "generated", "--reference", "targets"),
         *("--tune", "tuned"),
         files=["translator.pt", "generated", "targets"],
     ),
-    "plot_spectrum": _ours(
-        "plot_spectrum", "lm", "--path", "A=rnn.pt", "--plot", "out.png", files=["rnn.pt"], result=files("out.png")
+    "analyze spectrum": _ours(
+        "analyze spectrum", "lm", "--path", "A=rnn.pt", "--plot", "out.png", files=["rnn.pt"], result=files("out.png")
     ),
-    "plot_timescales": _ours("plot_timescales", "lm", "--path", "A=fpnn.pt", files=["fpnn.pt", "lm/dict.txt"]),
-    "rerank_trees": _ours(
-        *("rerank_trees", "parses", "--path", "trees.pt"),
+    "analyze timescales": _ours("analyze timescales", "lm", "--path", "A=fpnn.pt", files=["fpnn.pt", "lm/dict.txt"]),
+    "trees rerank": _ours(
+        *("trees rerank", "parses", "--path", "trees.pt"),
         *("--lists", "parses/nbest.valid.txt", "--gold", "parses/trees/gold.valid.trees"),
         files=["parses/nbest.valid.txt", "parses/trees/gold.valid.trees", "parses/dict.txt", "trees.pt"],
     ),
-    "score_text": _ours("score_text", *_LM, files=["lm.pt", "lm/dict.txt", "lm/text.json"], stdin=b"the cat eats\n"),
-    "train_ngram": _ours(
-        *("train_ngram", "lm", "--order", "2", "--out", "more.arpa"),
+    "lm score": _ours("lm score", *_LM, files=["lm.pt", "lm/dict.txt", "lm/text.json"], stdin=b"the cat eats\n"),
+    "ngram train": _ours(
+        *("ngram train", "lm", "--order", "2", "--out", "more.arpa"),
         files=["lm/train.bin", "lm/train.idx"],
         result=files("more.arpa"),
     ),

@@ -8,9 +8,11 @@ from forks import in_fork
 from hypothesis import strategies as st
 from readings import contents
 from trials import check_end, check_figures, check_files, faults, is_of_fairseq, program
-from workplace import COMMANDS, ROOT
+from typed_commands import type_command
+from workplace import ROOT
 
-from fairseq_plugins.cli.explain_flags import flags_parser
+from fairseq_plugins.commands.app import COMMANDS
+from fairseq_plugins.commands.flags import flags_parser
 from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, LANGUAGE_MODELS
 
 pytestmark = pytest.mark.slow
@@ -19,14 +21,13 @@ STDIN = [b"", b"the cat eats\n", b"\xff\xfe\n\0", "\u2028caf\u00e9\r\nx\r".encod
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_a_command_ends_with_a_result_or_a_line(name, workplace, pytestconfig):
-    command = COMMANDS[name]
 
     @faults(pytestconfig, name, share=1 / len(COMMANDS))
     def check(words, stdin):
         with workplace() as folder:
             before = contents(folder)
-            ended = in_fork(lambda: command.main(words), folder=folder, stdin=stdin)
-            check_end(ended, told=f"{command.program}: error: ")
+            ended = in_fork(lambda: type_command(name, words), folder=folder, stdin=stdin)
+            check_end(ended, told=f"fairseq-plugins {name}: error: ")
             check_figures(ended)
             check_files(before, folder)
 

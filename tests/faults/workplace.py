@@ -11,12 +11,10 @@ import torch
 from fairseq.data import Dictionary, data_utils
 from generated_corpora import write_parses
 from readings import DYNAMIC
-
-from fairseq_plugins.cli.__main__ import all_commands
+from typed_commands import type_command
 
 ROOT = Path(__file__).resolve().parents[2]
 OLDER = ROOT / "tests/fixtures/small_models"
-COMMANDS = all_commands()
 SMALL = ("--embed-dim", 8, "--hidden-sizes", "8")
 PAIRS = [("a b c", "xa xb xc"), ("d e", "xd xe"), ("f", "xf")]
 
@@ -57,8 +55,8 @@ def furnish(folder: Path, *, python: str) -> Path:
     (folder / "translation/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
     (folder / "translation/prepared.txt").write_text("generated src-tgt, 1 merges of subword-nmt, any ratio\n")
     (folder / "weights").write_text('{"weights": {"list": 1.0, "length": 0.0, "model 1": 0.5}, "metric": "bleu"}\n')
-    COMMANDS["train_ngram"].main([str(folder / "lm"), "--order", "2", "--out", str(folder / "ngram.arpa")])
-    COMMANDS["evaluate_lm"].main([str(folder / "lm"), "--path", str(folder / "lm.pt"), *DYNAMIC, "--cpu"])
+    type_command("ngram train", [str(folder / "lm"), "--order", "2", "--out", str(folder / "ngram.arpa")])
+    type_command("lm eval", [str(folder / "lm"), "--path", str(folder / "lm.pt"), *DYNAMIC, "--cpu"])
     _train(python, folder / "lm", folder / "fpnn.pt", "--arch", "fpnn_lm", *SMALL)
     _train(python, folder / "lm", folder / "rnn.pt", "--arch", "rectifier_rnn_lm", *SMALL)
     gate = ("--arch", "gated_lm", "--base-model", folder / "lm.pt", "--gate-dim", 4)

@@ -46,7 +46,7 @@ def run(module: str, *args, environment=ENVIRONMENT, **options) -> subprocess.Co
 
 def evaluate(data, *args) -> Dict[str, Any]:
     """Figures of a language model's evaluation."""
-    result = run("fairseq_plugins.cli.evaluate_lm", data, "--json", *args)
+    result = run("fairseq_plugins", "lm", "eval", data, "--json", *args)
     assert result.returncode == 0, result.stderr[-3000:]
     return json.loads(result.stdout)
 

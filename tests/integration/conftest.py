@@ -4,18 +4,17 @@ import io
 import json
 import logging
 import os
-import runpy
 import shutil
 import sys
 from pathlib import Path
-from typing import Dict
+from typing import Dict, Tuple, Union
 
 import pytest
+import torch
 from commands import ENVIRONMENT, PLUGINS, preprocess, train
 from generated_corpora import write_stories
 from translation_commands import EPOCHS, preprocess_pairs, train_to_the_end, write_corpus
-
-from fairseq_plugins.command_line import Command
+from typed_commands import type_command
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -101,8 +100,7 @@ def evaluate_here(monkeypatch, capsys, caplog):
 
     def run(data, *arguments) -> Dict:
         caplog.set_level(logging.WARNING)  # the command does so, too; here the level before is restored
-        monkeypatch.setattr(sys, "argv", ["evaluate_lm", *map(str, (data, *arguments)), "--json", "--cpu"])
-        runpy.run_module("fairseq_plugins.cli.evaluate_lm", run_name="__main__")
+        type_command("lm eval", [data, *arguments, "--json", "--cpu"])
         return json.loads(capsys.readouterr().out)
 
     return run
@@ -125,21 +123,36 @@ def run_here(monkeypatch, capsys, caplog):
 
 
 @pytest.fixture
-def refuse(monkeypatch, capsys, caplog):
-    """``refuse(command, *arguments, stdin="")``: the one line that a command of the package ends with.
+def call(monkeypatch, capsys, caplog):
+    """``call(name, *arguments, typed="")``: exit status of a command of the package, what it prints, what it tells."""
+
+    def call(name: str, *arguments, typed: Union[str, bytes] = "", stream=io.BytesIO) -> Tuple[int, str, str]:
+        caplog.set_level(logging.WARNING)  # the command does so, too; here the level before is restored
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        typed = typed if isinstance(typed, bytes) else typed.encode()
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream(typed)))
+        status = 0
+        try:
+            type_command(name, arguments)
+        except SystemExit as ended:
+            status = ended.code
+        return (status, *capsys.readouterr())
+
+    return call
+
+
+@pytest.fixture
+def refuse(call):
+    """``refuse(name, *arguments, typed="")``: the one line that a command of the package ends with.
 
     It must end with status 2 and print nothing.
     """
 
-    def refuse(command: Command, *arguments, stdin: str = "") -> str:
-        caplog.set_level(logging.WARNING)  # the command does so, too; here the level before is restored
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
-        with pytest.raises(SystemExit) as end:
-            command.main(arguments)
-        shown = capsys.readouterr()
-        assert end.value.code == 2 and shown.out == "", shown
-        *warned, line = shown.err.splitlines()  # libraries warn once a process, whichever test comes first
-        assert not any(each.startswith(command.program) for each in warned), shown.err
-        return line.removeprefix(f"{command.program}: error: ")
+    def refuse(name: str, *arguments, typed: str = "") -> str:
+        status, printed, told = call(name, *arguments, typed=typed)
+        assert status == 2 and printed == "", (printed, told)
+        *warned, line = told.splitlines()  # libraries warn once a process, whichever test comes first
+        assert not any(each.startswith("fairseq-plugins ") for each in warned), told
+        return line.removeprefix(f"fairseq-plugins {name}: error: ")
 
     return refuse

@@ -15,14 +15,14 @@ BLOCK = r"```(bash|python)\n(.*?)```"
 SMALL_ENCDEC = "--embed-dim 16 --hidden-sizes '16 16' --batch-size 8 --cpu"
 # appended to a command, so that it ends soon
 ADDITIONS = {
-    "cli.train reduced": "--max-update 2 --embed-dim 20 --hidden-sizes '20 20 20' --batch-size 4 --cpu",
-    "cli.train presets lstm_lm_zaremba_medium_ptb": (
+    "fairseq-plugins train reduced": "--max-update 2 --embed-dim 20 --hidden-sizes '20 20 20' --batch-size 4 --cpu",
+    "fairseq-plugins train presets lstm_lm_zaremba_medium_ptb": (
         "--max-update 2 --embed-dim 20 --hidden-sizes '20 20' --batch-size 4 --cpu"
     ),
-    "cli.train presets gated_lm_ptb": "--max-update 2 --gate-dim 8 --batch-size 4 --cpu",
-    "cli.train wsj_sample": "--max-update 2 --embed-dim 20 --hidden-sizes '20 20 20' --batch-size 4 --cpu",
-    "cli.train multi30k_joined": f"--max-update 2 {SMALL_ENCDEC}",
-    "cli.train agnews": f"--max-update 2 {SMALL_ENCDEC}",
+    "fairseq-plugins train presets gated_lm_ptb": "--max-update 2 --gate-dim 8 --batch-size 4 --cpu",
+    "fairseq-plugins train wsj_sample": "--max-update 2 --embed-dim 20 --hidden-sizes '20 20 20' --batch-size 4 --cpu",
+    "fairseq-plugins train multi30k_joined": f"--max-update 2 {SMALL_ENCDEC}",
+    "fairseq-plugins train agnews": f"--max-update 2 {SMALL_ENCDEC}",
 }
 # replaced in commands that train by hand
 SHORTER = {

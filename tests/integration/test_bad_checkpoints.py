@@ -16,12 +16,10 @@ from fairseq import checkpoint_utils
 from translation_commands import FAIRSEQ_FLAGS
 
 import fairseq_plugins
-from fairseq_plugins.cli.__main__ import all_commands
 
 OLDER = ROOT / "tests/fixtures/small_models"
 LM, TRANSLATOR, DRILL = (OLDER / f"{name}.pt" for name in ("lstm_lm_doc", "lstm_encdec_doc", "transformer_drill"))
 LM_DATA, PAIR_DATA = OLDER / "data/lm", OLDER / "data/translation"
-COMMANDS = all_commands()
 WEIGHT = "decoder.embedding.weight"
 NO_CHECKPOINT = "holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt"
 NO_FLAGS = "holds no flags of a training: give a checkpoint of fairseq-train, such as SAVE_DIR/checkpoint_best.pt"
@@ -72,7 +70,7 @@ def damaged(tmp_path):
 @pytest.mark.parametrize("change, told", DAMAGES.values(), ids=DAMAGES)
 def test_damaged_checkpoint_is_named(change, told, damaged, refuse):
     path = damaged(change)
-    line = refuse(COMMANDS["evaluate_lm"], LM_DATA, "--path", path, "--cpu")
+    line = refuse("lm eval", LM_DATA, "--path", path, "--cpu")
     assert line.startswith(str(path)) and re.search(told, line)
 
 
@@ -82,14 +80,14 @@ def remove_weight(state):
 
 CANDIDATES = "S-0\ta\nT-0\txa\nH-0\t-1\txa\n"
 READERS = {
-    "score_text": (LM, [LM_DATA, "--tokenised", "--path"]),
-    "generate_text": (LM, [LM_DATA, "--tokenised", "--path"]),
-    "gate_words": (LM, [LM_DATA, "--words", "a", "--path"]),
-    "measure_rank": (LM, [LM_DATA, "--path"]),
-    "plot_experts": (LM, [LM_DATA, "--out", "out", "--path"]),
-    "rescore_nbest": (TRANSLATOR, [PAIR_DATA, "--tune", "weights", "--path"]),
+    "lm score": (LM, [LM_DATA, "--tokenised", "--path"]),
+    "lm generate": (LM, [LM_DATA, "--tokenised", "--path"]),
+    "analyze gate-words": (LM, [LM_DATA, "--words", "a", "--path"]),
+    "analyze rank": (LM, [LM_DATA, "--path"]),
+    "analyze experts": (LM, [LM_DATA, "--out", "out", "--path"]),
+    "rescore": (TRANSLATOR, [PAIR_DATA, "--tune", "weights", "--path"]),
     "translate": (TRANSLATOR, [PAIR_DATA, "--path"]),
-    "plot_attention": (TRANSLATOR, [PAIR_DATA, "--out", "out", "--path"]),
+    "analyze attention": (TRANSLATOR, [PAIR_DATA, "--out", "out", "--path"]),
 }
 
 
@@ -98,19 +96,21 @@ def test_every_command_that_reads_a_checkpoint_names_it(name, damaged, refuse, t
     monkeypatch.chdir(tmp_path)
     checkpoint, arguments = READERS[name]
     path = damaged(remove_weight, checkpoint)
-    line = refuse(COMMANDS[name], *arguments, path, stdin=CANDIDATES)
+    line = refuse(name, *arguments, path, typed=CANDIDATES)
     assert line.startswith(f"{path} {OTHER_WEIGHTS}")
     assert [path.name for path in tmp_path.iterdir()] == ["damaged.pt"]
 
 
-@pytest.mark.parametrize("name", ["evaluate_lm", "gate_words", "measure_rank", "plot_timescales", "plot_experts"])
+@pytest.mark.parametrize(
+    "name", ["lm eval", "analyze gate-words", "analyze rank", "analyze timescales", "analyze experts"]
+)
 def test_translator_is_no_language_model(name, refuse, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    path = f"A={TRANSLATOR}" if name == "plot_timescales" else TRANSLATOR
-    more = {"gate_words": ["--words", "a"], "plot_experts": ["--out", "out"]}.get(name, [])
-    line = refuse(COMMANDS[name], LM_DATA, "--path", path, *more)
+    path = f"A={TRANSLATOR}" if name == "analyze timescales" else TRANSLATOR
+    more = {"analyze gate-words": ["--words", "a"], "analyze experts": ["--out", "out"]}.get(name, [])
+    line = refuse(name, LM_DATA, "--path", path, *more)
     assert "was trained for --task translation: give a language model's checkpoint" in line or (
-        name == "plot_experts" and "lm holds no sentence pairs: " in line
+        name == "analyze experts" and "lm holds no sentence pairs: " in line
     )
 
 
@@ -179,10 +179,10 @@ def trapped(tmp_path, hostile):
     assert not canary.exists()
 
 
-@pytest.mark.parametrize("name", ["translate", "rescore_nbest"])
+@pytest.mark.parametrize("name", ["translate", "rescore"])
 def test_no_command_of_the_package_runs_code_of_flags(name, trapped, refuse, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    line = refuse(COMMANDS[name], *READERS[name][1], trapped(), stdin=CANDIDATES)
+    line = refuse(name, *READERS[name][1], trapped(), typed=CANDIDATES)
     assert "is no literal such as" in line
 
 
@@ -220,7 +220,7 @@ def test_base_models_in_a_checkpoint_run_no_code_and_are_of_this_package(form, h
 
     arguments = [LM_DATA, "--cpu", "--path"]
     texts = dict(decoder_layers=f"open({str(canary)!r}, 'w')", decoder_attention="False", dropout=0)
-    line = refuse(COMMANDS["evaluate_lm"], *arguments, with_base(arch="fconv_lm", **texts))
+    line = refuse("lm eval", *arguments, with_base(arch="fconv_lm", **texts))
     assert "--arch fconv_lm is no recurrent language model of this package" in line
     assert not canary.exists()
 
@@ -237,7 +237,7 @@ def test_the_user_dir_of_a_checkpoint_is_not_imported(hostile, refuse, run_here,
 
     path = hostile(change)
     rescoring = [PAIR_DATA, "--tune", tmp_path / "weights", "--path", path]
-    assert "Missing key" in refuse(COMMANDS["rescore_nbest"], *rescoring, stdin=CANDIDATES)
+    assert "Missing key" in refuse("rescore", *rescoring, typed=CANDIDATES)
     with pytest.raises(ValueError, match="Missing key"):
         run_here(fairseq_cli.generate, *PAIRS, "--path", path)
     assert not canary.exists()
@@ -268,7 +268,7 @@ def test_other_archives_are_no_checkpoints_and_no_advice_of_torch_is_shown(write
     path = tmp_path / "trained/checkpoint_last.pt"
     path.parent.mkdir()
     write(path)
-    line = refuse(COMMANDS["evaluate_lm"], LM_DATA, "--path", path)
+    line = refuse("lm eval", LM_DATA, "--path", path)
     assert line == f"{path} holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt"
     with pytest.raises(ValueError) as error:
         run_here(fairseq_cli.train, *training_arguments(LM_DATA, path.parent, "--max-epoch", 1))

@@ -11,13 +11,12 @@ import pytest
 from binarised_lines import write_split
 from commands import ROOT, training_arguments
 from translation_commands import training_flags
+from typed_commands import type_command
 
-from fairseq_plugins.cli.__main__ import all_commands
 from fairseq_plugins.fairseq_patches import data as data_module
 
 OLDER = ROOT / "tests/fixtures/small_models"
 LM, DATA, PAIRS = OLDER / "lstm_lm_doc.pt", OLDER / "data/lm", OLDER / "data/translation"
-COMMANDS = all_commands()
 LENGTHS = 26  # where they begin in an index
 
 
@@ -57,14 +56,14 @@ def damaged(tmp_path):
 @pytest.mark.parametrize("file, change, told", DAMAGES.values(), ids=DAMAGES)
 def test_damaged_data_are_named(file, change, told, damaged, refuse, tmp_path):
     folder = damaged(file, change)
-    line = refuse(COMMANDS["train_ngram"], folder, "--split", "test", "--out", tmp_path / "new.arpa")
+    line = refuse("ngram train", folder, "--split", "test", "--out", tmp_path / "new.arpa")
     assert re.match(f"{re.escape(str(folder))}/{told}", line)
     assert not (tmp_path / "new.arpa").exists()
 
 
 def test_model_and_python_are_told_the_same(damaged, refuse):
     folder = damaged(*DAMAGES["a word"][:2])
-    line = refuse(COMMANDS["evaluate_lm"], folder, "--path", LM, "--cpu")
+    line = refuse("lm eval", folder, "--path", LM, "--cpu")
     assert re.match(f"{re.escape(str(folder))}/{DAMAGES['a word'][2]}", line)
 
 
@@ -98,7 +97,7 @@ def test_training_of_a_translator_names_damaged_data(damaged, run_here, tmp_path
 def test_damaged_subwords_are_named(file, content, damaged, refuse):
     folder = damaged(file, lambda whole: content)
     (folder / "text.json").write_text('{"tokenizer": "blanks", "case": "kept"}')
-    line = refuse(COMMANDS["score_text"], folder, "--path", LM, stdin="a b\n")
+    line = refuse("lm score", folder, "--path", LM, typed="a b\n")
     assert line.startswith(f"{folder / file} is damaged: copy it again, or run the corpus' data-prep")
 
 
@@ -137,18 +136,16 @@ def test_data_that_changed_after_the_first_training_are_named(trained_on, run_he
         (trained_on / file).write_bytes(change(whole))
         assert (trained_on / file).read_bytes() != whole
         told = f"{trained_on / file} is not as it was when {trained_on / 'digests.json'} was written: it is damaged or"
-        assert refuse(COMMANDS["evaluate_lm"], trained_on, "--path", model, "--cpu").startswith(told)
-        assert refuse(COMMANDS["train_ngram"], trained_on, "--split", "test", "--out", tmp_path / "new").startswith(
-            told
-        )
+        assert refuse("lm eval", trained_on, "--path", model, "--cpu").startswith(told)
+        assert refuse("ngram train", trained_on, "--split", "test", "--out", tmp_path / "new").startswith(told)
         with pytest.raises(ValueError, match=f"^{re.escape(told)}") as error:
             run_here(fairseq_cli.eval_lm, trained_on, "--path", model, "--gen-subset", "test", "--batch-size", 2)
         assert len(str(error.value).splitlines()) == 1
         (trained_on / file).write_bytes(whole)
-    COMMANDS["evaluate_lm"].main([str(trained_on), "--path", str(model), "--cpu"])
+    type_command("lm eval", [str(trained_on), "--path", str(model), "--cpu"])
     (trained_on / file).write_bytes(change(whole))
     (trained_on / "digests.json").unlink()  # the way out where the text was meant to change
-    COMMANDS["evaluate_lm"].main([str(trained_on), "--path", str(model), "--cpu"])
+    type_command("lm eval", [str(trained_on), "--path", str(model), "--cpu"])
 
 
 def test_pairs_that_changed_after_the_first_training_are_named(run_here, tmp_path):
@@ -176,5 +173,5 @@ def test_a_folder_that_cannot_be_written_to_is_trained_on(run_here, monkeypatch,
 
 def test_damaged_digests_are_named(damaged, refuse):
     folder = damaged("digests.json", lambda _: b"[")
-    line = refuse(COMMANDS["evaluate_lm"], folder, "--path", LM, "--cpu")
+    line = refuse("lm eval", folder, "--path", LM, "--cpu")
     assert line == f"{folder}/digests.json is damaged: copy it again, or remove it"

@@ -186,7 +186,7 @@ def test_criterion_of_this_package_with_an_architecture_of_fairseq(data, pair_da
 
 
 def evaluate_and_fail(*args) -> str:
-    result = run("fairseq_plugins.cli.evaluate_lm", *args)
+    result = run("fairseq_plugins", "lm", "eval", *args)
     assert result.returncode == 2 and result.stdout == ""
     return result.stderr.strip().splitlines()[-1]
 

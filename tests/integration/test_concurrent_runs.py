@@ -66,7 +66,7 @@ def test_a_training_that_saves_nothing_locks_nothing(data, tmp_path):
 
 @pytest.mark.slow
 def test_a_training_ends_with_the_command_that_keeps_its_log(data, tmp_path):
-    train = ["fairseq_plugins.cli.train", "demo_lm", "lstm_lm_awd", data, "--save-dir", tmp_path, "--cpu"]
+    train = ["fairseq_plugins", "train", "demo_lm", "lstm_lm_awd", data, "--save-dir", tmp_path, "--cpu"]
     train += ["--embed-dim", 8, "--hidden-sizes", "8 8", "--max-epoch"]
     with started(*train, 10_000, environment=ENVIRONMENT) as caller:
         wait_for(tmp_path / "checkpoint_last.pt", caller)
@@ -88,7 +88,7 @@ SMALL = ["--embed-dim", 12, "--hidden-sizes", "16 16 12", "--batch-size", 4, "--
 def test_trainings_side_by_side_make_one_table(data, tmp_path):
     systems = ["--systems", "tied", "tied-averaged", "--seeds", 1, 2, "--jobs", 2]
     where = ["--save-dir", tmp_path / "runs", "--out", tmp_path / "out"]
-    result = run("fairseq_plugins.cli.run_recipe", "reduced", data, *systems, *where, *SMALL)
+    result = run("fairseq_plugins", "run", "reduced", data, *systems, *where, *SMALL)
     assert result.returncode == 0, result.stderr[-3000:]
     begun = re.findall(r"^== (\S+) begins \(\d of 4\)$", result.stderr, re.M)
     assert begun[:2] == ["tied-1", "tied-2"]

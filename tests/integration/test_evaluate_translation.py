@@ -1,4 +1,4 @@
-"""BLEU of a trained translator and of texts: evaluate_translation, scripts/evaluate_bleu.sh and compare_runs."""
+"""BLEU of a trained translator and of texts: evaluate bleu, scripts/evaluate_bleu.sh and compare runs."""
 
 import io
 import json
@@ -18,14 +18,12 @@ from commands import ENVIRONMENT, ROOT, run
 from filelock import FileLock
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 from translation_commands import EPOCHS
+from typed_commands import type_command
 
-from fairseq_plugins.cli.evaluate_rouge import EvaluateRouge
-from fairseq_plugins.cli.evaluate_translation import EvaluateTranslation
 from fairseq_plugins.evaluation import decoding
 
 SCRIPT = ROOT / "scripts/evaluate_bleu.sh"
-COMMAND = "fairseq_plugins.cli.evaluate_translation"
-evaluate_bleu = partial(run, COMMAND)
+evaluate_bleu = partial(run, "fairseq_plugins", "evaluate", "bleu")
 DECODES = "== decode test"
 # a fairseq-generate that says what the real one said; told to wait, it waits after half of it and then says more
 REPLAY = """
@@ -183,7 +181,7 @@ def test_what_cannot_be_evaluated_is_refused_before_anything_is_translated(
     out = tmp_path / "out"
     result = evaluate_bleu(*request_of(out, **changes), *flags, cwd=tmp_path)
     assert result.returncode == 2 and result.stdout == ""
-    assert re.fullmatch(rf"python -m {COMMAND}: error: .*{told}\n", result.stderr), result.stderr
+    assert re.fullmatch(rf"fairseq-plugins evaluate bleu: error: .*{told}\n", result.stderr), result.stderr
     assert not list(out.glob("*"))
 
 
@@ -263,7 +261,7 @@ def finished(translator, evaluated, tmp_path):
 
 
 def compare(data, runs, *flags):
-    return run("fairseq_plugins.cli.compare_runs", data, "--path", *runs, "--metric", "bleu", *flags)
+    return run("fairseq_plugins", "compare", "runs", data, "--path", *runs, "--metric", "bleu", *flags)
 
 
 @pytest.mark.slow
@@ -309,7 +307,7 @@ def test_a_run_that_is_not_finished_is_refused_with_what_it_lacks(missing, finis
     result = compare(pair_data, [f"one={finished}"], "--reference", pairs / "test.tgt", "--out", tmp_path / "table")
     assert result.returncode == 2 and result.stdout == ""
     (line,) = result.stderr.splitlines()
-    assert "compare_runs: error: " in line and str(finished / missing) in line
+    assert "compare runs: error: " in line and str(finished / missing) in line
     assert not (tmp_path / "table").exists()
 
 
@@ -333,7 +331,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def output_of(capsys, *arguments):
-    EvaluateTranslation().main(arguments)
+    type_command("evaluate bleu", arguments)
     return capsys.readouterr().out
 
 
@@ -385,26 +383,6 @@ def test_plain_text_is_scored_as_it_is(source, folder, monkeypatch, capsys):
     bleu, chrf = found["scores"]
     assert bleu["value"] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [RAW]).score)
     assert chrf["value"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [RAW]).score)
-
-
-@pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize(
-    "arguments, told",
-    [
-        (["--write-hypotheses", "no/text"], "argument --write-hypotheses: no/text: no is no directory: make it first"),
-        (["raw.de"], "--reference reference raw.de: BLEU is of one file of references here: give one"),
-        (["--reference", "raw.de"], "--reference reference raw.de: BLEU is of one file of references here: give one"),
-        (["."], "--reference . is a folder: give a text file; DATA comes first, before all flags"),
-        (["--against", "nowhere"], "nowhere has no generate.txt: evaluate the baseline first"),
-        ([], "reference does not end in a language: name that of the detokeniser with --target-lang"),
-    ],
-)
-def test_what_cannot_be_scored_is_refused_before_the_work(arguments, told, capsys):
-    with pytest.raises(SystemExit) as error:
-        EvaluateTranslation().main(["--input", "generate.txt", "--reference", "reference", *arguments])
-    shown = capsys.readouterr()
-    assert error.value.code == 2 and shown.out == ""
-    assert re.fullmatch(f"python -m fairseq_plugins.cli.evaluate_translation: error: {told}\n", shown.err), shown.err
 
 
 @pytest.fixture
@@ -499,10 +477,10 @@ def test_escapes_in_pieces_are_scored_as_all_lines(folder, capsys):
     ]
     texts = enumerate(targets)
     (folder / "generate.txt").write_text("".join(f"T-{n}\t{text}\nH-{n}\t-1\t{text}\n" for n, text in texts))
-    EvaluateTranslation().main(["--input", "generate.txt", "--reference", "raw.en"])
+    type_command("evaluate bleu", ["--input", "generate.txt", "--reference", "raw.en"])
     shown = capsys.readouterr()
     assert "BLEU, detokenised" in shown.out and shown.err == ""
-    EvaluateRouge().main(["--input", "generate.txt", "--reference", "raw.en"])
+    type_command("evaluate rouge", ["--input", "generate.txt", "--reference", "raw.en"])
     assert "ROUGE-1" in capsys.readouterr().out
 
 
@@ -527,18 +505,6 @@ def test_words_that_the_wrong_kind_of_subwords_joined_are_refused(folder, capsys
     (folder / "generate.txt").write_text(joined)
     told = refusal(capsys, "--input", "generate.txt", "--reference", "raw.de")
     assert "the words of target 0, 'einkleinesHausstehthier.', are joined" in told and "--bpe" in told
-
-
-@pytest.mark.parametrize(
-    "flags, told",
-    [
-        (["--reference", "raw.de", "--target-lang", "xx"], "--target-lang xx: no language; give its code, such as de"),
-        (["--reference", "raw.txt"], "raw.txt does not end in a language: name that of the detokeniser"),
-    ],
-)
-def test_what_is_no_language_is_refused(flags, told, folder, capsys):
-    (folder / "raw.txt").write_text((folder / "raw.de").read_text())
-    assert told in refusal(capsys, "--input", "generate.txt", *flags)
 
 
 def test_another_language_than_that_of_the_data_is_refused(decoded, folder, capsys):
@@ -581,7 +547,7 @@ def test_what_fairseq_refuses_is_told_in_a_line(decoded, folder, capsys):
 def refusal(capsys, *arguments):
     """The line of a command that ends with status 2."""
     with pytest.raises(SystemExit) as error:
-        EvaluateTranslation().main(arguments)
+        type_command("evaluate bleu", arguments)
     shown = capsys.readouterr()
     assert error.value.code == 2 and shown.out == ""
     return shown.err.splitlines()[-1]

@@ -86,20 +86,20 @@ def test_memory_is_drawn(data, train_here, tmp_path):
     train_here(tmp_path / "diagonal", *FLAGS, *AVERAGED, "--max-update", 2)
     train_here(tmp_path / "rectifier", *FLAGS, *AVERAGED, "--max-update", 2, "--rnn-cell", "rectifier")
     for command, name, other, told in (
-        ("plot_timescales", "diagonal", "rectifier", "longest, tokens"),
-        ("plot_spectrum", "rectifier", "diagonal", "most negative real"),
+        ("analyze timescales", "diagonal", "rectifier", "longest, tokens"),
+        ("analyze spectrum", "rectifier", "diagonal", "most negative real"),
     ):
-        module, picture = f"fairseq_plugins.cli.{command}", tmp_path / f"{command}.png"
+        module, picture = ["fairseq_plugins", *command.split()], tmp_path / f"{command}.png"
         paths = {kind: f"{kind}={tmp_path / kind}/checkpoint_last.pt" for kind in (name, other)}
-        result = run(module, data, "--path", paths[name], "--plot", picture)
+        result = run(*module, data, "--path", paths[name], "--plot", picture)
         assert result.returncode == 0, result.stderr[-2000:]
         assert told in result.stdout and picture.stat().st_size > 5000
-        found = json.loads(run(module, data, "--path", paths[name], "--json").stdout)
+        found = json.loads(run(*module, data, "--path", paths[name], "--json").stdout)
         (layer,) = found["models"][0]["layers"]
         assert found["models"][0]["name"] == name and command in found["command"] and layer["layer"] == 1
         units = layer["values"] if name == "diagonal" else layer["eigenvalues"]
         assert 0 < len(units) <= 12
-        refused = run(module, data, "--path", paths[other])
+        refused = run(*module, data, "--path", paths[other])
         assert refused.returncode == 2 and len(refused.stderr.strip().splitlines()) == 1
 
 

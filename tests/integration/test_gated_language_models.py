@@ -144,19 +144,19 @@ def test_smoothing_16_bits_and_fairseqs_task_go_with_a_gate(trained, data, tmp_p
 
 
 def command(name, data, *arguments):
-    result = run(f"fairseq_plugins.cli.{name}", data, *arguments)
+    result = run("fairseq_plugins", *name.split(), data, *arguments)
     assert result.returncode == 0, result.stderr[-3000:]
     return result.stdout
 
 
 def test_commands_that_look_into_language_models_read_gated_ones(gated, trained, data):
     checkpoint, base = gated / "checkpoint_best.pt", trained / "checkpoint_best.pt"
-    assert "| " in command("compare_by_frequency", data, "--path", f"base={base}", f"gated={checkpoint}")
-    figures = json.loads(command("measure_rank", data, "--path", checkpoint, "--positions", 50, "--json"))
+    assert "| " in command("analyze frequency", data, "--path", f"base={base}", f"gated={checkpoint}")
+    figures = json.loads(command("analyze rank", data, "--path", checkpoint, "--positions", 50, "--json"))
     assert 0 < figures["rank"] <= 50
     names = ["--path", f"gated={checkpoint}"]
-    assert "gated" in command("mask_layers", data, *names, "--probabilities", 0.5, "--runs", 1, "--rows", 2)
-    layers = json.loads(command("measure_correlation", data, *names, "--json"))["layers"]
+    assert "gated" in command("analyze masking", data, *names, "--probabilities", 0.5, "--runs", 1, "--rows", 2)
+    layers = json.loads(command("analyze correlation", data, *names, "--json"))["layers"]
     assert [layer["width"] for layer in layers] == [16, 16]
 
 
@@ -164,8 +164,8 @@ def test_layers_of_a_gated_ensemble_are_refused_by_its_name(trained, data, tmp_p
     paths = ":".join(str(trained / f"checkpoint_{name}.pt") for name in ("best", "last"))
     train_gate(paths, tmp_path, "--max-update", 1)
     path = tmp_path / "checkpoint_last.pt"
-    for name in ("mask_layers", "measure_correlation"):
-        result = run(f"fairseq_plugins.cli.{name}", data, "--path", f"gated={path}")
+    for name in ("analyze masking", "analyze correlation"):
+        result = run("fairseq_plugins", *name.split(), data, "--path", f"gated={path}")
         assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
         assert f"{path}: the gated model has 2 base models: look into the layers of one alone" in result.stderr
 
@@ -186,9 +186,9 @@ def test_fairseq_generates_text_with_a_gate_of_ones_as_with_its_base(gated, trai
 def test_gate_words_are_shown_with_their_counts(gated, text, data):
     words = (text / "train.txt").read_text().split()
     flags = ["--words", words[0], "</s>", "--min-count", 20, "--num", 3]
-    shown = command("gate_words", data, "--path", gated / "checkpoint_best.pt", *flags)
-    found = json.loads(command("gate_words", data, "--path", gated / "checkpoint_best.pt", *flags, "--json"))
-    assert {"date", "code", "machine"} < set(found) and "gate_words" in found["command"]
+    shown = command("analyze gate-words", data, "--path", gated / "checkpoint_best.pt", *flags)
+    found = json.loads(command("analyze gate-words", data, "--path", gated / "checkpoint_best.pt", *flags, "--json"))
+    assert {"date", "code", "machine"} < set(found) and "analyze gate-words" in found["command"]
     assert list(found["words"]) == [words[0], "</s>"]
     dictionary, gate = load_dictionary(data), {name: x.double() for name, x in gate_weights(gated).items()}
     counts = {**Counter(words), "</s>": len((text / "train.txt").read_text().splitlines())}
@@ -217,13 +217,13 @@ def test_gate_words_are_shown_with_their_counts(gated, text, data):
     ],
 )
 def test_what_gate_words_cannot_show_is_one_line(arguments, told, data):
-    result = run("fairseq_plugins.cli.gate_words", data, *arguments)
+    result = run("fairseq_plugins", "analyze", "gate-words", data, *arguments)
     assert result.returncode == 2 and len(result.stderr.splitlines()) == 1 and told in result.stderr
 
 
 def test_models_without_a_gate_of_the_word_alone_are_refused_in_one_line(trained, data):
     path = trained / "checkpoint_best.pt"
-    result = run("fairseq_plugins.cli.gate_words", data, "--path", path, "--words", "</s>")
+    result = run("fairseq_plugins", "analyze", "gate-words", data, "--path", path, "--words", "</s>")
     assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
     assert f"{path} has no gate: give a model with --output-gate iog" in result.stderr
 
@@ -290,5 +290,5 @@ def test_a_gate_is_not_resumed_on_another_base_and_needs_none(gated, trained, tm
 def test_fine_tuning_a_gate_is_refused(gated, data, tmp_path):
     path = gated / "checkpoint_best.pt"
     flags = ["--arch", "gated_lm", "--path", path, "--save-dir", tmp_path / "fin"]
-    result = run("fairseq_plugins.cli.fine_tune", data, *flags)
+    result = run("fairseq_plugins", "fine-tune", data, *flags)
     assert result.returncode == 2 and "--arch gated_lm has no fine-tuning of its own" in result.stderr.splitlines()[-1]

@@ -4,13 +4,12 @@ import json
 import math
 import re
 import shutil
-import subprocess
 
 import fairseq_cli.eval_lm
 import fairseq_cli.train
 import pytest
 import torch
-from commands import ENVIRONMENT, MODEL_FLAGS, PLUGINS, ROOT, evaluate, load, run, train
+from commands import MODEL_FLAGS, PLUGINS, ROOT, evaluate, load, run, train
 from fairseq.data import Dictionary
 
 from fairseq_plugins.models.presets import LANGUAGE_MODELS
@@ -122,10 +121,8 @@ def test_stateless_task_of_fairseq(arch, data, tmp_path, run_here, evaluate_here
     assert 1 < figures["perplexity"] < num_words or vanishes and figures["perplexity"] == pytest.approx(num_words)
 
 
-def recipe(name, *args):
-    result = subprocess.run(
-        ["bash", ROOT / "scripts/recipes/lm" / name, *map(str, args)], env=ENVIRONMENT, capture_output=True, text=True
-    )
+def recipe(*words):
+    result = run("fairseq_plugins", *words)
     assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
     return result.stdout
 
@@ -134,10 +131,11 @@ def recipe(name, *args):
 def test_recipes_train_and_fine_tune_until_validation_stops_improving(data, tmp_path):
     directory = tmp_path / "with space"
     small = ["--embed-dim", 12, "--hidden-sizes", "16 16 12", "--batch-size", 4, "--batch-size-valid", 2]
-    recipe("train_preset.sh", "lstm_lm_awd_ptb", data, directory, *small, "--max-epoch", 2, "--cpu")
+    recipe("train", "presets", "lstm_lm_awd_ptb", data, "--save-dir", directory, *small, "--max-epoch", 2, "--cpu")
     start = directory / "checkpoint_best.pt"
     flags = [*small, "--max-epoch", 2, "--nonmonotone-interval", 0, "--cpu"]
-    log = recipe("fine_tune.sh", "lstm_lm_awd_ptb", start, data, directory / "fin", 3, *flags)
+    where = ["--path", start, "--save-dir", directory / "fin", "--rounds", 3]
+    log = recipe("fine-tune", data, "--arch", "lstm_lm_awd_ptb", *where, *flags)
     values = [float(value) for value in re.findall(r"round \d: valid NLL ([\d.]+)", log)]
     best = float(re.findall(r"^valid NLL ([\d.]+): ", log, re.M)[0])
     found = evaluate(data, "--path", directory / "fin/checkpoint_fin.pt", "--split", "valid")["nll"]
@@ -168,7 +166,7 @@ def test_fine_tuning_stops_at_the_trigger(trained, data, tmp_path):
 
 @pytest.mark.slow
 def test_summary_of_runs(trained, data, tmp_path):
-    result = run("fairseq_plugins.cli.compare_runs", data, "--path", f"small DOC={trained}", "--out", tmp_path)
+    result = run("fairseq_plugins", "compare", "runs", data, "--path", f"small DOC={trained}", "--out", tmp_path)
     assert result.returncode == 0, result.stderr[-3000:]
     (summary,) = json.loads((tmp_path / "runs.json").read_text())["runs"]
     expected = evaluate(data, "--path", trained / "checkpoint_best.pt")["perplexity"]

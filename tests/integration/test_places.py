@@ -13,9 +13,10 @@ import fairseq_cli.validate
 import pytest
 import torch
 from commands import ENVIRONMENT, ROOT, command
+from typed_commands import parser_of, type_command
 
 from fairseq_plugins import load
-from fairseq_plugins.cli.__main__ import all_commands
+from fairseq_plugins.commands import app
 
 
 def train_two_updates(data, user_dir, arch, *, cwd, **environment):
@@ -65,12 +66,14 @@ def test_plain_install(site, data, tmp_path):
     installed = subprocess.run(where, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
     assert installed.stdout.strip() == str(site / "fairseq_plugins")
     assert len(list((site / "fairseq_plugins/demo_corpus").glob("*.gz"))) == 6
+    script = [sys.executable, site / "bin/fairseq-plugins", "lm"]
+    listed = subprocess.run(script, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    assert "lm eval" in listed.stdout
     train_two_updates(data, site / "fairseq_plugins", "lstm_lm_mos", cwd=tmp_path, PYTHONPATH=str(site))
 
 
 # folders with names that programs tend to misread
 
-COMMANDS = all_commands()
 OLDER = ROOT / "tests/fixtures/small_models"
 NAMES = ["2024-01-01T10:00:00", "lr=0.1, Müller's\nrun", "-dash"]
 
@@ -109,31 +112,30 @@ def words(line: str, name: str):
 @pytest.mark.parametrize(
     "line",
     [
-        "evaluate_lm @/lm --path @/run/checkpoint_best.pt",
-        "evaluate_lm @/lm --path @/run @/mmlstm_lm_mos.pt",
-        "evaluate_lm @/lm --path @/run/checkpoint_best.pt:@/mmlstm_lm_mos.pt",
-        "score_text @/lm --path @/run --input @/text --tokenised --plot @/surprisal.png",
-        "generate_text @/lm --path @/run --input @/text --tokenised --max-length 2",
+        "lm eval @/lm --path @/run/checkpoint_best.pt",
+        "lm eval @/lm --path @/run @/mmlstm_lm_mos.pt",
+        "lm eval @/lm --path @/run/checkpoint_best.pt:@/mmlstm_lm_mos.pt",
+        "lm score @/lm --path @/run --input @/text --tokenised --plot @/surprisal.png",
+        "lm generate @/lm --path @/run --input @/text --tokenised --max-length 2",
         "translate @/translation --path @/lstm_encdec_doc.pt --input @/sources",
-        "average_checkpoints --path @/run/checkpoint_best.pt @/run/checkpoint_last.pt --out @/mean.pt",
-        "average_checkpoints --path @/run --last 2 --out @/mean.pt",
-        "compare_by_frequency @/lm --path A=@/run B=@/mmlstm_lm_mos.pt",
-        "compare_runs @/lm --path A=@/run --out @/comparison",
-        "plot_experts @/lm --path A=@/run --num 1 --out @/experts",
-        "plot_learning_curves --path A=@/run --plot @/curves.png",
-        "train_ngram @/lm --order 2 --out @/ngram.arpa",
-        "generate_split @/translation --path @/lstm_encdec_doc.pt --out @/decoded",
+        "average --path @/run/checkpoint_best.pt @/run/checkpoint_last.pt --out @/mean.pt",
+        "average --path @/run --last 2 --out @/mean.pt",
+        "analyze frequency @/lm --path A=@/run B=@/mmlstm_lm_mos.pt",
+        "compare runs @/lm --path A=@/run --out @/comparison",
+        "analyze experts @/lm --path A=@/run --num 1 --out @/experts",
+        "compare curves --path A=@/run --plot @/curves.png",
+        "ngram train @/lm --order 2 --out @/ngram.arpa",
+        "decode @/translation --path @/lstm_encdec_doc.pt --out @/decoded",
     ],
 )
 def test_a_command_finds_what_is_in_it(line, name, capsys):
-    command, *arguments = words(line, name)
-    if command == "average_checkpoints":
+    command = next(command for command in app.COMMANDS if line.startswith(f"{command} "))
+    arguments = words(line.removeprefix(command), name)
+    if command == "average":
         _write_checkpoints_of_two_updates(Path(name, "run"))
-    COMMANDS[command].main(
-        [*arguments, *(["--cpu"] if "--cpu" in COMMANDS[command].get_parser().format_help() else [])]
-    )
+    type_command(command, [*arguments, *(["--cpu"] if "--cpu" in parser_of(command).format_help() else [])])
     shown = capsys.readouterr()
-    assert "rror" not in shown.err and (shown.out or command == "generate_split")
+    assert "rror" not in shown.err and (shown.out or command == "decode")
 
 
 def _write_checkpoints_of_two_updates(run: Path) -> None:
@@ -172,5 +174,5 @@ def test_fairseq_finds_what_is_in_it(program, line, name, run_here):
 def test_a_name_that_is_also_the_value_of_a_pair_is_asked_for_a_name(tmp_path, monkeypatch, refuse):
     monkeypatch.chdir(tmp_path)
     Path("lr=0.1").mkdir()
-    line = refuse(COMMANDS["plot_learning_curves"], "--path", "lr=0.1", "--plot", "curves.png")
+    line = refuse("compare curves", "--path", "lr=0.1", "--plot", "curves.png")
     assert line == "lr=0.1: give it as NAME=PATH"

@@ -23,7 +23,7 @@ RUN_BY_PEOPLE = [
     ("README.md", "Two commands"),
     ("fairseq_plugins/demo_corpus/README.md", "An excerpt of Tatoeba, German and English"),
 ]
-DOCUMENTS = ["README.md", "scripts/README.md", "scripts/recipes/README.md", "tests/README.md"]
+DOCUMENTS = ["README.md", "scripts/README.md", "tests/README.md"]
 DOCUMENTS += [str(path.relative_to(ROOT)) for path in (ROOT / "fairseq_plugins").rglob("README.md")]
 
 

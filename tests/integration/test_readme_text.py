@@ -6,7 +6,7 @@ import pytest
 from commands import ROOT
 from readme_commands import run_sections
 
-COMMANDS = "fairseq_plugins/cli/README.md"
+COMMANDS = "fairseq_plugins/commands/README.md"
 TEXT = [("README.md", "From Python"), (COMMANDS, "Score and write text")]
 ANALYSES = [
     (COMMANDS, "Evaluate language models"),

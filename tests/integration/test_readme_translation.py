@@ -7,11 +7,11 @@ from readme_commands import put_agnews, put_multi30k, put_parses, run_sections
 
 TRANSLATION = [
     ("README.md", "Translation"),
-    ("fairseq_plugins/cli/README.md", "Attention, candidates and checkpoints of translators"),
+    ("fairseq_plugins/commands/README.md", "Attention, candidates and checkpoints of translators"),
     ("README.md", "Several processes and machines"),
 ]
-HEADLINES = [("README.md", "Headlines"), ("fairseq_plugins/cli/README.md", "Translations and headlines")]
-PARSES = [("fairseq_plugins/cli/README.md", "Rerank parses")]
+HEADLINES = [("README.md", "Headlines"), ("fairseq_plugins/commands/README.md", "Translations and headlines")]
+PARSES = [("fairseq_plugins/commands/README.md", "Rerank parses")]
 SECTIONS = [*TRANSLATION, *HEADLINES, *PARSES]
 
 

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 import fairseq_cli.generate
@@ -11,7 +12,6 @@ import pytest
 from commands import MODEL_FLAGS, ROOT, preprocess
 from translation_commands import FAIRSEQ_FLAGS
 
-from fairseq_plugins.cli.rescore_nbest import RescoreNbest
 from fairseq_plugins.data.text import file_digest
 
 pytestmark = pytest.mark.slow
@@ -20,18 +20,9 @@ OLDER = ROOT / "tests/fixtures/small_models"
 
 
 @pytest.fixture
-def rescore(capsys):
+def rescore(call):
     """``rescore(*arguments)``: exit status, what is printed, what is told."""
-
-    def rescore(*arguments):
-        status = 0
-        try:
-            RescoreNbest().main([*map(str, arguments), "--cpu"])
-        except SystemExit as ended:
-            status = ended.code
-        return (status, *capsys.readouterr())
-
-    return rescore
+    return partial(call, "rescore", "--cpu")
 
 
 @pytest.fixture(scope="module")
@@ -180,67 +171,3 @@ def test_lists_without_sources_take_those_of_a_file(rescore, tmp_path):
         for name, form in (("tab", "tab"), ("generated", "generate"))
     ]
     assert others[0] == others[1] != expected
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (["--tune", "w.json"], "lists.txt has no references: give --reference FILE"),
-        (["--tune", "w.json", "--weights", "w.json"], "argument --weights: not allowed with argument --tune"),
-        (["--weights", "other.json", "--seed", 2], "--seed 2 is of the search of --tune: leave it out"),
-        (["--weights", "nowhere.json"], "nowhere.json does not exist: write it with --tune"),
-        (["--weights", "lists.txt"], "lists.txt holds no weights: write it with --tune"),
-        (["--weights", "unnamed.json"], "unnamed.json holds no weights: write it with --tune"),
-        (["--weights", "other.json"], "checkpoint_best.pt is none of the models that the weights were tuned for: x.pt"),
-        (["--weights", "two.json"], "the weights were tuned for .*checkpoint_best.pt, x.pt: --path lacks x.pt"),
-        (
-            ["--weights", "older.json"],
-            "older.json names no metric that its weights were tuned to: write it with --tune",
-        ),
-        (["--tune", "w.json", "--reference", "short.txt"], "short.txt has 1 lines, and the lists are of .* sentences"),
-        (["--tune", "w.json", "--reference", "blank.txt"], "blank.txt, line 1: blank, nothing could be compared"),
-        (
-            ["--tune", "w.json", "--reference", "russian.txt", "--metric", "rougeL"],
-            r"line 1 of the references has no word of a-z and 0-9.*nor have \d+ others: take --metric bleu or chrf",
-        ),
-        (
-            ["--weights", "this.json", "--reference", "russian.txt", "--output", "scores"],
-            "line 1 of the references has no word of a-z and 0-9.*: take --metric bleu or chrf",
-        ),
-        (["--weights", "this.json", "--reference", "nowhere"], "--reference has no effect on --output text: leave it"),
-        (["--weights", "this.json", "--metric", "bleu"], "--metric has no effect on --output text: leave it out"),
-        (
-            ["--weights", "this.json", "--output", "lists", "--target-lang", "de"],
-            "--target-lang has no effect on --output lists: leave it out",
-        ),
-        (
-            ["--weights", "this.json", "--source", "references.txt"],
-            "--source is read by encoder-decoders, and --path has language models alone: leave it out",
-        ),
-        (["--weights", "this.json", "--json"], "--json is of --output scores, not of text: leave it out"),
-        (["--tune", "short.txt", "--reference", "short.txt"], "--tune short.txt is read by this command: give another"),
-        ([], "one of the arguments --tune --weights is required"),
-    ],
-)
-def test_wrong_input_is_told_in_one_line(
-    flags, message, data, trained, disturbed, lines, rescore, tmp_path, monkeypatch
-):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "short.txt").write_text("a\n")
-    (tmp_path / "blank.txt").write_text("\n" * len(lines))
-    (tmp_path / "russian.txt").write_text("кошка спит\n" * len(lines))
-    name = str(trained / "checkpoint_best.pt")
-    this, other = {name: file_digest(Path(name))}, {"x.pt": "0" * 64}
-    for file, metric, weighted, digests in (
-        ("unnamed.json", "bleu", this, {}),
-        ("other.json", "bleu", other, other),
-        ("two.json", "bleu", {**this, **other}, {**this, **other}),
-        ("older.json", "meteor", this, this),
-        ("this.json", "rouge1", this, this),
-    ):
-        content = {"metric": metric, "weights": dict.fromkeys(["list", "length", *weighted], 1), "digests": digests}
-        (tmp_path / file).write_text(json.dumps(content))
-    status, printed, told = rescore(data, "--path", trained / "checkpoint_best.pt", *disturbed[0], *flags)
-    assert status == 2 and printed == "" and not (tmp_path / "w.json").exists()
-    (line,) = told.splitlines()
-    assert re.search(message, line), line

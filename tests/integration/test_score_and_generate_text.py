@@ -13,8 +13,7 @@ import pytest
 from commands import ENVIRONMENT, ROOT, command
 
 import fairseq_plugins
-from fairseq_plugins.cli.generate_text import GenerateText
-from fairseq_plugins.cli.score_text import LINES_AT_ONCE, ScoreText
+from fairseq_plugins.commands.language_models import LINES_AT_ONCE
 from fairseq_plugins.evaluation.text_scorer import TextScorer
 from fairseq_plugins.output_layers import base
 
@@ -42,19 +41,11 @@ def prepared(tmp_path_factory):
 
 
 @pytest.fixture
-def score(monkeypatch, capsys):
+def score(call):
     """``score(*arguments, typed, stream)``: exit status, lines that are printed, what is told."""
 
-    def score(*arguments, typed=TEXT, stream=io.BytesIO):
-        monkeypatch.setattr(
-            sys, "stdin", io.TextIOWrapper(stream(typed if isinstance(typed, bytes) else typed.encode()))
-        )
-        status = 0
-        try:
-            ScoreText().main([*map(str, arguments), "--cpu"])
-        except SystemExit as ended:
-            status = ended.code
-        printed, told = capsys.readouterr()
+    def score(*arguments, typed=TEXT, **options):
+        status, printed, told = call("lm score", *arguments, "--cpu", typed=typed, **options)
         return status, printed.split("\n")[:-1], told
 
     return score
@@ -163,7 +154,7 @@ def test_lines_that_are_typed_are_scored_one_by_one(stream, flags, buffer, prepa
 
 @pytest.mark.slow
 def test_a_program_that_waits_for_each_answer_gets_it(prepared):
-    arguments = command("fairseq_plugins.cli.score_text", prepared, "--path", DOC, "--cpu", "--buffer", 1)
+    arguments = command("fairseq_plugins", "lm", "score", prepared, "--path", DOC, "--cpu", "--buffer", 1)
     streams = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT)
     with subprocess.Popen(arguments, **streams) as process:
         for line in ("the dog", "", "the cat"):
@@ -183,8 +174,10 @@ def test_a_picture_shows_the_first_line(prepared, score, tmp_path):
 
 def test_a_picture_shows_the_first_line_that_is_not_blank(prepared, score, tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr("fairseq_plugins.cli.score_text.draw_surprisal", lambda line, text: drawn.append(line.text))
-    monkeypatch.setattr("fairseq_plugins.cli.score_text.save_picture", lambda picture, path: None)
+    monkeypatch.setattr(
+        "fairseq_plugins.commands.language_models.draw_surprisal", lambda line, text: drawn.append(line.text)
+    )
+    monkeypatch.setattr("fairseq_plugins.commands.language_models.save_picture", lambda picture, path: None)
     flags = [prepared, "--path", DOC, "--plot", tmp_path / "surprisal.png"]
     assert score(*flags, typed="\n \nthe dog\nthe cat\n")[0] == 0 and drawn == ["the dog"]
     status, printed, told = score(*flags, typed="\n \n")
@@ -207,38 +200,6 @@ def test_what_came_before_a_line_that_is_no_text_is_printed(prepared, score):
     status, printed, told = score(prepared, "--path", DOC, typed=b"the dog\n\nthe \0 cat\n\xff\nthe cat\n")
     assert status == 2 and [line.split("\t", 3)[3] for line in printed] == ["the dog", "", "the \0 cat"]
     assert "error: standard input, line 4: not UTF-8: invalid start byte; convert it" in told.splitlines()[-1]
-
-
-@pytest.mark.parametrize(
-    "flags, typed, told",
-    [
-        ([], "", "standard input is empty"),
-        (["--input", "nowhere.txt"], TEXT, "nowhere.txt does not exist"),
-        (["--buffer", "0"], TEXT, "--buffer 0: give at least 1"),
-        (["--max-tokens", "0"], TEXT, "--max-tokens 0: give at least 1"),
-        (["--per", "token", "--json"], TEXT, "--per token --json: an object holds a line with its tokens; leave out"),
-        (["--context", "page"], TEXT, "argument --context: invalid choice: 'page'"),
-        (["--plot", "nowhere/picture.png"], TEXT, "argument --plot: .*make it first"),
-    ],
-)
-def test_wrong_input_is_told_in_one_line(flags, typed, told, prepared, score):
-    status, printed, errors = score(prepared, "--path", DOC, *flags, typed=typed)
-    assert status == 2 and printed == []
-    assert re.search(told, errors.splitlines()[-1])
-
-
-def test_models_and_data_that_cannot_score_are_told(prepared, score):
-    data = FIXTURES / "data"
-    for arguments, reason in (
-        ([data / "lm", "--path", DOC], "text.json is missing"),
-        (
-            [prepared, "--path", FIXTURES / "lstm_encdec_doc.pt"],
-            "lstm_encdec_doc.pt was trained for --task translation: give a language",
-        ),
-        ([prepared, "--path", "nowhere.pt"], "nowhere.pt does not exist"),
-    ):
-        status, printed, told = score(*arguments)
-        assert status == 2 and printed == [] and reason in told and told.count("\n") == 1, told
 
 
 CASES = ROOT / "tests/cases"
@@ -306,23 +267,15 @@ def test_a_terminal_without_the_letters_has_the_scores(flags, prepared, score, m
         assert printed == expected
 
 
-# generate_text
-
-DOC, MOS = (FIXTURES / f"{name}.pt" for name in ("lstm_lm_doc", "mmlstm_lm_mos"))
+# lm generate
 
 
 @pytest.fixture
-def generate(monkeypatch, capsys, prepared):
+def generate(call, prepared):
     """``generate(*flags, typed, path)``: exit status, lines that are printed, what is told."""
 
     def generate(*flags, typed="The dog\n\nA cat\n", path=DOC):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed.encode())))
-        status = 0
-        try:
-            GenerateText().main([*map(str, [prepared, "--path", path, *flags]), "--cpu"])
-        except SystemExit as ended:
-            status = ended.code
-        printed, told = capsys.readouterr()
+        status, printed, told = call("lm generate", prepared, "--path", path, *flags, "--cpu", typed=typed)
         return status, printed.split("\n")[:-1], told
 
     return generate
@@ -350,17 +303,6 @@ def test_a_beam_search_of_an_ensemble(generate):
     assert all("<unk>" not in one["tokens"] and len(one["log_probs"]) == len(one["tokens"]) for one in found)
 
 
-def test_the_standard_input_is_read_for_one_thing(generate):
-    status, printed, told = generate("--after", "-")
-    assert (
-        status == 2
-        and not printed
-        and told.endswith(
-            "error: --after - and --input -: the standard input is read once, give a file for one of them\n"
-        )
-    )
-
-
 def test_the_precision_of_generation(generate, monkeypatch):
     monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
     flags = ["--beam", 1, "--max-length", 4, "--json", "--output-precision"]
@@ -377,23 +319,3 @@ def test_text_goes_on_after_earlier_text_and_over_the_ends_of_lines(generate, pr
     assert line == text.replace("\n", " </s> ") and " </s> " in line
     (after,), (alone,) = (generate(*given, "--json", typed="The\n")[1] for given in (flags, flags[:-2]))
     assert json.loads(after)["text"] == text and json.loads(after)["log_probs"] != json.loads(alone)["log_probs"]
-
-
-@pytest.mark.parametrize(
-    "flags, told",
-    [
-        (["--num", 0], "--num 0: give at least 1"),
-        (["--max-length", 0], "--max-length 0: give at least 1"),
-        (["--seed", -1], "--seed -1: give 0 or more"),
-        (["--temperature", 0], "temperature 0.0: give a value above 0"),
-        (["--top-p", 2], "top-p 2.0: give a share"),
-        (["--beam", 2, "--num", 3], "--num 3 --beam 2: give a beam of at least 3"),
-        (["--beam", 2, "--top-k", 3], "--beam: a search draws nothing; leave out"),
-        (["--beam", 2, "--seed", 3], "--seed 3: --beam draws nothing, leave out one of them"),
-        (["--after", "nowhere.txt"], "nowhere.txt does not exist"),
-        (["--input", "nowhere.txt"], "nowhere.txt does not exist"),
-    ],
-)
-def test_wrong_input_of_generation_is_told_in_one_line(flags, told, generate):
-    status, printed, errors = generate(*flags)
-    assert status == 2 and printed == [] and re.search(told, errors) and errors.count("\n") == 1

@@ -1,20 +1,18 @@
 """Raw text is translated as fairseq translates the same text binarised, in the direction of the checkpoint."""
 
-import io
 import re
 import shutil
 import subprocess
-import sys
+from functools import partial
 
 import pytest
 import torch
 from commands import ENVIRONMENT, ROOT, command, run
 from translation_commands import FAIRSEQ_FLAGS, TRANSFORMER, generate, train_to_the_end, train_translation
+from typed_commands import type_command
 
 import fairseq_plugins
-from fairseq_plugins.cli import translate as translate_module
-from fairseq_plugins.cli.rescore_nbest import RescoreNbest
-from fairseq_plugins.cli.translate import Translate
+from fairseq_plugins.commands import translation
 from fairseq_plugins.evaluation.translation import load_translator
 from fairseq_plugins.output_layers import base
 
@@ -48,19 +46,9 @@ def best(translator):
 
 
 @pytest.fixture
-def translate(monkeypatch, capsys):
+def translate(call):
     """``translate(*arguments, typed)``: exit status, what is printed, what is told."""
-
-    def translate(*arguments, typed=b""):
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(typed)))
-        status = 0
-        try:
-            Translate().main([*map(str, arguments), "--cpu"])
-        except SystemExit as ended:
-            status = ended.code
-        return (status, *capsys.readouterr())
-
-    return translate
+    return partial(call, "translate", "--cpu")
 
 
 def translations_of_fairseq(prepared, path, *flags):
@@ -108,7 +96,7 @@ def test_the_output_layer_is_in_float32_unless_told_otherwise(prepared, best, tr
         )
         return translator
 
-    monkeypatch.setattr(translate_module, "load_translator", load)
+    monkeypatch.setattr(translation, "load_translator", load)
     for flags in ([], ["--output-precision", "bfloat16"]):
         assert translate(prepared, "--path", best, *flags, typed=b"a b\n")[1] == "xb xa\n"
     assert searched == [None, torch.bfloat16]
@@ -116,7 +104,7 @@ def test_the_output_layer_is_in_float32_unless_told_otherwise(prepared, best, tr
 
 @pytest.mark.slow
 def test_every_line_that_is_typed_is_answered_at_once(prepared, best):
-    arguments = command("fairseq_plugins.cli.translate", prepared, "--path", best, "--cpu")
+    arguments = command("fairseq_plugins", "translate", prepared, "--path", best, "--cpu")
     streams = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
     with subprocess.Popen(arguments, **streams) as process:
         for line, translation in (("a b", "xb xa\n"), ("", "\n"), ("c d e", "xe xd xc\n")):
@@ -152,45 +140,14 @@ def test_a_picture_shows_the_first_sentence(prepared, best, transformer, transla
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "flags, typed, told",
-    [
-        ([], b"", "standard input is empty: give a sentence a line"),
-        ([], b"a\n\xff\n", "standard input, line 2: not UTF-8"),
-        ([], b"a " * 1100, "the line that begins with 'a a a .*' has 1,100 subwords, the model reads up to 1,023"),
-        (["--input", "nowhere.txt"], b"", "nowhere.txt does not exist"),
-        (["--beam", "0"], b"a\n", "--beam 0: give at least 1"),
-        (["--batch-size", "0"], b"a\n", "--batch-size 0: give at least 1"),
-        (["--plot", "picture.png"], b"\n\n", "--plot picture.png: there is no sentence to draw, all lines are blank"),
-        (["--plot", "nowhere/picture.png"], b"a\n", "argument --plot: .*make it first"),
-        (["--plot", "picture.doc"], b"a\n", "argument --plot: .*give a name that ends in one of"),
-    ],
-)
-def test_wrong_input_is_told_in_one_line(flags, typed, told, prepared, best, translate, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    status, _, errors = translate(prepared, "--path", best, *flags, typed=typed)
-    assert status == 2 and not list(tmp_path.iterdir())
-    (line,) = errors.splitlines()
-    assert re.search(told, line), line
-
-
-@pytest.mark.slow
-def test_models_and_data_that_cannot_translate_are_told_in_one_line(
-    prepared, pair_data, best, trained, without_attention, translate, tmp_path
-):
+def test_a_picture_needs_a_sentence_and_a_model_with_attention(prepared, best, without_attention, translate, tmp_path):
     picture = ["--plot", tmp_path / "picture.png"]
-    for arguments, reason in (
-        (
-            [prepared, "--path", trained / "checkpoint_best.pt"],
-            "was trained for --task stateful_lm, not for translation: give an",
-        ),
-        ([prepared, "--path", tmp_path / "nowhere.pt"], "nowhere.pt does not exist"),
-        ([tmp_path / "nowhere", "--path", best], "nowhere does not exist: give the directory that data-prep wrote"),
-        ([pair_data, "--path", best], "has no bpe.codes, sentencepiece.bpe.model, sentencepiece.unigram.model: put"),
-        ([prepared, "--path", without_attention, *picture], "the model has no attention"),
+    for path, typed, reason in (
+        (best, b"\n\n", "there is no sentence to draw, all lines are blank"),
+        (without_attention, b"a b\n", "the model has no attention"),
     ):
-        status, printed, told = translate(*arguments, typed=b"a b\n")
-        assert status == 2 and printed == "" and reason in told and told.count("\n") == 1, told
+        status, _, told = translate(prepared, "--path", path, *picture, typed=typed)
+        assert status == 2 and reason in told and told.count("\n") == 1, told
     assert not list(tmp_path.iterdir())
     assert translate(prepared, "--path", without_attention, typed=b"a b\n")[0] == 0
 
@@ -262,25 +219,23 @@ def test_everything_that_scores_a_split_reads_its_target_side(data_with_texts, t
     sources, targets = ((pairs / f"test.{side}").read_text().splitlines() for side in ("tgt", "src"))
     model = turned / "checkpoint_best.pt"
     scored = run(
-        "fairseq_plugins.cli.evaluate_translation", data_with_texts, "--path", model, "--out", turned / "test", "--cpu"
+        "fairseq_plugins", "evaluate", "bleu", data_with_texts, "--path", model, "--out", turned / "test", "--cpu"
     )
     assert scored.returncode == 0, scored.stderr[-3000:]
     generated = (turned / "test/generate.txt").read_text()
     assert texts(generated, "S") == sources and texts(generated, "T") == targets
-    told = run(
-        "fairseq_plugins.cli.generate_split", data_with_texts, "--path", model, "--out", tmp_path / "again", "--cpu"
-    )
+    told = run("fairseq_plugins", "decode", data_with_texts, "--path", model, "--out", tmp_path / "again", "--cpu")
     assert told.returncode == 0 and (tmp_path / "again/generate.txt").read_text().count("\nS-") >= len(sources) - 1
     assert texts((tmp_path / "again/generate.txt").read_text(), "S") == sources
     rouge = run(
-        "fairseq_plugins.cli.evaluate_rouge", data_with_texts, "--path", model, "--out", turned / "test", "--cpu"
+        "fairseq_plugins", "evaluate", "rouge", data_with_texts, "--path", model, "--out", turned / "test", "--cpu"
     )
     assert rouge.returncode == 0 and "== decode" not in rouge.stderr, rouge.stderr[-3000:]
     gone = shutil.copytree(turned, tmp_path / "gone", ignore=shutil.ignore_patterns("*.pt"))
     for metric in ("bleu", "rouge"):
         runs = [f"here={turned}", f"gone={gone}"]
         table = run(
-            *("fairseq_plugins.cli.compare_runs", data_with_texts, "--path", *runs, "--metric", metric, "--cpu"),
+            *("fairseq_plugins", "compare", "runs", data_with_texts, "--path", *runs, "--metric", metric, "--cpu"),
             *("--out", tmp_path / metric),
         )
         assert table.returncode == 0, table.stderr[-3000:]
@@ -303,7 +258,8 @@ def test_another_direction_is_refused_in_a_line(flags, data_with_texts, turned, 
         told, refused(run("fairseq_cli.generate", data_with_texts, *FAIRSEQ_FLAGS, "--path", model, *flags))
     )
     ours = run(
-        "fairseq_plugins.cli.generate_split",
+        "fairseq_plugins",
+        "decode",
         data_with_texts,
         "--path",
         model,
@@ -324,7 +280,7 @@ def test_another_direction_is_refused_in_a_line(flags, data_with_texts, turned, 
 def test_models_of_two_directions_are_no_ensemble(data_with_texts, turned, forward, tmp_path, capsys):
     models = [turned / "checkpoint_best.pt", forward / "checkpoint_best.pt"]
     told = "the models translate src-tgt and tgt-src: give models of one pair of languages"
-    asked = run("fairseq_plugins.cli.generate_split", data_with_texts, "--path", *models, "--out", tmp_path / "out")
+    asked = run("fairseq_plugins", "decode", data_with_texts, "--path", *models, "--out", tmp_path / "out")
     assert asked.returncode == 2 and told in refused(asked)
     joined = ":".join(map(str, models))
     assert "translates src into tgt" in refused(
@@ -342,11 +298,11 @@ def test_models_of_two_directions_are_no_ensemble(data_with_texts, turned, forwa
         "--cpu",
     ]
     with pytest.raises(SystemExit) as end:
-        RescoreNbest().main(arguments)
+        type_command("rescore", arguments)
     assert end.value.code == 2 and told in capsys.readouterr().err
     runs = [f"{place}={model}" for place, model in enumerate(models)]
     compared = run(
-        "fairseq_plugins.cli.compare_runs", data_with_texts, "--path", *runs, "--metric", "bleu", "--out", tmp_path
+        "fairseq_plugins", "compare", "runs", data_with_texts, "--path", *runs, "--metric", "bleu", "--out", tmp_path
     )
     assert compared.returncode == 2 and told in refused(compared)
 
@@ -369,9 +325,9 @@ def test_references_and_splits_are_those_of_the_models_languages(
 ):
     model = turned / "checkpoint_best.pt"
     out = ["--out", tmp_path / "out", "--reference", data_with_texts / reference]
-    result = run("fairseq_plugins.cli.evaluate_translation", data_with_texts, "--path", model, *out, *flags)
+    result = run("fairseq_plugins", "evaluate", "bleu", data_with_texts, "--path", model, *out, *flags)
     assert result.returncode == 2 and re.search(told, refused(result))
     if flags:
         table = ["--path", f"a={turned}", "--metric", "bleu", *flags, "--out", tmp_path]
-        compared = run("fairseq_plugins.cli.compare_runs", data_with_texts, *table)
+        compared = run("fairseq_plugins", "compare", "runs", data_with_texts, *table)
         assert compared.returncode == 2 and re.search(told, refused(compared))

@@ -215,7 +215,7 @@ def test_shards_are_the_whole_and_are_scored(pair_data, pairs, translator, trans
     together = {number: sentence.hypotheses[0].words for part in parts for number, sentence in part.items()}
     assert together == {number: sentence.hypotheses[0].words for number, sentence in translations.items()}
     scored = ["--input", *files, "--reference", pairs / "test.tgt", "--target-lang", "en"]
-    result = run("fairseq_plugins.cli.evaluate_translation", *scored)
+    result = run("fairseq_plugins", "evaluate", "bleu", *scored)
     assert result.returncode == 0 and "BLEU, detokenised" in result.stdout, result.stderr
 
 

@@ -224,7 +224,7 @@ def test_a_damaged_file_is_refused_with_its_place(text, message, read, dictionar
 
 
 def test_a_missing_file_or_a_folder_is_named(tmp_path, dictionary):
-    with pytest.raises(ValueError, match="nothing.arpa does not exist: give an ARPA file; train_ngram writes one"):
+    with pytest.raises(ValueError, match="nothing.arpa does not exist: give an ARPA file; ngram train writes one"):
         NGramModel.read_arpa(tmp_path / "nothing.arpa", dictionary)
     with pytest.raises(ValueError, match="is a folder: give an ARPA file"):
         NGramModel.read_arpa(tmp_path, dictionary)

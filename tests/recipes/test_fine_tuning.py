@@ -4,9 +4,8 @@ import sys
 
 import pytest
 from fairseq import options
+from typed_commands import type_command
 
-from fairseq_plugins.cli.fine_tune import FineTune
-from fairseq_plugins.cli.preset_flags import PresetFlags
 from fairseq_plugins.models.checkpoints import check_checkpoints
 from fairseq_plugins.processes import USER_DIR, training_environment
 from fairseq_plugins.recipes import fine_tuning, training
@@ -51,7 +50,7 @@ def rounds(monkeypatch, tmp_path):
 
 
 def fine_tune(*more, arch=ARCH, path="start.pt"):
-    FineTune().main(["my data", "--arch", arch, "--path", path, "--save-dir", "fin", "--cpu", *more])
+    type_command("fine-tune", ["my data", "--arch", arch, "--path", path, "--save-dir", "fin", "--cpu", *more])
 
 
 def refused(capsys, *more, **changed):
@@ -128,7 +127,7 @@ def test_rounds_that_are_finished_are_not_trained_again_and_belong_to_their_flag
 
 
 def test_trainings_have_the_flags_of_the_preset(rounds, capsys):
-    PresetFlags().main([ARCH, "--fine-tune"])
+    type_command("flags", [ARCH, "--fine-tune"])
     printed = capsys.readouterr().out.splitlines()
     rounds.next_nlls = [6.0]
     fine_tune()

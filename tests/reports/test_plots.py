@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from typed_commands import type_command
 
-from fairseq_plugins.cli.plot_generalization import PlotGeneralization
 from fairseq_plugins.evaluation.analyses.experts import WordExperts
 from fairseq_plugins.evaluation.analyses.layers import LayerLearning
 from fairseq_plugins.evaluation.raw_text import Blanks, SideText, SubwordNMT
@@ -129,12 +129,14 @@ def test_picture_goes_on_to_the_right():
 
 def test_command(save_dir, capsys):
     picture = save_dir / "a.png"
-    PlotGeneralization().main(["--path", f"plain={save_dir}", "--at", "160", "30", "--plot", str(picture), "--json"])
+    type_command(
+        "analyze generalization", ["--path", f"plain={save_dir}", "--at", "160", "30", "--plot", str(picture), "--json"]
+    )
     (run,) = json.loads(capsys.readouterr().out)["runs"]
     assert run["name"] == "plain" and run["best_epoch"] == 2 and picture.stat().st_size > 1000
     assert run["train"] == {"1": 320.0, "2": 80.0, "3": 40.0}
     assert run["valid_at"] == [{"train": 160.0, "valid": pytest.approx(200 * 0.5**0.5)}, {"train": 30.0, "valid": None}]
-    PlotGeneralization().main(["--path", f"plain={save_dir}", "--at", "160", "--at", "30"])
+    type_command("analyze generalization", ["--path", f"plain={save_dir}", "--at", "160", "--at", "30"])
     assert capsys.readouterr().out.strip() == generalization_table([RUN], levels=[160, 30])
 
 
@@ -150,7 +152,7 @@ def test_command(save_dir, capsys):
 )
 def test_what_a_user_gives_wrongly(save_dir, capsys, words, told):
     with pytest.raises(SystemExit) as end:
-        PlotGeneralization().main([word.format(save_dir=save_dir) for word in words])
+        type_command("analyze generalization", [word.format(save_dir=save_dir) for word in words])
     error = capsys.readouterr().err
     assert end.value.code == 2 and told in error and "Traceback" not in error
 

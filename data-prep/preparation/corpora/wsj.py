@@ -184,9 +184,9 @@ class WSJ(TextCorpus):
         recipe, trained = "wsj_sample" if options.sample else "wsj", "checkpoints/wsj"
         dest, trees = str(options.dest), str(options.dest / "trees")
         train = ["train", recipe, "doc", dest, "--save-dir", trained]
-        rerank = ["rerank_trees", dest, "--path", f"{trained}/checkpoint_best.pt"]
+        rerank = ["trees", "rerank", dest, "--path", f"{trained}/checkpoint_best.pt"]
         rerank += ["--lists", "LISTS_OF_TEST", "--gold", f"{trees}/gold.test.trees"]
-        commands = (f"python -m fairseq_plugins.cli.{shlex.join(command)}" for command in (train, rerank))
+        commands = (f"fairseq-plugins {shlex.join(command)}" for command in (train, rerank))
         return "\n  ".join([f"The binarised corpus is in {dest}, the gold trees are in {trees}. Next:", *commands])
 
 

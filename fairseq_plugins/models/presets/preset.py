@@ -1,7 +1,7 @@
 """The hyper-parameters of an architecture, and how ``--arch`` supplies them.
 
 ``--arch`` can supply the values of model flags only. The recipes give the flags of ``fairseq-train``
-(:mod:`fairseq_plugins.recipes`), and ``python -m fairseq_plugins.cli.preset_flags ARCH`` prints them.
+(:mod:`fairseq_plugins.recipes`), and ``fairseq-plugins flags ARCH --training`` prints them.
 """
 
 from argparse import Namespace

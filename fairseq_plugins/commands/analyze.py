@@ -1,0 +1,428 @@
+"""Analyses of trained language models and of runs."""
+
+import argparse
+import sys
+from dataclasses import asdict
+from typing import Any, Dict, Tuple
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import FairseqLanguageModel
+
+from fairseq_plugins.command_line import (
+    add_checkpoints,
+    add_cpu,
+    add_data,
+    add_named_folders,
+    add_named_models,
+    add_split,
+    choose_device,
+)
+from fairseq_plugins.commands.findings import Findings, finding
+from fairseq_plugins.data.text import load_dictionary, load_token_stream, load_training_stream
+from fairseq_plugins.evaluation.analyses.experts import default_threshold, rank, singular_values
+from fairseq_plugins.evaluation.analyses.layers import (
+    LAYER_MASKS,
+    Spectrum,
+    layer_correlations,
+    masking_curves,
+    spectra,
+    timescales,
+)
+from fairseq_plugins.evaluation.analyses.words import (
+    compare_bands,
+    losses_by_type,
+    raised_words,
+    word_gate,
+    word_indices,
+)
+from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
+from fairseq_plugins.evaluation.scoring import check_rows
+from fairseq_plugins.options import (
+    UserError,
+    check_at_least_one,
+    check_not_negative,
+    check_positive,
+    named_paths,
+)
+from fairseq_plugins.reports.analyses import (
+    correlation_row,
+    correlation_table,
+    draw_frequency_bands,
+    draw_masked_layers,
+    draw_spectra,
+    draw_timescales,
+    frequency_table,
+    masked_layers_table,
+    spectrum_table,
+    timescale_table,
+)
+from fairseq_plugins.reports.plots import (
+    draw_generalization,
+    generalization_record,
+    generalization_table,
+    read_generalization,
+)
+from fairseq_plugins.reports.tables import as_table
+
+PROBABILITIES = [round(0.05 * i, 2) for i in range(11)]
+
+
+def _load_named(args: argparse.Namespace) -> Tuple[Dict[str, FairseqLanguageModel], Dict[str, str], Dictionary]:
+    """Models and paths of ``--path NAME=CKPT...`` by name, and their dictionary."""
+    paths = {name: str(path) for name, path in named_paths(args.path, repeated_names="refused")}
+    models, dictionary = load_language_models(list(paths.values()), args.data)
+    return dict(zip(paths, models)), paths, dictionary
+
+
+def _load_layered(args: argparse.Namespace) -> Tuple[Dict[str, FairseqLanguageModel], Dict[str, str], Dictionary]:
+    """The same. All models must have recurrent layers."""
+    models, paths, dictionary = _load_named(args)
+    check_layers(list(models.values()), list(paths.values()))
+    return models, paths, dictionary
+
+
+def _load_one(args: argparse.Namespace) -> Tuple[FairseqLanguageModel, Dictionary]:
+    if len(args.path) > 1:
+        raise UserError(f"--path: give one checkpoint; there are {len(args.path)}")
+    (model,), dictionary = load_language_models(args.path, args.data)
+    return model, dictionary
+
+
+def _add_frequency_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser)
+    add_named_models(parser, help="two models, the baseline first")
+    add_split(parser)
+    add_cpu(parser)
+
+
+def _analyze_frequency(args: argparse.Namespace) -> Findings:
+    if len(args.path) != 2:
+        raise UserError(f"--path: give two models, the baseline first; there are {len(args.path)}")
+    device = choose_device(args)
+    models, _, dictionary = _load_named(args)
+    tokens = load_token_stream(args.data, args.split, dictionary)
+    train_tokens = load_training_stream(args.data, dictionary)
+    size, shows_progress = len(dictionary), sys.stderr.isatty()
+    baseline, other = (
+        losses_by_type([model.to(device)], tokens, vocab_size=size, device=device, show_progress=shows_progress)
+        for model in models.values()
+    )
+    bands = compare_bands(
+        baseline,
+        other,
+        train_counts=train_tokens.bincount(minlength=size),
+        counts=tokens[1:].bincount(minlength=size),
+        excluded=[dictionary.eos()],
+    )
+    figures = {"bands": [asdict(band) for band in bands]}
+    return Findings(figures, frequency_table(bands), lambda: draw_frequency_bands(bands, names=list(models)))
+
+
+FREQUENCY = finding(
+    _analyze_frequency,
+    _add_frequency_arguments,
+    plot="draw both statistics, such as bands.png",
+    description="""\
+For each band of training frequency, in per cent: the mean over word types of (B - O) / O, as in figure 3 of Pappas &
+Henderson 2019, with the summed losses B of the first model, the baseline, and O of the second; and (B - O) / B of the
+whole band's loss. The end mark is left out.""",
+    example="data-bin/ptb --path tied=checkpoints/tied drill=checkpoints/drill --plot bands.png",
+)
+
+
+def _add_rank_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser)
+    add_checkpoints(parser, help="one checkpoint")
+    add_split(parser, help="split whose positions are taken")
+    parser.add_argument("--positions", type=int, help="take the first positions only (default: all)")
+    parser.add_argument(
+        "--threshold",
+        type=float,
+        default=1.0,
+        help="singular values above it count (default: %(default)s, as in the program published with DRILL)",
+    )
+    add_cpu(parser)
+
+
+def _analyze_rank(args: argparse.Namespace) -> Findings:
+    if args.positions is not None:
+        check_at_least_one(args.positions, flag="--positions")
+    check_not_negative(args.threshold, flag="--threshold")
+    device = choose_device(args)
+    model, dictionary = _load_one(args)
+    tokens = load_token_stream(args.data, args.split, dictionary)
+    tokens = tokens[: None if args.positions is None else args.positions + 1]
+    values = singular_values(model.to(device), tokens, device=device, show_progress=sys.stderr.isatty())
+    num_positions = len(tokens) - 1
+    default = default_threshold(values, num_positions=num_positions)
+    figures = {
+        "positions": num_positions,
+        "words": len(values),
+        "largest": float(values[0]),
+        "threshold": args.threshold,
+        "rank": rank(values, threshold=args.threshold),
+        "default_threshold": default,
+        "rank_at_default_threshold": rank(values, threshold=default),
+    }
+    text = (
+        f"positions, words           {num_positions:,}, {len(values):,}\n"
+        f"largest singular value     {figures['largest']:,.1f}\n"
+        f"rank: values above {args.threshold:<8g}{figures['rank']:,}\n"
+        f"values above {default:<14.4g}{figures['rank_at_default_threshold']:,} "
+        "(threshold: max(positions, words) x float32's eps x largest)"
+    )
+    return Findings(figures, text)
+
+
+RANK = finding(
+    _analyze_rank,
+    _add_rank_arguments,
+    description="""\
+The matrix of log-probabilities has a row for each position and a column for each word. Its rank is the number of its
+singular values above a threshold. A single softmax of d features has at most d + 2. The matrix is never in memory, but
+16 bytes for each pair of words are: 1.6 GB for 10,000 words.""",
+    example="data-bin/ptb --path checkpoints/doc --positions 11000",
+)
+
+
+def _add_correlation_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser)
+    add_named_models(parser, help="trained models")
+    add_split(parser, help="split to read")
+    add_cpu(parser)
+
+
+def _analyze_correlation(args: argparse.Namespace) -> Findings:
+    device = choose_device(args)
+    models, _, dictionary = _load_layered(args)
+    tokens = load_token_stream(args.data, args.split, dictionary)
+    found = [
+        (name, layer)
+        for name, model in models.items()
+        for layer in layer_correlations(model.to(device), tokens, device=device, show_progress=sys.stderr.isatty())
+    ]
+    # one set of columns for all models, including those of the Major-Minor LSTM, so that tables can be joined
+    groups = list(dict.fromkeys(["major", "minor", *(group for _, layer in found for group in layer.within)]))
+    figures = [correlation_row(name, layer, groups) for name, layer in found]
+    return Findings({"layers": figures}, correlation_table(figures, groups))
+
+
+CORRELATION = finding(
+    _analyze_correlation,
+    _add_correlation_arguments,
+    description="""\
+Mean absolute Pearson correlation of different features of each recurrent layer's output over the positions of a split,
+between 0 and 1; for Major-Minor LSTMs also within the major part, within the minor part, and between a feature
+of each.""",
+    example="data-bin/ptb --path doc=checkpoints/doc tied=checkpoints/tied",
+)
+
+
+def _add_masking_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser)
+    add_named_models(parser, help="models with the same number of layers")
+    add_split(parser)
+    parser.add_argument(
+        "--probabilities",
+        nargs="+",
+        action="extend",
+        type=float,
+        metavar="P",
+        help="from 0 to 1 (default: 0 to 0.5 in steps of 0.05)",
+    )
+    parser.add_argument("--runs", type=int, default=5, help="runs of each, seeds 1, 2, ... (default: %(default)s)")
+    parser.add_argument(
+        "--mask",
+        choices=LAYER_MASKS,
+        default="element",
+        help="element: a fresh mask for every element; locked: one for each feature that stays (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=10,
+        help="parallel rows the stream is cut into, for speed: each starts from zero, its first token unscored; "
+        "1 gives the perplexity of lm eval where P is 0 (default: %(default)s)",
+    )
+    add_cpu(parser)
+
+
+def _analyze_masking(args: argparse.Namespace) -> Findings:
+    check_at_least_one(args.runs, flag="--runs")
+    probabilities = args.probabilities or PROBABILITIES
+    wrong = [probability for probability in probabilities if not 0 <= probability <= 1]
+    if wrong:
+        raise UserError(f"--probabilities {wrong[0]:g}: give numbers from 0 to 1")
+    if len(set(probabilities)) < len(probabilities):
+        raise UserError("--probabilities: give each number once")
+    check_at_least_one(args.rows, flag="--rows")
+    device = choose_device(args)
+    models, _, dictionary = _load_layered(args)
+    tokens = load_token_stream(args.data, args.split, dictionary)
+    check_rows(tokens, num_rows=args.rows, split=args.split)
+    curves = masking_curves(
+        {name: model.to(device) for name, model in models.items()},
+        tokens,
+        probabilities=probabilities,
+        kind=args.mask,
+        num_runs=args.runs,
+        unknown=dictionary.unk(),
+        num_rows=args.rows,
+        device=device,
+        show_progress=sys.stderr.isatty(),
+    )
+    figures = {"curves": [asdict(runs) for runs in curves]}
+    return Findings(figures, masked_layers_table(curves), lambda: draw_masked_layers(curves))
+
+
+MASKING = finding(
+    _analyze_masking,
+    _add_masking_arguments,
+    plot="draw the curves, such as masking.png",
+    description="""\
+Outputs of recurrent layers are set to zero with probability P, as in figure 5 of Shuang et al. 2020: in all layers
+together, and in each alone. The other outputs are not rescaled. Prints the mean over runs with different masks.""",
+    example="data-bin/ptb --path doc=checkpoints/doc --plot masking.png",
+)
+
+
+def _add_gate_words_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser)
+    add_checkpoints(parser, help="one checkpoint of a language model with --output-gate iog")
+    parser.add_argument("--words", nargs="+", action="extend", required=True, metavar="WORD", help="input words")
+    parser.add_argument(
+        "--min-count",
+        type=int,
+        default=100,
+        metavar="N",
+        help="leave out words that the training text has less often (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--num", type=int, default=5, metavar="N", help="words to show after each input word (default: %(default)s)"
+    )
+
+
+def _analyze_gate_words(args: argparse.Namespace) -> Findings:
+    check_not_negative(args.min_count, flag="--min-count")
+    check_at_least_one(args.num, flag="--num")
+    word_indices(args.words, load_dictionary(args.data))
+    model, dictionary = _load_one(args)
+    raised = raised_words(
+        word_gate(model, args.path[0]),
+        args.words,
+        dictionary=dictionary,
+        counts=load_training_stream(args.data, dictionary).bincount(minlength=len(dictionary)),
+        min_count=args.min_count,
+        num_words=args.num,
+    )
+    figures = {"words": {word: [asdict(one) for one in found] for word, found in raised.items()}}
+    rows = [(word, one.word, f"{one.gate:.4f}", f"{one.count:,}") for word, found in raised.items() for one in found]
+    return Findings(figures, as_table(["input word", "raised word", "gate", "occurrences in train"], rows))
+
+
+GATE_WORDS = finding(
+    _analyze_gate_words,
+    _add_gate_words_arguments,
+    description="""\
+Output words are ranked by the gate, which multiplies their logits, as in table 5 of Takase, Suzuki & Nagata 2017. Words
+with few occurrences in the training text are left out, because their gates hardly learn.""",
+    example="data-bin/ptb --path checkpoints/iog --words of in",
+)
+
+
+def _add_spectrum_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser)
+    add_named_models(
+        parser, help="models with --rnn-cell rectifier, smooth-rectifier, or diagonal with --transition full"
+    )
+
+
+def _analyze_spectrum(args: argparse.Namespace) -> Findings:
+    models, paths, _ = _load_layered(args)
+    found = {name: spectra(model, paths[name]) for name, model in models.items()}
+    figures = [
+        {"name": name, "layers": [_spectrum_figures(one) for one in of_model]} for name, of_model in found.items()
+    ]
+    return Findings({"models": figures}, spectrum_table(found), lambda: draw_spectra(found))
+
+
+def _spectrum_figures(one: Spectrum) -> Dict[str, Any]:
+    """Figures of a layer. Eigenvalues are pairs of real and imaginary part."""
+    return {
+        "layer": one.layer,
+        "eigenvalues": torch.view_as_real(one.eigenvalues).tolist(),
+        "most_negative": one.most_negative,
+        "same_sign": one.same_sign,
+    }
+
+
+SPECTRUM = finding(
+    _analyze_spectrum,
+    _add_spectrum_arguments,
+    plot="draw them, such as spectrum.png",
+    description="""\
+Eigenvalues are drawn in the complex plane with the unit circle. The most negative real one is named, with the larger
+share of entries of one sign in its eigenvectors (Pachitariu & Sahani 2013: it stabilises the network by inhibition of
+all units when many fire).""",
+    example="data-bin/ptb --path rectifier=checkpoints/rectifier --plot spectrum.png",
+)
+
+
+def _add_timescales_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser)
+    add_named_models(parser, help="models with --rnn-cell diagonal")
+
+
+def _analyze_timescales(args: argparse.Namespace) -> Findings:
+    models, paths, _ = _load_layered(args)
+    found = {name: timescales(model, paths[name]) for name, model in models.items()}
+    figures = [{"name": name, "layers": [asdict(one) for one in of_model]} for name, of_model in found.items()]
+    return Findings({"models": figures}, timescale_table(found), lambda: draw_timescales(found))
+
+
+TIMESCALES = finding(
+    _analyze_timescales,
+    _add_timescales_arguments,
+    plot="draw them, such as timescales.png",
+    description="""\
+The timescale of a unit is -1 / log r tokens, in which it forgets all but 1/e (Pachitariu & Sahani 2013). Units with
+r < 0 change their sign at every token; they have none.""",
+    example="data-bin/ptb --path fpnn=checkpoints/fpnn --plot timescales.png",
+)
+
+
+def _add_generalization_arguments(parser: argparse.ArgumentParser) -> None:
+    add_named_folders(parser, help="runs, finished or not")
+    parser.add_argument(
+        "--at",
+        nargs="+",
+        action="extend",
+        type=float,
+        default=[],
+        metavar="PPL",
+        help="training perplexities at which to compare, interpolated between epochs (default: none)",
+    )
+
+
+def _analyze_generalization(args: argparse.Namespace) -> Findings:
+    for level in args.at:
+        check_positive(level, flag="--at")
+    runs = [read_generalization(name, path) for name, path in named_paths(args.path, repeated_names="refused")]
+    figures = {"runs": generalization_record(runs, levels=args.at)}
+    return Findings(figures, generalization_table(runs, levels=args.at), lambda: draw_generalization(runs))
+
+
+GENERALIZATION = finding(
+    _analyze_generalization,
+    _add_generalization_arguments,
+    plot="draw the curves, such as generalization.png",
+    description="""\
+Reads the logs train.log of runs, epoch by epoch. If two runs have equal perplexity of the training set, the run with
+the lower perplexity of the validation set generalizes better. If they are on one curve, one is only faster than the
+other. Training perplexity is the mean over the updates of an epoch, with dropout, as it is logged, and the validation
+set is read after the epoch. So compare runs with equal dropout and epochs, at levels that both pass slowly: a run that
+learns fast within an epoch, such as in the first or after the learning rate falls, looks better than it is. Noise-
+contrastive estimation logs no training perplexity. Date, code and machine of --json are those of the drawing.""",
+    example="--path doc=checkpoints/doc tied=checkpoints/tied --at 80 60 --plot generalization.png",
+)

@@ -1,0 +1,168 @@
+"""Trained models in one table, and learning curves."""
+
+import argparse
+from pathlib import Path
+from typing import Any, Dict
+
+from fairseq_plugins.command_line import (
+    add_cpu,
+    add_data,
+    add_named_folders,
+    add_out,
+    choose_device,
+)
+from fairseq_plugins.commands.findings import Findings, finding
+from fairseq_plugins.console import Command
+from fairseq_plugins.evaluation.checkpoints import (
+    Languages,
+    check_split,
+    one_pair,
+    raw_reference,
+    split_languages,
+    translation_languages,
+)
+from fairseq_plugins.evaluation.decoding import decoded_languages
+from fairseq_plugins.metrics.rouge import (
+    DEFAULT_SETTINGS,
+    NUM_BOOTSTRAP_SAMPLES,
+    add_rouge_settings,
+    read_rouge_settings,
+)
+from fairseq_plugins.options import UserError, given_path, named_paths
+from fairseq_plugins.reports.comparison import Metric, PerplexityMetric, compare_runs, learning_table, text_metric
+from fairseq_plugins.reports.plots import draw_learning_curves
+from fairseq_plugins.reports.training_log import (
+    check_seeds,
+    checkpoint_of,
+    find_log,
+    read_logged_training,
+    read_seed,
+)
+
+METRICS = ("perplexity", "bleu", "rouge")
+
+
+def _add_runs_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser, written_by="fairseq-preprocess or data-prep")
+    add_named_folders(parser, help="runs to compare")
+    parser.add_argument(
+        "--metric", choices=METRICS, default="perplexity", help="what is compared (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--split", "--gen-subset", metavar="SPLIT", help="for bleu and rouge: what was decoded (default: test)"
+    )
+    parser.add_argument(
+        "--reference",
+        type=given_path,
+        metavar="FILE",
+        help="raw reference text of the split, for bleu and rouge (default: DATA/raw/SPLIT.TARGET)",
+    )
+    parser.add_argument(
+        "--text",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="NAME=FILE",
+        help="texts of other origin, a sentence a line, for bleu and rouge",
+    )
+    parser.add_argument(
+        "--baseline",
+        metavar="NAME",
+        help="name of the runs, or text, that the others are tested against, for bleu and rouge: differences with "
+        f"95 %% intervals from {NUM_BOOTSTRAP_SAMPLES:,} samples of the sentences, each with what all seeds made "
+        "of it (default: none)",
+    )
+    add_rouge_settings(parser.add_argument_group("of --metric rouge"))
+    add_cpu(parser)
+    add_out(parser, help="directory for the results")
+
+
+def _compare(args: argparse.Namespace) -> None:
+    report = compare_runs(
+        named_paths(args.path),
+        _metric(args),
+        data=str(args.data),
+        texts=named_paths(args.text),
+        baseline=args.baseline,
+        command=args.command_line,
+    )
+    print(report.write(args.out, name="table", figures="runs.json", picture="learning_curves.png"))
+    print(f"written to {args.out}: table.md, runs.json, learning_curves.png")
+
+
+RUNS = Command(
+    add_arguments=_add_runs_arguments,
+    run=_compare,
+    description="""\
+Each run is a --save-dir of fairseq-train with checkpoint_best.pt, or another checkpoint in it, and the log train.log
+that the recipes write; runs of one name differ in their seed. By --metric:
+
+  perplexity  of language models, as lm eval has it: one row, carried state; in bits, too, of characters
+  bleu        BLEU and chrF, where evaluate bleu left its --out in SAVE_DIR/SPLIT
+  rouge       ROUGE, where evaluate rouge left its --out in SAVE_DIR/SPLIT
+
+For bleu and rouge the checkpoint need not be there any more, as where log and text were fetched from another machine:
+the log has the seed and the size of the model, and that it wrote the text is taken for granted; the table says so.
+
+If a run decoded its validation set, by --task scored_translation, the best score stands in the table and the
+scores by epoch stand in the picture, too.
+
+Texts of other origin, such as those of evaluate baselines, stand beside the runs with --text. With --baseline all
+others are tested against the runs of one name, sentence by sentence, by a
+paired bootstrap, whose p counts differences to both sides.
+
+Writes table.md, runs.json and learning_curves.png.""",
+    example="data-bin/ptb --path doc=checkpoints/doc-1 doc=checkpoints/doc-2 tied=checkpoints/tied --out results/mine",
+)
+
+
+def _languages(run: Path, data: Path, split: str) -> Languages:
+    """Source and target language of a run, from its checkpoint, its decoded text or DATA, whichever exists."""
+    checkpoint = checkpoint_of(run)
+    if checkpoint.exists():
+        return translation_languages([checkpoint], data, split)
+    return decoded_languages(checkpoint.parent / split) or split_languages(data, split)
+
+
+def _metric(args: argparse.Namespace) -> Metric:
+    rouge = read_rouge_settings(args)
+    if args.metric != "rouge" and rouge != DEFAULT_SETTINGS:
+        raise UserError("--stemming, --tokenizer, --max-bytes and --max-words go with --metric rouge")
+    if args.metric == "perplexity":
+        if args.reference or args.text or args.split:
+            raise UserError("--reference, --split and --text go with --metric bleu or rouge")
+        return PerplexityMetric(device=choose_device(args))
+    split = args.split or "test"
+    languages = one_pair(_languages(run, args.data, split) for _, run in named_paths(args.path))
+    check_split(args.data, split, languages)
+    reference = args.reference or raw_reference(args.data, split, languages[1])
+    return text_metric(args.metric, reference, data=args.data, split=split, language=languages[1], rouge=rouge)
+
+
+def _add_curves_arguments(parser: argparse.ArgumentParser) -> None:
+    add_named_folders(parser, help="runs, finished or not")
+
+
+def _compare_curves(args: argparse.Namespace) -> Findings:
+    paths = named_paths(args.path)
+    runs = [_progress(name, path) for name, path in paths]
+    check_seeds((run["name"], run["seed"], path) for run, (_, path) in zip(runs, paths))
+    return Findings({"runs": runs}, learning_table(runs), lambda: draw_learning_curves(runs))
+
+
+def _progress(name: str, save_dir: Path) -> Dict[str, Any]:
+    return {"name": name, "seed": read_seed(find_log(save_dir)), **read_logged_training(save_dir).figures()}
+
+
+CURVES = finding(
+    _compare_curves,
+    _add_curves_arguments,
+    plot="draw the curves, such as learning_curves.png",
+    description="""\
+Reads the logs train.log of runs that still train, were stopped, or have lost their checkpoints. No data and no model is
+read. Prints the last and the lowest perplexity of the validation set, the highest scores of its decoded text if the run
+decoded it, speed and hours; --plot and --json have every epoch. Runs of one name differ in their seed and have their
+mean and standard deviation. Date, code and machine of --json are those of the drawing. For finished runs compare runs
+measures the test set, too.""",
+    example="--path doc=checkpoints/doc tied=checkpoints/tied --plot curves.png",
+)

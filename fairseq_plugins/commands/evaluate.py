@@ -1,0 +1,255 @@
+"""BLEU, chrF and ROUGE of decoded or given text, and headlines that need no model."""
+
+import argparse
+import random
+import re
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import List, Sequence
+
+from fairseq_plugins.command_line import add_out, add_output_file
+from fairseq_plugins.commands.findings import Findings, finding
+from fairseq_plugins.console import Command
+from fairseq_plugins.data.text import STANDARD_INPUT, read_lines
+from fairseq_plugins.evaluation.decoding import GENERATED_FILE
+from fairseq_plugins.evaluation.scored_text import (
+    DECODING_HELP,
+    HYPOTHESES_FILE,
+    ScoredText,
+    add_scored_text,
+    read_scored_text,
+)
+from fairseq_plugins.evaluation.translation_scores import (
+    NUM_BOOTSTRAP_SAMPLES,
+    Comparison,
+    Score,
+    Translation,
+    compare,
+    read_headlines,
+    read_plain_translation,
+    read_translation,
+    score,
+    score_headlines,
+)
+from fairseq_plugins.metrics.corpus import LetterCase, bleu_of_text
+from fairseq_plugins.metrics.rouge import add_rouge_settings, read_rouge_settings
+from fairseq_plugins.options import UserError, check_at_least_one, check_not_read, given_path, write_text
+
+HYPOTHESIS = re.compile(r"H-[0-9]+\t")
+"""Beginning of a line of ``fairseq-generate``."""
+
+
+def _add_bleu_arguments(parser: argparse.ArgumentParser) -> None:
+    add_scored_text(parser, several_references=False)
+    parser.add_argument(
+        "--target-lang",
+        metavar="LANGUAGE",
+        help="language of the text, which decides how it is detokenised and what words BLEU counts (default: the "
+        "target language of DATA; without DATA what the reference's name ends in, such as de)",
+    )
+    parser.add_argument(
+        "--lowercase",
+        action="store_true",
+        help="ignore case, as sacrebleu -lc; signatures say so (default: with DATA whose text was put into lower "
+        "case; elsewhere case counts)",
+    )
+    parser.add_argument(
+        "--against",
+        type=given_path,
+        metavar="OUT",
+        help="what a baseline made of the same text, --out of its decoding or a file: sacreBLEU's paired bootstrap "
+        "test, whose p looks at the size of differences alone (compare runs --baseline looks at their sign, too, "
+        "and has a larger one)",
+    )
+    add_output_file(parser, "--write-hypotheses", help="write the detokenised hypotheses to this file")
+
+
+def _evaluate_bleu(args: argparse.Namespace) -> Findings:
+    text = read_scored_text(args)
+    if len(text.references) > 1:
+        raise UserError(
+            f"--reference {' '.join(map(str, text.references))}: BLEU is of one file of references here: give one"
+        )
+    text.check_side()
+    against = None if args.against is None else _baseline_file(args.against)
+    if args.write_hypotheses is not None:
+        files = [path for path in text.files if path != STANDARD_INPUT]
+        read = [*files, *text.references, *([against] if against else [])]
+        check_not_read(args.write_hypotheses, read, flag="--write-hypotheses")
+    if args.target_lang is not None:
+        text.check_language(args.target_lang)
+    language = args.target_lang or text.language
+    if not language and text.format == "generate":
+        raise UserError(
+            f"{text.references[0]} does not end in a language: name that of the detokeniser with --target-lang"
+        )
+    references = read_lines(text.references[0])
+    baseline = None if against is None else _read_baseline(against, text, language)
+    bleu_of_text(language=language)  # before any work is lost
+    text.decode(result="scores.txt")
+    system = _read_hypotheses(text.files, text.format, text, language)
+    case: LetterCase = "ignored" if args.lowercase else text.case
+    scores = score(system, references, case=case, language=language)
+    comparisons: List[Comparison] = []
+    if baseline is not None:
+        comparisons = compare(system.detokenized, baseline.detokenized, references, case=case, language=language)
+    beside = None if text.decoding is None else text.decoding.out / HYPOTHESES_FILE
+    for path in filter(None, (args.write_hypotheses, beside)):
+        write_text(path, "".join(f"{line}\n" for line in system.detokenized))
+    found = translation_findings(scores, comparisons)
+    text.write(found.text, result="scores.txt")
+    return found
+
+
+BLEU = finding(
+    _evaluate_bleu,
+    _add_bleu_arguments,
+    description=f"""\
+With DATA, --path and --out the split is decoded, and OUT holds generate.txt, hypotheses.txt and scores.txt.
+
+Figures are from 0 to 100, with 95 % confidence intervals from {NUM_BOOTSTRAP_SAMPLES:,} bootstrap samples. Detokenised
+text is compared with the raw reference, tokens with the tokenised reference, where words that the dictionary lacks
+match nothing; only the former can be compared between papers. Plain text has no tokens.
+
+{DECODING_HELP}""",
+    example="data-bin/tatoeba.de-en --path checkpoints/tatoeba --out decoded",
+    forwards_to="fairseq-generate",
+)
+
+
+def _read_baseline(file: Path, text: ScoredText, language: str) -> Translation:
+    """Read the output of ``fairseq-generate``, or plain text."""
+    is_generated = any(HYPOTHESIS.match(line) for line in read_lines(file))
+    return _read_hypotheses([file], "generate" if is_generated else "text", text, language)
+
+
+def _read_hypotheses(files: Sequence[Path], text_format: str, text: ScoredText, language: str) -> Translation:
+    """Read files as translations of the reference of ``text``."""
+    reference = text.references[0]
+    references, name = read_lines(reference), str(reference)
+    if text_format == "text":
+        return read_plain_translation(*files, references=references, reference_name=name)
+    return read_translation(*files, references=references, reference_name=name, language=language)
+
+
+def _baseline_file(path: Path) -> Path:
+    """Path of the text of a baseline, which is given as a file or as the folder of its decoded text."""
+    if path.is_file():
+        return path
+    generated = path / GENERATED_FILE
+    if not generated.is_file():
+        raise UserError(f"{path} has no {GENERATED_FILE}: evaluate the baseline first")
+    return generated
+
+
+def translation_findings(scores: List[Score], comparisons: List[Comparison]) -> Findings:
+    """All figures, and lines of them."""
+    lines = [f"{item.name:<38}{item.value:6.2f} +- {item.interval:.2f}  {item.signature}" for item in scores]
+    lines += [
+        f"{item.metric} against the baseline: {item.value:.2f} and {item.other_value:.2f}, p = {item.p:.4f} "
+        "(sacreBLEU's paired bootstrap)"
+        for item in comparisons
+    ]
+    figures = {"scores": [asdict(item) for item in scores], "against": [asdict(item) for item in comparisons]}
+    return Findings(figures, "\n".join(lines))
+
+
+def _add_rouge_arguments(parser: argparse.ArgumentParser) -> None:
+    add_scored_text(parser, several_references=True)
+    add_rouge_settings(parser)
+    parser.add_argument(
+        "--processes",
+        type=int,
+        help="processes that score, at most as many as cores and texts allow (default: one for each 500 texts)",
+    )
+
+
+def _evaluate_rouge(args: argparse.Namespace) -> Findings:
+    settings = read_rouge_settings(args)
+    if args.processes is not None:
+        check_at_least_one(args.processes, flag="--processes")
+    text = read_scored_text(args)
+    text.decode(result="rouge.txt")
+    if text.format == "generate":
+        hypotheses = read_headlines(*text.files, references=text.references)
+    else:
+        hypotheses = [line for path in text.files for line in read_lines(path)]
+    scores = score_headlines(
+        hypotheses,
+        text.name,
+        text.references,
+        settings,
+        num_processes=args.processes,
+        show_progress=sys.stderr.isatty(),
+    )
+    if text.decoding is not None:
+        write_text(text.decoding.out / HYPOTHESES_FILE, "".join(f"{line}\n" for line in hypotheses))
+    signature = settings.signature(num_references=len(text.references))
+    lines = [
+        f"{item.metric}  F1 {item.f1:6.2f} +- {item.f1_interval:.2f}  recall {item.recall:6.2f}  "
+        f"precision {item.precision:6.2f}"
+        for item in scores
+    ]
+    found = Findings(
+        {"scores": [asdict(item) for item in scores], "signature": signature}, "\n".join([*lines, signature])
+    )
+    text.write(found.text, result="rouge.txt")
+    return found
+
+
+ROUGE = finding(
+    _evaluate_rouge,
+    _add_rouge_arguments,
+    description=f"""\
+With DATA, --path and --out the split is decoded, and OUT holds generate.txt, hypotheses.txt and rouge.txt.
+
+Figures are from 0 to 100: F1 with a 95 % confidence interval from {NUM_BOOTSTRAP_SAMPLES:,} bootstrap samples, recall
+and precision. Two scores can be compared if the last line, their signature, is the same.
+
+{DECODING_HELP}""",
+    example="data-bin/agnews --path checkpoints/agnews --out decoded",
+    forwards_to="fairseq-generate",
+)
+
+
+def _add_baselines_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--articles",
+        type=given_path,
+        required=True,
+        metavar="FILE",
+        help="articles, one a line, such as DATA/raw/test.article",
+    )
+    parser.add_argument(
+        "--titles",
+        type=given_path,
+        required=True,
+        metavar="FILE",
+        help="training headlines, such as WORK/article-title/text/train.title",
+    )
+    add_out(parser, help="directory for the two texts, a headline a line")
+    parser.add_argument("--words", type=int, default=8, help="words of the article (default: %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the random choice (default: %(default)s)")
+
+
+def _write_baselines(args: argparse.Namespace) -> None:
+    check_at_least_one(args.words, flag="--words")
+    articles, titles = read_lines(args.articles), read_lines(args.titles)
+    draw = random.Random(args.seed).choice
+    headlines = {
+        "first_words": [" ".join(line.split()[: args.words]) for line in articles],
+        "random_title": [draw(titles) for _ in articles],
+    }
+    args.out.mkdir(parents=True, exist_ok=True)
+    for name, lines in headlines.items():
+        write_text(args.out / f"{name}.txt", "".join(f"{line}\n" for line in lines))
+
+
+BASELINES = Command(
+    add_arguments=_add_baselines_arguments,
+    run=_write_baselines,
+    description="""\
+Writes first_words.txt and random_title.txt.""",
+    example="--articles data-bin/agnews/raw/test.article --titles data-bin/agnews/raw/train.title --out baselines",
+)

@@ -1,0 +1,337 @@
+"""Analyses of the experts of mixtures, and of attention."""
+
+import argparse
+import math
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
+from omegaconf import DictConfig
+from torch import Tensor
+from tqdm import tqdm
+
+from fairseq_plugins.command_line import (
+    add_beam,
+    add_checkpoints,
+    add_cpu,
+    add_data,
+    add_input,
+    add_named_folders,
+    add_out,
+    add_output_precision,
+    add_split,
+    add_tokenised,
+    choose_device,
+)
+from fairseq_plugins.commands.findings import Findings, finding
+from fairseq_plugins.console import Command
+from fairseq_plugins.data.text import STANDARD_INPUT, load_token_stream, name_of, read_lines
+from fairseq_plugins.evaluation.analyses.experts import (
+    ExpertUse,
+    WordExperts,
+    expert_layers,
+    line_experts,
+    pair_experts,
+    pairs_expert_use,
+    stream_expert_use,
+)
+from fairseq_plugins.evaluation.analyses.layers import LayerLearning, lines_learning, pairs_learning
+from fairseq_plugins.evaluation.checkpoints import load_checkpoint, stateful_language_model
+from fairseq_plugins.evaluation.raw_text import LineEncoder, encode_lines, load_side_text, stream_lines
+from fairseq_plugins.evaluation.scoring import check_rows, prepare_to_score, split_lines, split_pairs
+from fairseq_plugins.evaluation.translation import load_translator
+from fairseq_plugins.models.checkpoints import check_checkpoints, checkpoints_of_updates, naming_checkpoint
+from fairseq_plugins.options import UserError, check_at_least_one, named_paths, optionally_named_paths
+from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
+from fairseq_plugins.reports.plots import (
+    draw_expert_map,
+    draw_history,
+    expert_names,
+    history_table,
+    save_attention_map,
+)
+from fairseq_plugins.reports.tables import as_table, save_picture
+
+
+def _add_attention_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+    add_checkpoints(parser, help="one encoder-decoder, or several as an ensemble")
+    add_input(parser, help="sentences, one a line (default: the standard input)")
+    parser.add_argument(
+        "--num", type=int, default=10, metavar="N", help="sentences to draw, the first (default: %(default)s)"
+    )
+    add_beam(parser)
+    add_out(parser, help="directory for the pictures")
+    add_output_precision(parser, choices=OUTPUT_PRECISIONS)
+    add_cpu(parser)
+
+
+def _analyze_attention(args: argparse.Namespace) -> None:
+    check_at_least_one(args.num, flag="--num")
+    check_at_least_one(args.beam, flag="--beam")
+    paths: List[Path] = args.input or [STANDARD_INPUT]
+    with_words = (line for line in stream_lines(paths) if line.strip())
+    device = choose_device(args)
+    translator = load_translator(args.path, args.data, device=device)
+    prepare_to_score(translator.models, device=device, precision=args.output_precision)
+    lines = list(translator.preparation.watched(islice(with_words, args.num), name=name_of(*paths)))
+    if not lines:
+        raise UserError("there is no sentence to draw, all lines are blank")
+    for number, line in enumerate(tqdm(lines, unit="picture", disable=None, leave=False), start=1):
+        (sentence,) = translator.translate([line], beam=args.beam)
+        args.out.mkdir(parents=True, exist_ok=True)
+        picture = args.out / f"sentence_{number}.png"
+        save_attention_map(sentence, translator.preparation, picture)
+        print(f"{picture}\t{sentence.text}", flush=True)
+
+
+ATTENTION = Command(
+    add_arguments=_add_attention_arguments,
+    run=_analyze_attention,
+    description="""\
+Raw sentences are prepared and translated as by translate. Every sentence has a picture, OUT/sentence_1.png and so
+on, whose name is printed before its translation: a row for each word of the translation, a column for each word of the
+source, up to 100 of either. Weights of subwords are added over a source word and averaged over a target word; those of
+several models, and of a Transformer's heads, are averaged.""",
+    example="data-bin/tatoeba.de-en --path checkpoints/tatoeba --input sentences.de --out maps",
+)
+
+
+def _add_experts_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+    add_checkpoints(parser, help="models with a mixture, each looked at by itself; or NAME=CKPT for each")
+    add_split(parser, help="split that is counted")
+    add_input(
+        parser,
+        help="sentences to draw, raw; for encoder-decoders sources, which are translated first (default: those of "
+        "the split)",
+    )
+    add_tokenised(parser)
+    parser.add_argument(
+        "--num", type=int, default=3, metavar="N", help="sentences to draw, the first (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=1,
+        help="rows a language model's stream is cut into, for speed (default: %(default)s)",
+    )
+    add_out(parser, help="directory for the pictures")
+    add_cpu(parser)
+
+
+def _analyze_experts(args: argparse.Namespace) -> Findings:
+    check_at_least_one(args.num, flag="--num")
+    check_at_least_one(args.rows, flag="--rows")
+    if args.tokenised and not args.input:
+        raise UserError("--tokenised tells how --input is to be read: give it, or leave out --tokenised")
+    lines: Optional[List[str]] = None
+    if args.input:
+        found = (line for path in args.input for line in read_lines(path, unicode="kept") if line.strip())
+        lines = list(islice(found, args.num))
+        if not lines:
+            raise UserError("there is no sentence to draw, all lines are blank")
+    paths = optionally_named_paths(args.path)
+    if len(dict(paths)) < len(paths):
+        raise UserError("--path: give each NAME or CKPT once")
+    check_checkpoints([path for _, path in paths])
+    loaded = {name: load_checkpoint(path, args.data) for name, path in paths}
+    for name, path in paths:
+        with naming_checkpoint(path):
+            expert_layers(loaded[name][0])
+            if args.tokenised and isinstance(loaded[name][0], FairseqEncoderDecoderModel):
+                raise UserError("encoder-decoders read raw sources: leave out --tokenised")
+    device = choose_device(args)
+    uses: Dict[str, ExpertUse] = {}
+    drawn: List[List[Tuple[str, WordExperts]]] = [[] for _ in range(args.num)]
+    for name, path in paths:
+        model, config = loaded.pop(name)
+        with naming_checkpoint(path):
+            look = _look_at_pairs if isinstance(model, FairseqEncoderDecoderModel) else _look_at_stream
+            uses[name], sentences = look(model.to(device), config, path, args, lines)
+        title = str(Path(*Path(path).parts[-2:])) if name == path else name
+        for place, sentence in zip(drawn, sentences):
+            place.append((title, sentence))
+    args.out.mkdir(parents=True, exist_ok=True)
+    for number, panels in enumerate(filter(None, drawn), start=1):
+        save_picture(draw_expert_map(panels), args.out / f"sentence_{number}.png")
+    return Findings(_experts_figures(uses, dict(paths), args.split), _experts_text(uses, args.split))
+
+
+EXPERTS = finding(
+    _analyze_experts,
+    _add_experts_arguments,
+    description="""\
+For MoS and DOC, in language models and encoder-decoders. A picture a sentence, OUT/sentence_1.png and so on, has a
+panel for each model: the prior of every expert before every word. The tables give each expert's share of the split, the
+mean entropy of its own distribution in nats, which tells how sure it is, from 0 to the logarithm of the vocabulary, and
+the balance, sqrt(beta) in table 4 of Takase et al. 2018: the standard deviation of the experts' prior mass by its
+mean, of the population and of the sample. Language models read the split as a stream with carried state, encoder-
+decoders its pairs with the reference as the target.""",
+    example="data-bin/ptb --path checkpoints/doc --out maps",
+)
+
+
+def _look_at_stream(
+    model: BaseFairseqModel, _: DictConfig, path: str, args: argparse.Namespace, lines: Optional[List[str]]
+) -> Tuple[ExpertUse, List[WordExperts]]:
+    """Use of the experts of a language model on the split, and on each of the lines."""
+    lm, device = stateful_language_model(model, path), choose_device(args)
+    dictionary: Dictionary = lm.decoder.dictionary
+    tokens = load_token_stream(args.data, args.split, dictionary)
+    check_rows(tokens, num_rows=args.rows, split=args.split)
+    if lines is None:
+        sequences = split_lines(tokens, end=dictionary.eos())[: args.num]
+    else:
+        text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
+        lines = list(text.watched(lines, name=name_of(*args.input)))
+        encoder = LineEncoder(text, dictionary)
+        sequences = [torch.tensor(encoder.encode(line).numbers) for line in lines]
+    use = stream_expert_use(lm, tokens, num_rows=args.rows, device=device, show_progress=sys.stderr.isatty())
+    return use, [line_experts(lm, sequence, device=device) for sequence in sequences]
+
+
+def _look_at_pairs(
+    model: BaseFairseqModel, config: DictConfig, path: str, args: argparse.Namespace, lines: Optional[List[str]]
+) -> Tuple[ExpertUse, List[WordExperts]]:
+    """Use of the experts of an encoder-decoder on the split, and on each of the lines."""
+    assert isinstance(model, FairseqEncoderDecoderModel)
+    device = choose_device(args)
+    sources, targets = split_pairs(config.task, args.split)
+    chosen = list(zip(sources, targets))[: args.num]
+    if lines is not None:
+        chosen = _translated(lines, model, path, args)
+    use = pairs_expert_use(model, sources, targets, device=device, show_progress=sys.stderr.isatty())
+    return use, [pair_experts(model, source, target, device=device) for source, target in chosen]
+
+
+def _translated(
+    lines: Sequence[str], model: FairseqEncoderDecoderModel, path: str, args: argparse.Namespace
+) -> List[Tuple[Tensor, Tensor]]:
+    """Token indices of raw sources and of their translations by the model."""
+    sides = model.encoder.dictionary, model.decoder.dictionary
+    device = choose_device(args)
+    translator = load_translator([path], args.data, device=device)
+    prepare_to_score(translator.models, device=device, precision="float32")
+    found = translator.translate(list(translator.preparation.watched(lines, name=name_of(*args.input))))
+    sources = encode_lines([" ".join(sentence.source) for sentence in found], sides[0])
+    targets = encode_lines([" ".join(sentence.target) for sentence in found], sides[1])
+    return list(zip(sources, targets))
+
+
+def _experts_figures(uses: Dict[str, ExpertUse], paths: Dict[str, str], split: str) -> Dict[str, Any]:
+    """All figures of each model."""
+    figures = [
+        {
+            "name": name,
+            "path": paths[name],
+            "split": split,
+            "words": use.num_words,
+            "layers": use.layers,
+            "shares": use.shares,
+            "entropies": use.entropies,
+            "uniform_entropy": math.log(use.vocab_size),
+            "balance": use.balance,
+            "sample_balance": use.sample_balance,
+        }
+        for name, use in uses.items()
+    ]
+    return {"models": figures}
+
+
+def _experts_text(uses: Dict[str, ExpertUse], split: str) -> str:
+    """A table of the balance of the models, and a table of experts for each model."""
+    rows = [
+        [name, f"{use.num_words:,}", len(use.layers), f"{use.balance:.3f}", f"{use.sample_balance:.3f}"]
+        for name, use in uses.items()
+    ]
+    columns = ["model", f"words of {split}", "experts", "sqrt(beta), population", "sqrt(beta), sample"]
+    tables = [as_table(columns, rows)]
+    for name, use in uses.items():
+        experts = [
+            [expert, f"{share:.2%}", f"{entropy:.2f}"]
+            for expert, share, entropy in zip(expert_names(use.layers), use.shares, use.entropies)
+        ]
+        uniform = f"entropy, of {math.log(use.vocab_size):.2f} nats"
+        tables.append(as_table([name, "share of the words", uniform], experts))
+    return "\n\n".join(tables)
+
+
+Sentences = Tuple[List[Tensor], ...]
+"""Lines of a language model, or sources and targets of an encoder-decoder."""
+
+
+def _add_expert_history_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+    add_named_folders(parser, metavar="NAME=DIR", help="runs, by the directory of their checkpoints")
+    add_split(parser, help="split whose sentences are read", default="valid")
+    parser.add_argument(
+        "--num", type=int, default=200, metavar="N", help="sentences that are read (default: %(default)s)"
+    )
+    add_cpu(parser)
+
+
+def _analyze_expert_history(args: argparse.Namespace) -> Findings:
+    check_at_least_one(args.num, flag="--num")
+    folders = dict(named_paths(args.path, repeated_names="refused"))
+    checkpoints = {name: checkpoints_of_updates(folder) for name, folder in folders.items()}
+    for paths in checkpoints.values():
+        first = next(iter(paths.values()))
+        with naming_checkpoint(first):
+            expert_layers(load_checkpoint(first, args.data)[0])
+    runs: Dict[str, Dict[int, LayerLearning]] = {name: {} for name in folders}
+    device, total = choose_device(args), sum(map(len, checkpoints.values()))
+    with tqdm(total=total, unit="checkpoint", disable=not sys.stderr.isatty()) as progress:
+        for name, paths in checkpoints.items():
+            sentences: Sentences = ()
+            for num_updates, path in paths.items():
+                model, config = load_checkpoint(path, args.data)
+                with naming_checkpoint(path):
+                    sentences = sentences or _read_sentences(model, config, path, args)
+                    look: Callable[..., LayerLearning] = pairs_learning if len(sentences) == 2 else lines_learning
+                    runs[name][num_updates] = look(model.to(device), *sentences, device=device)
+                progress.update()
+    return Findings(_history_figures(runs, args.split), history_table(runs), lambda: draw_history(runs))
+
+
+EXPERT_HISTORY = finding(
+    _analyze_expert_history,
+    _add_expert_history_arguments,
+    plot="draw them, such as experts.png",
+    description="""\
+For MoS and DOC, in language models and encoder-decoders that were trained with --save-interval-updates N. At every
+checkpoint of updates, by the layers that experts read: their share of the words, which is their mean prior; and the
+mean norm of the gradient of a word's loss by the layer's output, in nats, as the output layer gives it, which is what
+the layer learns by. Sentences are the first of the split, without dropout, those of language models each from a fresh
+state.""",
+    example="data-bin/ptb --path doc=checkpoints/doc --plot experts.png",
+)
+
+
+def _read_sentences(model: BaseFairseqModel, config: DictConfig, path: Path, args: argparse.Namespace) -> Sentences:
+    """The first lines of a split, or the first sources and targets for an encoder-decoder."""
+    if isinstance(model, FairseqEncoderDecoderModel):
+        return tuple(side[: args.num] for side in split_pairs(config.task, args.split))
+    dictionary: Dictionary = stateful_language_model(model, path).decoder.dictionary
+    tokens = load_token_stream(args.data, args.split, dictionary)
+    return (split_lines(tokens, end=dictionary.eos())[: args.num],)
+
+
+def _history_figures(runs: Dict[str, Dict[int, LayerLearning]], split: str) -> Dict[str, Any]:
+    """All figures of each run."""
+    figures = [
+        {
+            "name": name,
+            "split": split,
+            "checkpoints": [
+                {"updates": at, "words": one.num_words, "shares": one.shares, "gradients": one.gradients}
+                for at, one in history.items()
+            ],
+        }
+        for name, history in runs.items()
+    ]
+    return {"runs": figures}

@@ -1,0 +1,418 @@
+"""Language models: perplexity, scores of text, and text that they write."""
+
+import argparse
+import shlex
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Iterable, Iterator, List, Optional, Sequence
+
+from tqdm import tqdm
+
+from fairseq_plugins.command_line import (
+    add_checkpoints,
+    add_cpu,
+    add_data,
+    add_input,
+    add_output_precision,
+    add_plot,
+    add_split,
+    add_tokenised,
+    choose_device,
+)
+from fairseq_plugins.commands.findings import Findings, finding
+from fairseq_plugins.console import Command
+from fairseq_plugins.data.text import STANDARD_INPUT, name_of, read_lines
+from fairseq_plugins.evaluation.checkpoints import load_language_models, load_scoring_models
+from fairseq_plugins.evaluation.evaluator import (
+    Evaluator,
+    TunedPoint,
+    add_method_flags,
+    given_flags,
+    grid_points,
+    read_methods,
+)
+from fairseq_plugins.evaluation.generation import STOPS, UNKNOWN_WORDS, Continuation, Sampling, TextGenerator
+from fairseq_plugins.evaluation.raw_text import load_side_text, raise_empty, stream_lines
+from fairseq_plugins.evaluation.scoring import check_cut, prepare_to_score
+from fairseq_plugins.evaluation.text_scorer import CONTEXTS, ScoredLine, TextScorer
+from fairseq_plugins.models.checkpoints import check_checkpoints
+from fairseq_plugins.options import (
+    UserError,
+    check_at_least_one,
+    check_not_negative,
+    check_replaceable,
+    given_path,
+    write_text,
+)
+from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
+from fairseq_plugins.reports.analyses import perplexity_figures, perplexity_lines
+from fairseq_plugins.reports.plots import draw_surprisal
+from fairseq_plugins.reports.tables import json_text, save_picture
+from fairseq_plugins.reports.training_log import with_origin
+
+TUNED_SPLIT = "valid"
+
+
+CHOICE_SUFFIX = ".methods.json"
+"""Suffix of the file that --tune writes, which replaces that of the first checkpoint."""
+
+
+def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser)
+    add_checkpoints(parser, help="one or more checkpoints")
+    add_split(parser)
+    parser.add_argument(
+        "--rows",
+        type=int,
+        default=1,
+        help="parallel rows the stream is cut into; the first token of each is not scored (default: %(default)s). "
+        "With the rows of a run's validation (--batch-size-valid times processes) the result is the loss that "
+        "the run logged",
+    )
+    parser.add_argument(
+        "--window",
+        type=int,
+        default=1000,
+        help="tokens a forward pass; not part of the result, but for masks of dropout (default: %(default)s)",
+    )
+    add_output_precision(parser, choices=OUTPUT_PRECISIONS)
+    add_cpu(parser)
+    add_method_flags(parser)
+    parser.add_argument(
+        "--tune",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="FLAG=VALUES",
+        help=f"take the flags of test-time methods that do best on {TUNED_SPLIT}, of all combinations of these "
+        "values: colons part the values, and those of each part of a flag, as in cache=500:2000,0.05:0.1:0.2,0.3:1 "
+        f"temperature=0.9:1. The choice is written beside the first checkpoint CKPT.pt, to CKPT{CHOICE_SUFFIX}",
+    )
+
+
+def _evaluate(args: argparse.Namespace) -> Findings:
+    check_cut(num_rows=args.rows, window=args.window)
+    flags = given_flags(args)
+    points = grid_points(args.tune, fixed=flags)
+    for point in points:
+        read_methods(point)
+    check_checkpoints(args.path)
+    choice = choice_file(Path(args.path[0])) if args.tune else None
+    device = choose_device(args)
+    models, dictionary = load_language_models(args.path, args.data)
+    evaluator = Evaluator(
+        prepare_to_score(models, device=device, precision=args.output_precision),
+        checkpoints=[Path(path) for path in args.path],
+        data=args.data,
+        dictionary=dictionary,
+        num_rows=args.rows,
+        window=args.window,
+        device=device,
+        show_progress=sys.stderr.isatty(),
+    )
+    for point in points:
+        evaluator.check(read_methods(point))
+    text = evaluator.text(args.split)
+    tuned: List[TunedPoint] = []
+    if choice is not None:
+        tuned = evaluator.tune(evaluator.text(TUNED_SPLIT), points)
+        flags = tuned[0].flags
+        write_choice(choice, tuned, command=args.command_line)
+    evaluation = evaluator.evaluate(text, read_methods(flags))
+    speed = evaluation.words_per_second
+    lines = [
+        *perplexity_lines(evaluation.perplexity),
+        f"words per second    {speed:,.0f}",
+        f"test-time methods   {shlex.join(f'--{name}={value}' for name, value in flags.items()) or 'none'}",
+    ]
+    figures = {**perplexity_figures(evaluation.perplexity), "words_per_second": speed, "methods": dict(flags)}
+    return Findings(figures, "\n".join(lines))
+
+
+EVAL = finding(
+    _evaluate,
+    _add_eval_arguments,
+    description="""\
+Every token but the first is predicted once, the end mark of each line included. Several checkpoints are
+averaged as probabilities.""",
+    example="data-bin/ptb --path checkpoints/doc --split test",
+)
+
+
+def choice_file(checkpoint: Path) -> Path:
+    """Path of the file with the tuned flags for a checkpoint.
+
+    Raises:
+        UserError: if it cannot be written.
+    """
+    path = checkpoint.with_name(f"{checkpoint.stem}{CHOICE_SUFFIX}")
+    try:
+        check_replaceable(path)
+    except ValueError as error:
+        raise UserError(f"--tune writes its choice beside the checkpoint: {error}") from error
+    return path
+
+
+def write_choice(path: Path, tuned: Sequence[TunedPoint], *, command: str) -> None:
+    """Write the best flags and all points of the grid with their perplexity in JSON. null stands for inf."""
+    points = [{"flags": point.flags, "perplexity": point.perplexity} for point in tuned]
+    choice = with_origin({"split": TUNED_SPLIT, **points[0], "grid": points}, command=command)
+    write_text(path, json_text(choice, indent=2) + "\n")
+
+
+LINES_AT_ONCE = 4096
+
+
+UNKNOWN_MARK = "unknown"
+"""Marks unknown words in the last column."""
+
+
+def _add_score_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+    add_checkpoints(parser, help="one language model, or several as an ensemble")
+    add_input(parser, help="text (default: the standard input)")
+    add_tokenised(parser)
+    parser.add_argument(
+        "--context",
+        choices=CONTEXTS,
+        default="line",
+        help="line: each line from fresh state, whatever the others are; document: state is carried to the end of "
+        "each file, or of the standard input; paragraph: to the next blank line, the last of the paragraph, or the "
+        "end of the file (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--per", choices=("line", "token"), default="line", help="what a printed line is for (default: %(default)s)"
+    )
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each line of text")
+    add_plot(
+        parser,
+        help="draw the surprisal of the words of the first line that is not blank, its first 100, such as "
+        "surprisal.png",
+    )
+    parser.add_argument(
+        "--buffer",
+        type=int,
+        metavar="N",
+        help="lines that are read before they are scored, sorted by length among themselves; their order is kept "
+        f"(default: {LINES_AT_ONCE}, 1 of a terminal; give 1 where a program waits for each answer)",
+    )
+    parser.add_argument(
+        "--max-tokens", type=int, default=4096, metavar="N", help="tokens of a batch (default: %(default)s)"
+    )
+    add_output_precision(parser, choices=OUTPUT_PRECISIONS)
+    add_cpu(parser)
+
+
+def _score(args: argparse.Namespace) -> None:
+    paths: List[Path] = args.input or [STANDARD_INPUT]
+    buffer: Optional[int] = args.buffer
+    if buffer is None:
+        buffer = 1 if STANDARD_INPUT in paths and sys.stdin.isatty() else LINES_AT_ONCE
+    check_at_least_one(buffer, flag="--buffer")
+    check_at_least_one(args.max_tokens, flag="--max-tokens")
+    if args.json and args.per == "token":
+        raise UserError("--per token --json: an object holds a line with its tokens; leave out --per token")
+    # an empty text is an error only if all texts are empty
+    streams = [(name_of(path), stream_lines([path], when_empty="kept")) for path in paths]
+    models = load_scoring_models(args.path, args.data)
+    side = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
+    device = choose_device(args)
+    models = prepare_to_score(models, device=device, precision=args.output_precision)
+    scorer = TextScorer(models, side, max_tokens=args.max_tokens, device=device)
+    scored = (
+        line
+        for name, lines in streams
+        for line in scorer.score_stream(lines, context=args.context, buffer=buffer, name=name)
+    )
+    draws, number = args.plot is not None, 0
+    with _Speed(scored) as lines:
+        for number, line in enumerate(lines, start=1):
+            if draws and len(line.tokens) > 1:
+                save_picture(draw_surprisal(line, side), args.plot)
+                draws = False
+            print(_line_json(line, number) if args.json else _line_text(line, number, per=args.per), flush=True)
+    if number == 0:
+        raise_empty(paths)
+    if draws:
+        raise UserError(f"--plot {args.plot}: there is no line to draw, all lines are blank")
+
+
+SCORE = Command(
+    add_arguments=_add_score_arguments,
+    run=_score,
+    description=f"""\
+A line of text becomes a line: its log-probability in nats, its tokens with the end mark, how many of them are unknown,
+and the text, with tabs between. --per token: a line for each token: the number of the line from 1, the token, its
+surprisal in nats and in bits, and "{UNKNOWN_MARK}" or "-". --json: an object for each line, with all of these.
+
+Raw text is split into words (and subwords) as DATA was. Every token is predicted, the end mark too, the first one
+after an end mark. Several checkpoints are averaged as probabilities. A blank line is an end mark alone.""",
+    example="data-bin/ptb --path checkpoints/doc --input text.txt --per token",
+)
+
+
+class _Speed:
+    """Iterates over lines and counts them. Prints the number of scored tokens and the time at the end."""
+
+    def __init__(self, lines: Iterable[ScoredLine]):
+        self._lines = lines
+
+    def __enter__(self) -> Iterator[ScoredLine]:
+        self._start = time.perf_counter()
+        self._num_lines = self._num_tokens = self._num_unknown = 0
+        return self._counted()
+
+    def _counted(self) -> Iterator[ScoredLine]:
+        shows_progress = sys.stderr.isatty() and not sys.stdout.isatty()
+        with tqdm(unit="token", desc="scoring", disable=not shows_progress) as bar:
+            for line in self._lines:
+                self._num_lines += 1
+                self._num_tokens += len(line.tokens)
+                self._num_unknown += sum(line.unknown)
+                yield line
+                bar.update(len(line.tokens))
+
+    def __exit__(self, *error: object) -> None:
+        seconds = time.perf_counter() - self._start
+        sys.stdout.flush()
+        print(
+            f"{self._num_lines:,} lines, {self._num_tokens:,} tokens with end marks, {self._num_unknown:,} unknown; "
+            f"{seconds:,.1f} s, {self._num_tokens / seconds:,.0f} tokens/s",
+            file=sys.stderr,
+        )
+
+
+def _line_text(line: ScoredLine, number: int, *, per: str) -> str:
+    if per == "line":
+        return f"{line.total:.6f}\t{len(line.tokens)}\t{sum(line.unknown)}\t{line.text}"
+    rows = zip(line.tokens, line.nats, line.bits, line.unknown)
+    return "\n".join(
+        f"{number}\t{token}\t{nats:.6f}\t{bits:.6f}\t{UNKNOWN_MARK if unknown else '-'}"
+        for token, nats, bits, unknown in rows
+    )
+
+
+def _line_json(line: ScoredLine, number: int) -> str:
+    figures = {"line": number, "text": line.text, "log_prob": line.total, "tokens": line.tokens}
+    return json_text({**figures, "nats": line.nats, "bits": line.bits, "unknown": line.unknown}, letters="kept")
+
+
+SEED = 1
+"""Default seed of sampling."""
+
+
+def _add_generate_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+    add_checkpoints(parser, help="one language model, or several as an ensemble")
+    add_input(parser, help="beginnings, one a line (default: the standard input)")
+    add_tokenised(parser)
+    parser.add_argument(
+        "--after",
+        type=given_path,
+        metavar="FILE",
+        help="text that every beginning follows; for models that carry state",
+    )
+    parser.add_argument(
+        "--num",
+        type=int,
+        default=1,
+        metavar="N",
+        help="texts for each beginning; a beam search may find fewer (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--beam",
+        type=int,
+        metavar="N",
+        help="search with so many hypotheses; the best texts come first (default: texts are sampled)",
+    )
+    parser.add_argument(
+        "--temperature", type=float, default=1.0, help="divides log-probabilities before sampling (default: 1)"
+    )
+    parser.add_argument("--top-k", type=int, metavar="K", help="sample from the K most probable words (default: all)")
+    parser.add_argument(
+        "--top-p",
+        type=float,
+        metavar="P",
+        help="sample from the fewest words whose probabilities sum up to P (default: all)",
+    )
+    parser.add_argument("--seed", type=int, help=f"of sampling: the same one draws the same texts (default: {SEED})")
+    parser.add_argument(
+        "--max-length", type=int, default=100, metavar="N", help="tokens that are written at most (default: 100)"
+    )
+    parser.add_argument(
+        "--stop",
+        choices=STOPS,
+        default="end",
+        help="end: at an end mark or the maximum length; length: at the maximum length (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--unknown",
+        choices=UNKNOWN_WORDS,
+        default="allowed",
+        help="whether the unknown word may be written (default: %(default)s)",
+    )
+    add_output_precision(parser, choices=OUTPUT_PRECISIONS)
+    parser.add_argument("--json", action="store_true", help="print a JSON object for each text")
+    add_cpu(parser)
+
+
+def _generate(args: argparse.Namespace) -> None:
+    paths: List[Path] = args.input or [STANDARD_INPUT]
+    check_at_least_one(args.num, flag="--num")
+    check_at_least_one(args.max_length, flag="--max-length")
+    seed = SEED if args.seed is None else args.seed
+    check_not_negative(seed, flag="--seed")
+    sampling = Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
+    if args.beam is not None and args.num > args.beam:
+        raise UserError(f"--num {args.num} --beam {args.beam}: give a beam of at least {args.num}")
+    if args.beam is not None:
+        sampling.check_unused(beam="--beam")
+        if args.seed is not None:
+            raise UserError(f"--seed {args.seed}: --beam draws nothing, leave out one of them")
+    if args.after == STANDARD_INPUT and STANDARD_INPUT in paths:
+        raise UserError("--after - and --input -: the standard input is read once, give a file for one of them")
+    lines = stream_lines(paths)
+    earlier: List[str] = [] if args.after is None else read_lines(args.after, unicode="kept")
+    models = load_scoring_models(args.path, args.data)
+    text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
+    lines = text.watched(lines, name=name_of(*paths))
+    if args.after is not None:
+        earlier = list(text.watched(earlier, name=name_of(args.after)))
+    device = choose_device(args)
+    generator = TextGenerator(
+        prepare_to_score(models, device=device, precision=args.output_precision),
+        text,
+        max_length=args.max_length,
+        stop=args.stop,
+        unknown=args.unknown,
+        device=device,
+    )
+    shows_progress = sys.stderr.isatty() and not sys.stdout.isatty()
+    with ExitStack() as contexts:
+        after = contexts.enter_context(generator.open_stream(earlier)) if earlier else None
+        for prefix in contexts.enter_context(tqdm(lines, unit="line", disable=not shows_progress)):
+            if args.beam is None:
+                found = generator.sample(prefix, num=args.num, seed=seed, sampling=sampling, after=after)
+            else:
+                found = generator.search(prefix, beam=args.beam, num=args.num, after=after)
+            for one in found:
+                print(_continuation_json(prefix, one) if args.json else one.text.replace("\n", " </s> "), flush=True)
+
+
+GENERATE = Command(
+    add_arguments=_add_generate_arguments,
+    run=_generate,
+    description="""\
+Each line of text is the beginning of a line, a blank one of a line of any kind; up to --num texts are printed for it,
+a line each. What is drawn for a beginning depends on it and the seed alone, not on other lines. Several checkpoints are
+averaged as probabilities. With --stop length, end marks are words like others and are printed as </s>; --json prints an
+object for each text, in which they are line breaks.""",
+    example="data-bin/ptb --path checkpoints/doc --input beginnings.txt --num 3",
+)
+
+
+def _continuation_json(prefix: str, found: Continuation) -> str:
+    figures = {"prefix": prefix, "text": found.text, "log_prob": found.total}
+    return json_text({**figures, "tokens": found.tokens, "log_probs": found.log_probs}, letters="kept")

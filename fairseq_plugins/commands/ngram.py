@@ -1,0 +1,109 @@
+"""n-gram language models: estimation and perplexity."""
+
+import argparse
+import sys
+from dataclasses import asdict
+from typing import Any, Dict, List
+
+from fairseq_plugins.command_line import add_data, add_output_file, add_split
+from fairseq_plugins.commands.findings import Findings, finding
+from fairseq_plugins.data.text import load_dictionary, load_token_stream, load_training_stream
+from fairseq_plugins.evaluation.evaluator import FLAGS, evaluate_ngram_model, read_methods
+from fairseq_plugins.evaluation.test_time import EvaluatedText
+from fairseq_plugins.ngrams.kneser_ney import FALLBACK, Estimate, estimate_model
+from fairseq_plugins.ngrams.model import NGramModel
+from fairseq_plugins.options import check_at_least_one, given_path
+from fairseq_plugins.reports.analyses import perplexity_figures, perplexity_lines
+
+
+def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser)
+    add_split(parser, help="split to count", default="train")
+    parser.add_argument("--order", type=int, default=5, help="words of the longest n-grams (default: %(default)s)")
+    add_output_file(parser, "--out", required=True, help="ARPA file to write, compressed where its name ends in .gz")
+
+
+def _estimate(args: argparse.Namespace) -> Findings:
+    check_at_least_one(args.order, flag="--order")
+    show_progress = sys.stderr.isatty()
+    dictionary = load_dictionary(args.data)
+    tokens = load_training_stream(args.data, dictionary, subset=args.split)
+    estimate = estimate_model(tokens, dictionary, order=args.order, show_progress=show_progress)
+    estimate.model.write_arpa(args.out, show_progress=show_progress)
+    not_estimated = [order for order, one in enumerate(estimate.discounts, 1) if one.source == "fallback"]
+    if not_estimated:
+        orders, values = ", ".join(map(str, not_estimated)), ", ".join(f"{one:g}" for one in FALLBACK)
+        print(
+            f"fairseq-plugins ngram train: the counts of order {orders} define no discounts (small texts, few "
+            f"different words): {values} are taken there",
+            file=sys.stderr,
+        )
+    return Findings(_estimate_figures(estimate), _estimate_text(estimate))
+
+
+TRAIN = finding(
+    _estimate,
+    _add_train_arguments,
+    description="""\
+The model is that of Chen & Goodman (1998). It predicts the words of dict.txt, the unknown word and the end mark; the
+sentence start is context only, padding nothing. The unknown word of the text is a word like others. n-grams do not
+cross lines. The file is of the ARPA format, which KenLM and SRILM read; ngram eval measures its perplexity.""",
+    example="data-bin/ptb --order 5 --out kn5.arpa",
+)
+
+
+def _estimate_figures(estimate: Estimate) -> Dict[str, Any]:
+    """Number of words, and n-grams, discounts and their source for each order."""
+    orders = [
+        {"order": order, "ngrams": estimate.model.num_ngrams(order), **asdict(discounts)}
+        for order, discounts in enumerate(estimate.discounts, 1)
+    ]
+    return {"words": estimate.num_words, "orders": orders}
+
+
+def _estimate_text(estimate: Estimate) -> str:
+    """Number of words, and a line with n-grams and discounts for each order."""
+    lines: List[str] = [
+        f"words predicted {estimate.num_words:,}",
+        f"{'order':>5} {'n-grams':>13} {'D1':>9} {'D2':>9} {'D3+':>9}",
+    ]
+    for order, discounts in enumerate(estimate.discounts, 1):
+        size = estimate.model.num_ngrams(order)
+        lines.append(" ".join([f"{order:>5} {size:>13,}", *(f"{value:>9.6f}" for value in discounts.values)]))
+    return "\n".join(lines)
+
+
+def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser)
+    parser.add_argument(
+        "--path", type=given_path, required=True, metavar="ARPA", help="ARPA file, compressed by gzip or not"
+    )
+    add_split(parser)
+    metavar, help = FLAGS["unigram-cache"]
+    parser.add_argument("--unigram-cache", metavar=metavar, help=help)
+
+
+def _evaluate(args: argparse.Namespace) -> Findings:
+    methods = read_methods({} if args.unigram_cache is None else {"unigram-cache": args.unigram_cache})
+    show_progress = sys.stderr.isatty()
+    dictionary = load_dictionary(args.data)
+    tokens = load_token_stream(args.data, args.split, dictionary)
+    model = NGramModel.read_arpa(args.path, dictionary, show_progress=show_progress)
+    text = EvaluatedText(tokens, dictionary=dictionary, num_rows=1)
+    mixed = [(options.build(text), weight) for options, weight in methods.mixed]
+    result = evaluate_ngram_model(model, tokens, mixed=mixed, show_progress=show_progress)
+    without_first = result.without_first.perplexity
+    lines = [*perplexity_lines(result.all_tokens), f"without first token {without_first:.4f}"]
+    figures = {**perplexity_figures(result.all_tokens), "perplexity_without_first_token": without_first}
+    return Findings(figures, "\n".join(lines))
+
+
+EVAL = finding(
+    _evaluate,
+    _add_eval_arguments,
+    description="""\
+Every token is predicted, the end mark of each line and the first token included, as the literature on n-gram models
+counts; the last figure leaves the first token out, as lm eval does. Files of ngram train, KenLM and SRILM are read.
+Words of dict.txt that the file lacks share the probability of its <unk>.""",
+    example="data-bin/ptb --path kn5.arpa --split test",
+)

@@ -1,0 +1,455 @@
+"""Training by recipes, fine-tuning in rounds, and averages of checkpoints."""
+
+import argparse
+import itertools
+import os
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any, List, Mapping, Optional, Sequence, Union
+
+from fairseq_plugins.command_line import (
+    add_beam,
+    add_checkpoints,
+    add_cpu,
+    add_data,
+    add_out,
+    add_output_file,
+    checkpoint,
+    choose_device,
+)
+from fairseq_plugins.console import Command
+from fairseq_plugins.data.text import is_binarised
+from fairseq_plugins.evaluation.average import average_checkpoints
+from fairseq_plugins.evaluation.checkpoints import check_split, raw_reference
+from fairseq_plugins.evaluation.decoding import Decoding, languages_among
+from fairseq_plugins.evaluation.raw_text import subword_kind
+from fairseq_plugins.fairseq_patches.generation import complete_languages
+from fairseq_plugins.models.checkpoints import last_epoch_checkpoints
+from fairseq_plugins.models.presets import ARCHITECTURES
+from fairseq_plugins.options import (
+    UserError,
+    check_at_least_one,
+    check_data_folder,
+    check_not_read,
+    check_output_folder,
+    data_folder,
+    given_path,
+    output_folder,
+    write_tensors,
+)
+from fairseq_plugins.processes import Task, run_side_by_side
+from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
+from fairseq_plugins.recipes.fine_tuning import FineTuning
+from fairseq_plugins.recipes.recipe import AVERAGED
+from fairseq_plugins.recipes.training import (
+    RUN_FILE,
+    PlannedTraining,
+    Training,
+    TrainingPlan,
+    check_not_stopped_by_the_clock,
+)
+from fairseq_plugins.reports.comparison import Metric, PerplexityMetric, compare_runs, text_metric
+
+
+class ListRecipes(argparse.Action):
+    """Option that prints all recipes, or one, and ends the command."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Union[str, Sequence[Any], None],
+        option_string: Optional[str] = None,
+    ) -> None:
+        try:
+            recipes = RECIPES.values() if values is None else [find_recipe(str(values))]
+        except ValueError as error:
+            parser.exit(2, f"{parser.prog}: error: {error}\n")
+        print("\n\n".join(recipe_as_text(recipe) for recipe in recipes))
+        parser.exit()
+
+
+def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s RECIPE SYSTEM DATA --save-dir DIR [--seed N] [fairseq-train flags]"
+    parser.add_argument("recipe", metavar="RECIPE", help=", ".join(RECIPES))
+    parser.add_argument("system", metavar="SYSTEM", help="a row of the recipe's table; --list RECIPE prints them")
+    parser.add_argument("data", metavar="DATA", type=given_path, help="directory that data-prep wrote")
+    parser.add_argument(
+        "--save-dir", type=given_path, required=True, metavar="DIR", help="directory for checkpoints and train.log"
+    )
+    parser.add_argument("--seed", type=int, metavar="N", help="default: that of the architecture's preset, or 1")
+    parser.add_argument(
+        "--list",
+        action=ListRecipes,
+        nargs="?",
+        metavar="RECIPE",
+        help="print the recipes, or one, with their systems and published figures, and end",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print the command line of fairseq-train and end")
+
+
+def _train(args: argparse.Namespace) -> None:
+    arguments = training_arguments(
+        find_recipe(args.recipe),
+        args.system,
+        data=args.data,
+        save_dir=args.save_dir,
+        seed=args.seed,
+        more=args.more,
+    )
+    training = Training(arguments=arguments, save_dir=args.save_dir)
+    if args.dry_run:
+        print(training.command_line)
+        return
+    check_data_folder(args.data)
+    was_finished = training.is_finished
+    training.run()
+    if was_finished:
+        print(f"{args.save_dir} is trained; to train on, remove {RUN_FILE} there, or give a larger --max-epoch")
+
+
+TRAIN = Command(
+    add_arguments=_add_train_arguments,
+    run=_train,
+    description="""\
+Flags that this command does not know go to fairseq-train after those of the recipe, and win. The output is shown and
+appended to DIR/train.log. The exit status is that of fairseq-train. Run again to resume. A run that was begun with
+other flags is refused.""",
+    example="reduced doc data-bin/ptb --save-dir checkpoints/doc",
+    passes_on=True,
+)
+
+
+def recipe_as_text(recipe: Recipe) -> str:
+    """Description of a recipe: systems, published figures and notes."""
+    lines = [f"{recipe.name}: {recipe.title}", f"  DATA from: {recipe.corpus}"]
+    figures = {name: system.published for name, system in recipe.systems.items()}
+    columns = list(dict.fromkeys(column for published in figures.values() for column in published))
+    if columns:
+        lines.append(f"  Published: {recipe.metric}")
+    rows = [
+        [name, *([recipe.label(name)] if any(system.label for system in recipe.systems.values()) else [])]
+        + [figures[name].get(column, "") for column in columns]
+        for name in recipe.systems
+    ]
+    header = ["SYSTEM", *[""] * (len(rows[0]) - 1 - len(columns)), *columns]
+    widths = [max(map(len, cells)) for cells in zip(header, *rows)]
+    for row in [header, *rows]:
+        lines.append("    " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+    notes = [textwrap.indent(recipe.notes, "  ")] if recipe.notes else []
+    if recipe.compared_by != "perplexity":
+        notes.append(f"  Score: {recipe.decoding.scoring_command(f'evaluate {recipe.compared_by}')}")
+    if recipe.averaged_epochs:
+        epochs = "one epoch" if recipe.averaged_epochs == 1 else f"{recipe.averaged_epochs} epochs"
+        more = f"SYSTEM{AVERAGED} trains a system but a gate on for {epochs} of averaged SGD:"
+        notes.append(f"  {more} --finetune-from-model CKPT.")
+    return "\n".join([*lines, *notes])
+
+
+def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "%(prog)s RECIPE DATA --systems SYSTEM... [--seeds N...] --save-dir DIR [--out DIR] [options] "
+        "[fairseq-train flags]"
+    )
+    parser.add_argument("recipe", metavar="RECIPE", help=", ".join(RECIPES))
+    parser.add_argument("data", metavar="DATA", type=data_folder, help="directory that data-prep wrote")
+    parser.add_argument(
+        "--systems",
+        nargs="+",
+        action="extend",
+        required=True,
+        metavar="SYSTEM",
+        help="rows of the recipe's table; train --list RECIPE prints them",
+    )
+    parser.add_argument(
+        "--seeds",
+        nargs="+",
+        action="extend",
+        type=int,
+        metavar="N",
+        help="every system is trained with each (default: 1)",
+    )
+    parser.add_argument(
+        "--save-dir", type=given_path, required=True, metavar="DIR", help="directory for a folder of each run"
+    )
+    parser.add_argument(
+        "--baseline",
+        metavar="SYSTEM",
+        help="the others are tested against it, sentence by sentence, for bleu and rouge (default: none)",
+    )
+    parser.add_argument(
+        "--split",
+        "--gen-subset",
+        metavar="SPLIT",
+        help="that translators decode (default: the recipe's, or test)",
+    )
+    add_beam(parser, default="the recipe's")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=1,
+        metavar="N",
+        help="runs, each with its decoding, at once; on CPUs give each a core by OMP_NUM_THREADS=1 "
+        "in the environment, and a shared GPU goes further under NVIDIA's multi-process service (default: 1)",
+    )
+    add_cpu(parser)
+    add_out(parser, help="directory for the table (default: no table is made)", required=False)
+
+
+def _run_recipe(args: argparse.Namespace) -> None:
+    recipe = find_recipe(args.recipe)
+    _settle_decoding(recipe, args)
+    check_at_least_one(args.jobs, flag="--jobs")
+    plan = _plan(recipe, args)
+    metric = _metric(recipe, args)
+    baseline = _baseline(recipe, args)
+    for planned in plan.trainings:
+        planned.training.check()
+    compared = [plan.add(system, seed=seed) for system in dict.fromkeys(args.systems) for seed in _seeds(args)]
+    decodings = {one.name: _decoding(one, recipe, args) for one in compared if recipe.compared_by != "perplexity"}
+    if args.jobs > 1:
+        _run_side_by_side(plan, decodings, args)
+    for planned in plan.trainings:
+        planned.training.run()
+    for decoding in decodings.values():
+        decoding.check()
+        decoding.run()
+    if args.out is None:
+        return
+    report = compare_runs(
+        [(planned.label, planned.result) for planned in compared],
+        metric,
+        data=str(args.data),
+        baseline=baseline,
+        command=args.command_line,
+    )
+    print(report.write(args.out, name="table", figures="runs.json", picture="learning_curves.png"))
+    print(f"written to {args.out}: table.md, runs.json, learning_curves.png")
+
+
+RUN = Command(
+    add_arguments=_add_run_arguments,
+    run=_run_recipe,
+    description="""\
+Trains every system with every seed, one after the other, or --jobs of them at once, in DIR/SYSTEM-SEED, with a dash in
+place of a colon. Then translators decode the test set as for the recipe's published figures. If a system begins with
+another, such as the base model of a gate, that is trained first, with the same seed. Three base models have seeds 1 to
+3 for seed 1, 4 to 6 for seed 2. Finished runs are not repeated: give the same line again to resume, and with further
+systems or seeds to add them. Runs that were begun with other flags are refused. If several run at once, their output is
+in DIR/SYSTEM-SEED/train.log alone, which compare curves reads.
+
+Writes what compare runs writes, by the metric of the recipe: table.md, runs.json and learning_curves.png. Flags that
+this command does not know go to every fairseq-train after those of the recipe, and win.""",
+    example="tatoeba data-bin/tatoeba.de-en --systems encdec doc --seeds 1 2 --save-dir runs --out results/mine",
+    passes_on=True,
+)
+
+
+def _settle_decoding(recipe: Recipe, args: argparse.Namespace) -> None:
+    """Set split and beam to those of the recipe if none is given. They are an error if nothing is decoded."""
+    if recipe.compared_by == "perplexity" and args.split:
+        raise UserError(f"--split {args.split}: recipe {recipe.name} has no translators, leave it out")
+    is_typed = args.beam is not None and str(args.beam) != os.environ.get("BEAM")
+    if recipe.compared_by == "perplexity" and is_typed:
+        raise UserError(f"--beam {args.beam}: recipe {recipe.name} has no translators, leave it out")
+    args.split = args.split or recipe.decoding.split
+    args.beam = recipe.decoding.beam if args.beam is None else args.beam
+    if recipe.compared_by != "perplexity":
+        check_at_least_one(args.beam, flag="--beam")
+
+
+def _baseline(recipe: Recipe, args: argparse.Namespace) -> Optional[str]:
+    """Label of the baseline in the table."""
+    if args.baseline is None:
+        return None
+    label = recipe.label(args.baseline)
+    if args.baseline not in args.systems or recipe.compared_by == "perplexity":
+        raise UserError(
+            f"--baseline {args.baseline}: give one of --systems, of a recipe that is compared by BLEU or ROUGE"
+        )
+    if args.out is None:
+        raise UserError(f"--baseline {args.baseline}: give --out for the table that tests against it")
+    return label
+
+
+def _seeds(args: argparse.Namespace) -> List[int]:
+    return list(dict.fromkeys(args.seeds or [1]))
+
+
+def _plan(recipe: Recipe, args: argparse.Namespace) -> TrainingPlan:
+    """Plan all systems with the first seed, then with the next."""
+    check_output_folder(args.save_dir)
+    if any(word.partition("=")[0] == "--seed" for word in args.more):
+        raise UserError("--seed: give --seeds N..., which name the folders of the trainings")
+    check_not_stopped_by_the_clock(args.more)
+    more = [*args.more, *(["--cpu"] if args.cpu else [])]
+    plan = TrainingPlan(recipe, data=str(args.data), save_dir=args.save_dir, more=more)
+    for seed, system in itertools.product(_seeds(args), args.systems):
+        plan.add(system, seed=seed)
+    return plan
+
+
+def _metric(recipe: Recipe, args: argparse.Namespace) -> Metric:
+    if recipe.compared_by == "perplexity":
+        for split in ("valid", "test"):
+            if not is_binarised(args.data / split):
+                raise UserError(f"{args.data} has no {split}.bin and {split}.idx, on which models are compared")
+        return PerplexityMetric(device=choose_device(args))
+    if ":" in str(args.save_dir):
+        raise UserError(f"--save-dir {args.save_dir}: a colon parts the models of an ensemble, give one without")
+    languages = complete_languages(languages_among(args.more), str(args.data))
+    check_split(args.data, args.split, languages)
+    reference, split = raw_reference(args.data, args.split, languages[1]), args.split
+    subword_kind(args.data)  # an error before training, not after
+    return text_metric(recipe.compared_by, reference, data=args.data, split=split, language=languages[1])
+
+
+def _decoding(planned: PlannedTraining, recipe: Recipe, args: argparse.Namespace) -> Decoding:
+    return Decoding(
+        data=args.data,
+        models=[str(planned.result)],
+        split=args.split,
+        out=planned.result.parent / args.split,
+        beam=args.beam,
+        subwords=subword_kind(args.data),
+        flags=[*recipe.decoding.flags, *(["--cpu"] if args.cpu else [])],
+    )
+
+
+def _run_side_by_side(plan: TrainingPlan, decodings: Mapping[str, Decoding], args: argparse.Namespace) -> None:
+    """Train and decode all that is not done, each run by its own call of this command.
+
+    Raises:
+        SystemExit: with the status of a failed call, after all calls that do not depend on one have ended.
+    """
+    open_ones = [planned for planned in plan.trainings if not _is_done(planned, decodings)]
+    names = {planned.name for planned in open_ones}
+    tasks = [
+        Task(
+            name=planned.name,
+            command=_own_call(planned, args, decodes=bool(decodings)),
+            needs=[needed.name for needed in planned.begins_with if needed.name in names],
+        )
+        for planned in open_ones
+    ]
+    statuses = run_side_by_side(tasks, num=args.jobs)
+    failed = {name: status for name, status in statuses.items() if status != 0}
+    if failed:
+        left_out = [task.name for task in tasks if task.name not in statuses]
+        message = f"{', '.join(failed)} did not end well" + (f"; {', '.join(left_out)} not begun" if left_out else "")
+        log = args.save_dir / next(iter(failed)) / "train.log"
+        print(f"{message}: see {log}, and give the same line again to go on", file=sys.stderr)
+        raise SystemExit(next(iter(failed.values())))
+
+
+def _is_done(planned: PlannedTraining, decodings: Mapping[str, Decoding]) -> bool:
+    decoding = decodings.get(planned.name)
+    return planned.training.is_finished and planned.result.is_file() and (decoding is None or decoding.is_done)
+
+
+def _own_call(planned: PlannedTraining, args: argparse.Namespace, *, decodes: bool) -> List[str]:
+    """Command line that trains and decodes one system with one seed by this command."""
+    decoded = ["--split", args.split, "--beam", str(args.beam)] if decodes else []
+    return [
+        *(sys.executable, "-m", "fairseq_plugins", "run", args.recipe, str(args.data)),
+        *("--systems", planned.system, "--seeds", str(planned.seed), "--save-dir", str(args.save_dir), *decoded),
+        *(["--cpu"] if args.cpu else []),
+        *args.more,
+    ]
+
+
+def _add_fine_tune_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "%(prog)s DATA --arch ARCH --path CKPT --save-dir DIR [--rounds N] [--cpu] [fairseq-train flags]"
+    with_training = sorted(name for name, preset in ARCHITECTURES.items() if preset.training)
+    tuned = [name for name in with_training if ARCHITECTURES[name].fine_tuning is not None]
+    add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+    parser.add_argument(
+        "--arch",
+        required=True,
+        choices=with_training,
+        metavar="ARCH",
+        help=f"architecture of the checkpoint, with a fine-tuning in its paper: {', '.join(tuned)}",
+    )
+    parser.add_argument(
+        "--path",
+        type=checkpoint,
+        required=True,
+        metavar="CKPT",
+        help="model to start from, such as SAVE_DIR/checkpoint_best.pt",
+    )
+    parser.add_argument(
+        "--save-dir", type=output_folder, required=True, metavar="DIR", help="directory for what is written"
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        metavar="N",
+        help="at most so many; 1 is the papers' single fine-tuning (default: until a round brings no gain)",
+    )
+    add_cpu(parser)
+
+
+def _fine_tune(args: argparse.Namespace) -> None:
+    if args.rounds is not None:
+        check_at_least_one(args.rounds, flag="--rounds")
+    check_not_stopped_by_the_clock(args.more)
+    fine_tuning = FineTuning(
+        arch=args.arch,
+        start=args.path,
+        data=str(args.data),
+        save_dir=args.save_dir,
+        device=choose_device(args),
+        more=[*(["--cpu"] if args.cpu else []), *args.more],
+    )
+    fine_tuning.run(max_rounds=args.rounds)
+
+
+FINE_TUNE = Command(
+    add_arguments=_add_fine_tune_arguments,
+    run=_fine_tune,
+    description="""\
+"fin" in Takase et al. 2018: averaged SGD from the first update, a fresh average every round, each round from the best
+model so far. DIR gets round1, round2, ... and the best model as checkpoint_fin.pt. Run again to resume.
+
+Flags that this command does not know go to fairseq-train after those of the preset, and win; those that shaped the
+model in its training, such as --hidden-sizes, must be given again.""",
+    example="data-bin/ptb --arch lstm_lm_doc_ptb --path checkpoints/doc --save-dir checkpoints/doc_fin",
+    passes_on=True,
+)
+
+
+def _add_average_arguments(parser: argparse.ArgumentParser) -> None:
+    add_checkpoints(parser, help="two or more checkpoints, or with --last one --save-dir", folders="kept")
+    parser.add_argument("--last", type=int, metavar="N", help="average the last N epoch checkpoints of a --save-dir")
+    add_output_file(parser, "--out", help="checkpoint to write", required=True)
+
+
+def _average(args: argparse.Namespace) -> None:
+    paths = [Path(path) for path in args.path]
+    if args.last is not None:
+        if args.last < 2:
+            raise UserError(f"--last {args.last}: give at least 2")
+        if len(paths) > 1:
+            raise UserError(f"--last takes one --save-dir after --path; there are {len(paths)} paths")
+        paths = last_epoch_checkpoints(paths[0], args.last)
+    elif len(paths) == 1 and paths[0].is_dir():
+        raise UserError(f"{paths[0]} is a folder: give --last N to average its last N epoch checkpoints")
+    check_not_read(args.out, paths, flag="--out")
+    mean = average_checkpoints(paths, show_progress=sys.stderr.isatty())
+    write_tensors(args.out, mean)
+    updates = ", ".join(f"{num_updates:,}" for _, num_updates in mean["averaged_checkpoints"])
+    print(f"mean of {len(paths)} checkpoints, of updates {updates}, written to {args.out}")
+
+
+AVERAGE = Command(
+    add_arguments=_add_average_arguments,
+    run=_average,
+    description="""\
+Every command takes the result as it takes the checkpoints themselves. It has the flags of the latest of them and no
+state of the optimiser: to train it on, give it to fairseq-train --finetune-from-model.
+
+With --last N the one --path is a --save-dir, and its last N epoch checkpoints, checkpoint3.pt and so on, are averaged.
+Recipes write them under --keep-last-epochs N.""",
+    example="--path checkpoints/doc --last 5 --out checkpoints/doc/checkpoint_mean.pt",
+)

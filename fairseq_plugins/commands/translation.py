@@ -1,0 +1,402 @@
+"""Translation of raw text, decoding of a split, and rescoring of n-best lists."""
+
+import argparse
+import sys
+from dataclasses import asdict, replace
+from itertools import islice
+from pathlib import Path
+from typing import Dict, Iterable, Iterator, List, Literal, Mapping, Optional, Sequence, TypeVar
+
+import numpy as np
+from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
+from tqdm import tqdm
+
+from fairseq_plugins.command_line import (
+    add_beam,
+    add_checkpoints,
+    add_cpu,
+    add_data,
+    add_input,
+    add_json,
+    add_output_precision,
+    add_plot,
+    choose_device,
+)
+from fairseq_plugins.console import Command
+from fairseq_plugins.data.text import STANDARD_INPUT, name_of
+from fairseq_plugins.evaluation.checkpoints import Languages, load_checkpoint, one_pair
+from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compared_case, recorded_unicode, stream_lines
+from fairseq_plugins.evaluation.rescoring import (
+    LIST_FORMATS,
+    CandidateFeatures,
+    CandidateTexts,
+    NBestLists,
+    candidate_features,
+    distinct_digests,
+    read_nbest,
+    read_weights,
+    tuned_weights,
+    weighted_sums,
+    write_nbest,
+)
+from fairseq_plugins.evaluation.scored_text import DECODING_HELP, add_decoding, read_decoding
+from fairseq_plugins.evaluation.scoring import prepare_to_score
+from fairseq_plugins.evaluation.translation import EXTRA_PIECES, load_translator
+from fairseq_plugins.metrics.corpus import CORPUS_METRICS, TITLES, bootstrap_scores, check_script, paired_difference
+from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
+from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint
+from fairseq_plugins.options import (
+    UserError,
+    check_at_least_one,
+    check_not_negative,
+    check_not_read,
+    flag_of,
+    given_path,
+    output_file,
+    write_text,
+)
+from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
+from fairseq_plugins.reports.plots import save_attention_map
+from fairseq_plugins.reports.tables import as_table, json_text
+from fairseq_plugins.reports.training_log import with_origin
+
+FILE_BATCH_SIZE = 32
+
+
+Item = TypeVar("Item")
+
+
+def _add_translate_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+    add_checkpoints(parser, help="one encoder-decoder, or several as an ensemble")
+    add_input(parser, help="sentences, one a line (default: the standard input)")
+    add_plot(
+        parser,
+        help="draw the attention of the first sentence, up to 100 words of either side, such as attention.png",
+    )
+    add_beam(parser)
+    parser.add_argument(
+        "--batch-size",
+        type=int,
+        help="lines that are translated at a time "
+        f"(default: {FILE_BATCH_SIZE} of files, 1 of the standard input, which answers every line at once)",
+    )
+    add_output_precision(parser, choices=OUTPUT_PRECISIONS)
+    add_cpu(parser)
+
+
+def _translate(args: argparse.Namespace) -> None:
+    paths: List[Path] = args.input or [STANDARD_INPUT]
+    batch_size: Optional[int] = args.batch_size
+    if batch_size is None:
+        batch_size = 1 if STANDARD_INPUT in paths else FILE_BATCH_SIZE
+    check_at_least_one(args.beam, flag="--beam")
+    check_at_least_one(batch_size, flag="--batch-size")
+    lines = stream_lines(paths)
+    device = choose_device(args)
+    translator = load_translator(args.path, args.data, device=device)
+    prepare_to_score(translator.models, device=device, precision=args.output_precision)
+    draws = args.plot is not None
+    shows_progress = sys.stderr.isatty() and not sys.stdout.isatty()
+    lines = translator.preparation.watched(lines, name=name_of(*paths))
+    with tqdm(unit="line", desc="translating", disable=not shows_progress) as bar:
+        for batch in batches(lines, batch_size):
+            sentences = translator.translate(batch, beam=args.beam)
+            first = next((sentence for sentence in sentences if sentence.source), None)
+            if draws and first:
+                save_attention_map(first, translator.preparation, args.plot)
+                draws = False
+            for sentence in sentences:
+                print(sentence.text, flush=True)
+            bar.update(len(batch))
+    if draws:
+        raise UserError(f"--plot {args.plot}: there is no sentence to draw, all lines are blank")
+
+
+TRANSLATE = Command(
+    add_arguments=_add_translate_arguments,
+    run=_translate,
+    description=f"""\
+A sentence a line becomes a translation a line, in the same order; a blank line stays blank. Sentences are tokenised,
+put into lower case and split into subwords as DATA was, by the subword model that lies there; translations are
+detokenised. They are printed as soon as a batch is translated; one that does not end by itself is cut {EXTRA_PIECES}
+subwords beyond the length of the longest sentence of its batch. Of Gigaword, which comes in tokens of its own, such
+as -lrb- and ##, give such tokens between blanks; translations are such, too.""",
+    example="data-bin/tatoeba.de-en --path checkpoints/tatoeba --input sentences.de",
+)
+
+
+def batches(items: Iterable[Item], size: int) -> Iterator[List[Item]]:
+    """Lists of ``size`` items. The last may be shorter. Each is yielded as soon as it is complete."""
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+def _add_decode_arguments(parser: argparse.ArgumentParser) -> None:
+    add_decoding(parser, required=True)
+
+
+def _decode(args: argparse.Namespace) -> None:
+    decoding = read_decoding(args)
+    decoding.check()
+    decoding.run()
+
+
+DECODE = Command(
+    add_arguments=_add_decode_arguments,
+    run=_decode,
+    description=f"Writes OUT/generate.txt, with subwords joined; log: OUT/generate.log.\n\n{DECODING_HELP}",
+    example="data-bin/tatoeba.de-en --path checkpoints/tatoeba --out decoded",
+    forwards_to="fairseq-generate",
+)
+
+
+OUTPUTS = ("text", "lists", "scores")
+
+
+DEFAULT_METRIC = "bleu"
+
+
+RESTARTS, SEED = 4, 1
+"""Defaults of the search for weights."""
+
+
+SACREBLEU_METRICS = ("bleu", "chrf")
+
+
+def _add_rescore_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+    add_checkpoints(parser, help="language models and encoder-decoders, a feature each")
+    add_input(parser, help="the lists, read as one; - is the standard input (default)")
+    parser.add_argument(
+        "--input-format",
+        choices=LIST_FORMATS,
+        default="generate",
+        help=f"{'; '.join(f'{name}: {one.form}' for name, one in LIST_FORMATS.items())} (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--source",
+        type=given_path,
+        metavar="FILE",
+        help="sources that encoder-decoders read, tokens of DATA (default: those in the lists)",
+    )
+    parser.add_argument(
+        "--reference",
+        type=given_path,
+        metavar="FILE",
+        help="references: raw text with --target-lang, otherwise tokens as in the lists (default: those in the "
+        "lists, if they have any)",
+    )
+    parser.add_argument(
+        "--target-lang",
+        metavar="LANGUAGE",
+        help="undo the tokenisation of Moses, in this language, in texts and metrics (default: texts are taken as "
+        "they are)",
+    )
+    weights = parser.add_mutually_exclusive_group(required=True)
+    weights.add_argument(
+        "--tune",
+        type=output_file,
+        metavar="FILE",
+        help="tune weights to the references and write them to this file",
+    )
+    weights.add_argument(
+        "--weights", type=given_path, metavar="FILE", help="weights that --tune wrote, for these models"
+    )
+    parser.add_argument(
+        "--metric",
+        choices=CORPUS_METRICS,
+        help="what is tuned to, and which metrics are printed: BLEU and chrF, or ROUGE (default: what the weights "
+        f"were tuned to, and {DEFAULT_METRIC} with --tune)",
+    )
+    parser.add_argument("--restarts", type=int, metavar="N", help=f"random starts of the search (default: {RESTARTS})")
+    parser.add_argument("--seed", type=int, help=f"of the search (default: {SEED})")
+    parser.add_argument(
+        "--output",
+        choices=OUTPUTS,
+        help="text: the best candidate of each sentence; lists: all, reordered, with the new scores; scores: the "
+        "metrics before and after, with --weights the significance as well (default: scores with --tune, otherwise "
+        "text)",
+    )
+    parser.add_argument(
+        "--max-tokens", type=int, default=4096, metavar="N", help="tokens of a batch (default: %(default)s)"
+    )
+    add_cpu(parser)
+    add_json(parser)
+
+
+def _rescore(args: argparse.Namespace) -> None:
+    _check(args)
+    digests = distinct_digests(args.path)
+    given = None if args.weights is None else read_weights(args.weights)
+    weights = None if given is None else given.of_models(digests)
+    metric = args.metric or (DEFAULT_METRIC if given is None else given.metric)
+    texts = _read_texts(args, metric=metric)
+    features = _compute_features(args, texts.lists)
+    if weights is None:
+        weights = _tune(args, texts, features, metric=metric, digests=digests)
+    sums = weighted_sums(features.values, features.is_candidate, np.array(weights))
+    chosen = [int(place) for place in sums.argmax(1)]
+    output = _output(args)
+    if output == "scores":
+        significance = "tested" if args.tune is None else "left out"  # invalid on text that weights are tuned to
+        gains = gains_by_metric(texts, chosen, metric=metric, significance=significance)
+        weights_by_feature = dict(zip(features.names, weights))
+        if args.json:
+            print(_gains_json(gains, weights_by_feature, command=args.command_line))
+        else:
+            print(_gains_text(gains, weights_by_feature))
+    elif output == "text":
+        print("\n".join(texts.chosen(chosen)))
+    else:
+        scores = [row[: len(found)] for row, found in zip(sums, texts.lists.candidates)]
+        print(write_nbest(texts.lists, scores, form=args.input_format), end="")
+
+
+RESCORE = Command(
+    add_arguments=_add_rescore_arguments,
+    run=_rescore,
+    description="""\
+A candidate's score is the weighted sum of the list's own score, its number of tokens, and the log-probability that each
+model gives it, in nats. --tune searches the weights on lists of a validation set and writes them; --weights applies
+them to other lists, by the same models. Models read the texts as the lists have them, split at white space, so lists
+and DATA have the same tokens and subwords. Language models take DATA/dict.txt; encoder-decoders the two dictionaries of
+DATA and the sources of the lists. Subwords are joined, where the texts have their marks, in texts and metrics; lists
+keep them.""",
+    example="data-bin/tatoeba.de-en --path checkpoints/lm --input test.nbest --weights weights.json",
+)
+
+
+def _check(args: argparse.Namespace) -> None:
+    for flag, value in (("--restarts", args.restarts), ("--seed", args.seed)):
+        if value is not None and args.tune is None:
+            raise UserError(f"{flag} {value} is of the search of --tune: leave it out")
+        check_not_negative(value or 0, flag=flag)
+    check_at_least_one(args.max_tokens, flag="--max-tokens")
+    if args.json and _output(args) != "scores":
+        raise UserError(f"--json is of --output scores, not of {_output(args)}: leave it out")
+    if args.tune is None:
+        unread = {"text": ("reference", "metric"), "lists": ("reference", "metric", "target_lang"), "scores": ()}
+        for name in unread[_output(args)]:
+            if getattr(args, name) is not None:
+                raise UserError(f"{flag_of(name)} has no effect on --output {_output(args)}: leave it out")
+    if args.target_lang is not None:
+        check_language(args.target_lang, flag="--target-lang")
+    if args.tune is not None:
+        lists = [path for path in args.input or [] if path != STANDARD_INPUT]
+        read = [*lists, *map(Path, args.path), *filter(None, [args.source, args.reference])]
+        check_not_read(args.tune, read, flag="--tune")
+    if len(set(args.path)) < len(args.path):
+        raise UserError("--path: give each checkpoint once")
+    check_checkpoints(args.path)
+
+
+def _output(args: argparse.Namespace) -> str:
+    return args.output or ("text" if args.tune is None else "scores")
+
+
+def _read_texts(args: argparse.Namespace, *, metric: str) -> CandidateTexts:
+    """Read the candidates, and check their references if ``metric`` is computed."""
+    paths: List[Path] = args.input or [STANDARD_INPUT]
+    lists = read_nbest(paths, form=args.input_format, unicode=recorded_unicode(Path(args.data)))
+    if args.source is not None:
+        lists = replace(lists, sources=lists.lines_of(args.source))
+    texts = CandidateTexts(lists, reference=args.reference, language=args.target_lang, case=compared_case(args.data))
+    if args.tune is not None or _output(args) == "scores":
+        if not texts.references:
+            raise UserError(f"{name_of(*paths)} has no references: give --reference FILE")
+        check_script(metric, texts.references, flag="--metric")
+    return texts
+
+
+def _compute_features(args: argparse.Namespace, lists: NBestLists) -> CandidateFeatures:
+    """Features of all candidates. Warns if a model does not know all of their tokens."""
+    device, models = choose_device(args), _load(args.path, args.data, language=args.target_lang)
+    if args.source is not None and not any(isinstance(one, FairseqEncoderDecoderModel) for one in models.values()):
+        raise UserError("--source is read by encoder-decoders, and --path has language models alone: leave it out")
+    features = candidate_features(
+        lists,
+        {path: model.to(device) for path, model in models.items()},
+        max_tokens=args.max_tokens,
+        device=device,
+        show_progress=sys.stderr.isatty(),
+    )
+    for path, share in features.unknown_shares.items():
+        if share > 0:
+            print(
+                f"{path} does not know {share:.1%} of the candidates' tokens: it reads tokens of DATA, subwords "
+                "with their marks (fairseq-generate without --remove-bpe)",
+                file=sys.stderr,
+            )
+    return features
+
+
+def _load(paths: Sequence[str], data: Path, *, language: Optional[str]) -> Dict[str, BaseFairseqModel]:
+    """Models by path. ``language`` is the language of the candidates, if it is given."""
+    models: Dict[str, BaseFairseqModel] = {}
+    pairs: Dict[str, Languages] = {}
+    for path in paths:
+        with naming_checkpoint(path):
+            models[path], config = load_checkpoint(path, data)
+        if isinstance(models[path], FairseqEncoderDecoderModel):
+            pairs[path] = (str(config.task.source_lang), str(config.task.target_lang))
+    if pairs:
+        _, target = one_pair(pairs.values())
+        if language is not None and target in LANGUAGES and language != target:
+            raise UserError(f"--target-lang {language}: {next(iter(pairs))} translates into {target}: give that")
+    return models
+
+
+def _tune(
+    args: argparse.Namespace,
+    texts: CandidateTexts,
+    features: CandidateFeatures,
+    *,
+    metric: str,
+    digests: Mapping[str, str],
+) -> List[float]:
+    """Tune the weights of the features and write them to ``--tune``."""
+    weights: List[float] = texts.tune(
+        features,
+        metric=metric,
+        num_restarts=RESTARTS if args.restarts is None else args.restarts,
+        seed=SEED if args.seed is None else args.seed,
+        show_progress=sys.stderr.isatty(),
+    ).tolist()
+    found = asdict(tuned_weights(metric, weights, digests=digests))
+    write_text(args.tune, f"{json_text(with_origin(found, command=args.command_line), indent=2)}\n")
+    return weights
+
+
+def gains_by_metric(
+    texts: CandidateTexts, places: Sequence[int], *, metric: str, significance: Literal["tested", "left out"]
+) -> Dict[str, Dict[str, float]]:
+    """Scores of the decoder's choice and of the choice ``places``, by title of metrics of the same kind as ``metric``.
+
+    With significance, p is that of a two-sided paired bootstrap.
+    """
+    before, after = texts.chosen(texts.lists.first), texts.chosen(places)
+    gains: Dict[str, Dict[str, float]] = {}
+    for name in SACREBLEU_METRICS if metric in SACREBLEU_METRICS else ROUGE_METRICS:
+        of_corpus = texts.corpus_metric(name)
+        old, new = (bootstrap_scores(of_corpus, [lines], texts.references) for lines in (before, after))
+        gains[TITLES[name]] = {"before": float(old[0]), "after": float(new[0])}
+        if significance == "tested":
+            gains[TITLES[name]]["p"] = paired_difference(new, old).p
+    return gains
+
+
+def _gains_json(gains: Mapping[str, Mapping[str, float]], weights: Mapping[str, float], *, command: str) -> str:
+    """All figures in JSON."""
+    return json_text(with_origin({"scores": gains, "weights": weights}, command=command))
+
+
+def _gains_text(gains: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]) -> str:
+    """A table of the metrics and a table of the weights."""
+    formats = {"before": ".2f", "after": ".2f", "p": ".4f"}
+    heads = {"p": "p (paired bootstrap, two-sided)"}
+    columns = list(next(iter(gains.values())))
+    rows = [[title, *(f"{gain[column]:{formats[column]}}" for column in columns)] for title, gain in gains.items()]
+    scores = as_table(["", *(heads.get(column, column) for column in columns)], rows)
+    return f"{scores}\n\n{as_table(['feature', 'weight'], [[name, f'{one:.4f}'] for name, one in weights.items()])}"

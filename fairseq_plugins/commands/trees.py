@@ -1,0 +1,269 @@
+"""Reranking of a parser's candidates."""
+
+import argparse
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, Collection, Dict, List, Mapping, Sequence, Tuple, get_args
+
+from torch import Tensor
+
+from fairseq_plugins.command_line import add_checkpoints, add_cpu, add_data, add_json, add_out, choose_device
+from fairseq_plugins.console import Command
+from fairseq_plugins.data.text import check_file, load_dictionary
+from fairseq_plugins.evaluation.checkpoints import load_scoring_models
+from fairseq_plugins.metrics.rouge import NUM_BOOTSTRAP_SAMPLES
+from fairseq_plugins.options import (
+    UserError,
+    check_at_least_one,
+    check_choice,
+    given_path,
+    optionally_named_paths,
+    write_text,
+)
+from fairseq_plugins.reports.tables import Report, json_text, reranking_as_text, reranking_figures, row_names, run_names
+from fairseq_plugins.reports.training_log import with_origin
+from fairseq_plugins.trees.reranking import (
+    ORACLE,
+    PARSER,
+    Combination,
+    Sentence,
+    best_by_models,
+    check_lengths,
+    ensembles_of,
+    read_gold_sentences,
+    read_parse_lists,
+    read_sentences,
+    score_hypotheses,
+    score_systems,
+)
+from fairseq_plugins.trees.trees import PunctuationOf, read_linearisation
+
+SCORES_COLUMNS = ("sentence", "candidate")
+"""The first columns of the file of scores."""
+
+
+def _add_rerank_arguments(parser: argparse.ArgumentParser) -> None:
+    add_data(parser, written_by="data-prep/wsj/prepare.sh")
+    add_checkpoints(
+        parser,
+        help="one language model or several, each alone and all together; or NAME=CKPT for each, where models of "
+        "one NAME are of runs that differ in their seed",
+    )
+    parser.add_argument(
+        "--lists",
+        nargs="+",
+        action="extend",
+        type=given_path,
+        required=True,
+        metavar="FILE",
+        help="candidates, a file for each split",
+    )
+    parser.add_argument(
+        "--gold",
+        nargs="+",
+        action="extend",
+        type=given_path,
+        required=True,
+        metavar="FILE",
+        help="gold trees, a file for each of --lists",
+    )
+    parser.add_argument(
+        "--ensemble",
+        choices=get_args(Combination),
+        default="sum",
+        help="several models together: sum of log-probabilities of a tree, or mean of probabilities of a symbol "
+        "(default: %(default)s)",
+    )
+    parser.add_argument(
+        "--punctuation",
+        choices=get_args(PunctuationOf),
+        default="gold",
+        help="parts of speech that tell which words are punctuation: the gold tree's, or each tree's own as in "
+        "EVALB, which then skips trees that have other words left (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--max-tokens",
+        type=int,
+        default=4096,
+        metavar="N",
+        help="symbols of a batch; not part of the result (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--baseline",
+        metavar="NAME",
+        help=f"what the others are tested against: {PARSER}, a NAME or CKPT, or several models together as the "
+        f"table calls them; differences with 95 %% intervals from {NUM_BOOTSTRAP_SAMPLES:,} samples of the "
+        "sentences, each with what all seeds chose (default: none)",
+    )
+    add_out(parser, help="write the tables, chosen trees and scores of all candidates here", required=False)
+    add_cpu(parser)
+    add_json(parser)
+
+
+def _rerank(args: argparse.Namespace) -> None:
+    check_at_least_one(args.max_tokens, flag="--max-tokens")
+    named = optionally_named_paths(args.path)
+    paths = [path for _, path in named]
+    check_paths(paths)
+    groups: Dict[str, List[int]] = {}
+    for index, (name, _) in enumerate(named):
+        groups.setdefault(name, []).append(index)
+    ensembles = ensembles_of(groups, combination=args.ensemble)
+    check_names(groups, ensembles)
+    if args.baseline is not None:
+        check_choice(args.baseline, [PARSER, *groups, *ensembles], flag="--baseline")
+    splits = paired_files(args.lists, args.gold)
+    device = choose_device(args)
+    shows_progress = sys.stderr.isatty()
+    linearisation = read_linearisation(args.data)
+    models = [model.to(device) for model in load_scoring_models(paths, args.data)]
+    dictionary = load_dictionary(args.data)
+    sentences = {
+        name: read_sentences(
+            read_parse_lists(lists),
+            read_gold_sentences(gold),
+            linearisation=linearisation,
+            dictionary=dictionary,
+            punctuation_of=args.punctuation,
+            show_progress=shows_progress,
+        )
+        for name, (lists, gold) in splits.items()
+    }
+    for of_split in sentences.values():
+        check_lengths(models, of_split)
+    models_of_rows = {
+        row: index for name, members in groups.items() for row, index in zip(run_names(name, len(members)), members)
+    }
+    checkpoints = {row: paths[index] for row, index in models_of_rows.items()}
+    figures: Dict[str, Dict[str, Any]] = {}
+    texts: List[str] = []
+    for name, of_split in sentences.items():
+        scores = score_hypotheses(
+            models,
+            of_split,
+            ensembles=list(ensembles.values()),
+            combination=args.ensemble,
+            max_tokens=args.max_tokens,
+            device=device,
+            show_progress=shows_progress,
+        )
+        if args.out:
+            columns = {row: scores.alone[index] for row, index in models_of_rows.items()}
+            columns.update(zip(ensembles, scores.together))
+            write_choices(of_split, columns, folder=args.out, name=name)
+        systems = score_systems(of_split, scores, groups=groups, ensembles=ensembles)
+        figures[name] = reranking_figures(of_split, systems, checkpoints=checkpoints, baseline=args.baseline)
+        texts.append(reranking_as_text(name, figures[name], systems))
+    rule = f"punctuation by {RULES[args.punctuation]} (--punctuation {args.punctuation})"
+    texts.append(f"Brackets as EVALB has them, {rule}.")
+    report = Report(text="\n\n".join(texts), figures={"splits": figures}, command=args.command_line)
+    if args.out:
+        report.write(args.out, name="table")
+    print(json_text(with_origin(report.figures, command=report.command)) if args.json else report.text)
+
+
+RERANK = Command(
+    add_arguments=_add_rerank_arguments,
+    run=_rerank,
+    description="""\
+Each candidate is read as symbols from a fresh state; the one with the highest probability, end mark included, is
+chosen. Candidates with the same symbols are one; failed parses, which are empty, are none. Recall, precision, F1 and
+exact match are EVALB's with the parameters of Collins, for all lengths, but that the gold tree tells which words are
+punctuation; --punctuation own is EVALB's rule. The parser's own choice and the best possible one, the oracle, stand
+beside.
+
+Models of one NAME differ in their seed: their mean and standard deviation stand beside, and what they choose together.
+With --baseline all other ways to choose, but the oracle, are tested against one by a paired bootstrap of the sentences,
+whose p counts differences to both sides.
+
+With --out DIR has table.md and table.json, and of each split, which has the name of its gold trees,
+SPLIT.reranked.trees, the tree of each sentence that all models together choose, and SPLIT.scores.tsv, a line for each
+candidate: its log-probability by the parser, then -log p in nats by each model and by models together, where the lowest
+wins.
+
+Lists are in the form of Charniak's parser (COUNT<TAB>ID, then a line of log-probability and a line of tree for each
+candidate), in the order of the gold trees; or a line ID<TAB>SCORE<TAB>TREE for each candidate, in any order. Gold trees
+stand one a line, as ID<TAB>TREE or as TREE; without IDs, the ID of a list in any order is the number of the gold tree's
+line, from 0. Files may be compressed by gzip.""",
+    example="data-bin/wsj --path checkpoints/wsj --lists nbest.test.gz --gold gold.test.trees",
+)
+
+
+RULES: Dict[PunctuationOf, str] = {
+    "gold": "the parts of speech of the gold tree",
+    "own": "each tree's own parts of speech, as EVALB",
+}
+"""Meaning of the values of ``--punctuation``, for the table."""
+
+
+def check_paths(paths: Sequence[str]) -> None:
+    """Check that no model is given twice.
+
+    Raises:
+        UserError: if two paths lead to the same file.
+    """
+    places = [Path(path).resolve() for path in paths]
+    for path, place in zip(paths, places):
+        if places.count(place) > 1:
+            raise UserError(f"--path names {path} twice: give each model once")
+
+
+def check_names(groups: Mapping[str, Sequence[int]], ensembles: Collection[str]) -> None:
+    """Check that names of models are unique in the results.
+
+    Raises:
+        UserError: if a model has the name of another row or column.
+    """
+    rows = {name: row_names(name, len(members)) for name, members in groups.items()}
+    every_row = [row for of_name in rows.values() for row in of_name]
+    taken = Counter([*SCORES_COLUMNS, PARSER, ORACLE, *ensembles, *every_row])
+    for name, of_name in rows.items():
+        if any(taken[row] > 1 for row in of_name):
+            raise UserError(
+                f"--path {name}: another row or column of the results has this name: give another NAME, or write ./ "
+                "before a path"
+            )
+
+
+def paired_files(lists: Sequence[Path], gold: Sequence[Path]) -> Dict[str, Tuple[Path, Path]]:
+    """Files of candidate lists and of gold trees of each split, by the name of the gold file.
+
+    Raises:
+        UserError: if their numbers differ, one is missing, or two have the same name.
+    """
+    for path in lists:
+        check_file(path, wanted="a file of a parser's candidates")
+    for path in gold:
+        check_file(path, wanted="a file of gold trees")
+    if len(lists) != len(gold):
+        raise UserError(f"--lists names {len(lists)} files and --gold {len(gold)}: give as many, in the same order")
+    names = [path.name.removesuffix(".gz").removesuffix(".trees") for path in gold]
+    if len(set(names)) < len(names):
+        raise UserError("--gold: two files have the same name, which the results are told apart by")
+    return dict(zip(names, zip(lists, gold)))
+
+
+def write_choices(
+    sentences: Sequence[Sentence], nll_of: Mapping[str, Sequence[Tensor]], *, folder: Path, name: str
+) -> None:
+    """Write the trees that the last column chooses, a line each, and all scores. A line without a candidate is empty.
+
+    Args:
+        sentences: sentences of a split.
+        nll_of: NLL of hypotheses by column.
+        folder: directory of the files, which is created if missing.
+        name: name of the split.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    trees: List[str] = []
+    rows = ["\t".join([*SCORES_COLUMNS, PARSER, *nll_of])]
+    *_, last = nll_of.values()
+    for number, (sentence, choice) in enumerate(zip(sentences, best_by_models(last))):
+        trees.append("" if choice is None else sentence.hypotheses[choice].candidate.bracketed)
+        columns = [nll[number].tolist() for nll in nll_of.values()]
+        for hypothesis, *nll in zip(sentence.hypotheses, *columns):
+            figures = [f"{hypothesis.candidate.score:.9g}", *(f"{one:.6f}" for one in nll)]
+            rows.append("\t".join([sentence.name, str(hypothesis.place), *figures]))
+    write_text(folder / f"{name}.reranked.trees", "".join(f"{tree}\n" for tree in trees))
+    write_text(folder / f"{name}.scores.tsv", "".join(f"{row}\n" for row in rows))

@@ -1,0 +1,259 @@
+"""average, run in this process on checkpoints of earlier versions and altered copies of them."""
+
+import logging
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from typed_commands import type_command
+
+from fairseq_plugins.evaluation.checkpoints import load_checkpoint
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures/small_models"
+ENCDEC = FIXTURES / "lstm_encdec_doc.pt"
+
+
+def weights_of(path):
+    return torch.load(path)["model"]
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog):
+    caplog.set_level(logging.WARNING)  # commands do so, too; here the level before is restored
+
+
+@pytest.fixture
+def altered(tmp_path):
+    """``altered(name, change=None, source=ENCDEC)``: a copy of other weights, of the next update."""
+    count = 0
+
+    def write(name, change=None, source=ENCDEC):
+        nonlocal count
+        count += 1
+        state = torch.load(source)
+        generator = torch.Generator().manual_seed(count)
+        for weight in state["model"].values():
+            if (weight != weight.round()).any():
+                weight += torch.randn(weight.shape, generator=generator) / 10
+        state["optimizer_history"][-1]["num_updates"] += 1000 * count
+        if change is not None:
+            change(state)
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        torch.save(state, tmp_path / name)
+        return tmp_path / name
+
+    return write
+
+
+def refusal(arguments, capsys):
+    with pytest.raises(SystemExit) as error:
+        type_command("average", arguments)
+    told = capsys.readouterr().err
+    assert error.value.code == 2 and len(told.splitlines()) == 1
+    return told
+
+
+def test_held_columns_keep_their_length(altered, tmp_path):
+    name, length = "decoder.embedding.weight", 3.0
+
+    def hold(state):
+        state["cfg"]["model"].column_norm = length
+        weight = state["model"][name]
+        weight *= length / weight.norm(dim=0)
+
+    paths = [altered(f"{n}.pt", hold, source=FIXTURES / "lstm_lm_doc.pt") for n in range(3)]
+    type_command("average", ["--path", *paths, "--out", tmp_path / "mean.pt"])
+    mean, parts = weights_of(tmp_path / "mean.pt"), [weights_of(path) for path in paths]
+    torch.testing.assert_close(mean[name].norm(dim=0), torch.full((mean[name].size(1),), length), rtol=1e-6, atol=0)
+    direction = sum(part[name] for part in parts)
+    torch.testing.assert_close(mean[name], direction * length / direction.norm(dim=0), rtol=1e-5, atol=1e-6)
+    other = "decoder.output.prior.weight"
+    torch.testing.assert_close(mean[other], sum(part[other] for part in parts) / 3, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("arch", ["lstm_encdec_doc", "lstm_lm_doc", "transformer_drill"])
+def test_the_weights_are_the_mean_and_the_flags_are_kept(arch, altered, tmp_path, capsys):
+    source = FIXTURES / f"{arch}.pt"
+    others = [altered(f"{n}.pt", source=source) for n in range(2)]
+    out = tmp_path / "the mean.pt"
+    type_command("average", ["--path", others[1], source, others[0], "--out", out])
+    assert capsys.readouterr().out.startswith("mean of 3 checkpoints, of updates ")
+    mean, latest = torch.load(out, weights_only=True), torch.load(others[1])
+    parts = [weights_of(path) for path in (source, *others)]
+    for name, weight in mean["model"].items():
+        expected = sum(part[name].double() for part in parts) / 3
+        torch.testing.assert_close(weight.double(), expected, rtol=1e-6, atol=1e-7)
+        assert weight.dtype == parts[0][name].dtype
+    assert list(mean["model"]) == list(parts[0]) and mean["cfg"] == latest["cfg"]
+    assert mean["optimizer_history"] == latest["optimizer_history"] and "last_optimizer_state" not in mean
+    assert [path for path, _ in mean["averaged_checkpoints"]] == [str(path) for path in (source, *others)]
+    data = FIXTURES / "data" / ("lm" if arch == "lstm_lm_doc" else "translation")
+    model, _ = load_checkpoint(out, data)
+    assert all(torch.equal(parameter, mean["model"][name]) for name, parameter in model.named_parameters())
+
+
+def test_how_far_the_training_has_come_is_that_of_the_latest(altered, tmp_path):
+    def progress(warmed_up):
+        return lambda state: state["model"].update({"decoder.output.warmed_up": torch.tensor(warmed_up)})
+
+    paths = [altered(f"{n}.pt", progress(warmed_up)) for n, warmed_up in enumerate([0.0, 0.0, 1.0])]
+    type_command("average", ["--path", *paths[::-1], "--out", tmp_path / "mean.pt"])
+    mean = weights_of(tmp_path / "mean.pt")
+    assert mean["decoder.output.warmed_up"] == 1
+
+
+def test_the_mean_of_16_bit_weights_is_rounded_once(altered, tmp_path):
+    def in_16_bits(state):
+        state["model"] = {name: weight.half() for name, weight in state["model"].items()}
+
+    paths = [altered(f"{n}.pt", in_16_bits) for n in range(3)]
+    type_command("average", ["--path", *paths, "--out", tmp_path / "mean.pt"])
+    parts = [weights_of(path) for path in paths]
+    for name, weight in weights_of(tmp_path / "mean.pt").items():
+        assert torch.equal(weight, (sum(part[name].double() for part in parts) / 3).half())
+
+
+def test_small_weights_are_not_lost_in_the_sum(altered, tmp_path):
+    name, values = "decoder.embedding.weight", [2.0**22 + 0.5, 0.2, 0.2]
+
+    def filled(value):
+        return lambda state: state["model"][name].fill_(value)
+
+    paths = [altered(f"{n}.pt", filled(value)) for n, value in enumerate(values)]
+    type_command("average", ["--path", *paths, "--out", tmp_path / "mean.pt"])
+    expected = torch.tensor(values).double().sum() / 3
+    assert weights_of(tmp_path / "mean.pt")[name][0, 0] == expected.float()
+
+
+def test_averaged_weights_of_a_training_are_not_those_of_the_mean(altered, tmp_path):
+    def with_ema(state):
+        state["extra_state"].update(ema=dict(state["model"]), ema_fp32_params=dict(state["model"]))
+
+    paths = [altered(f"{n}.pt", with_ema) for n in range(2)]
+    type_command("average", ["--path", *paths, "--out", tmp_path / "mean.pt"])
+    extra_state = torch.load(tmp_path / "mean.pt")["extra_state"]
+    assert "train_iterator" in extra_state and not {"ema", "ema_fp32_params"} & set(extra_state)
+
+
+def test_shared_weights_stay_one_tensor(altered, tmp_path):
+    def share(state):
+        state["model"]["again"] = state["model"]["decoder.embedding.weight"]
+
+    paths = [altered(f"{n}.pt", share) for n in range(2)]
+    type_command("average", ["--path", *paths, "--out", tmp_path / "mean.pt"])
+    mean = weights_of(tmp_path / "mean.pt")
+    assert mean["again"].data_ptr() == mean["decoder.embedding.weight"].data_ptr()
+
+
+def test_the_last_epochs_of_a_folder(altered, tmp_path, capsys):
+    folder = altered("run/checkpoint9.pt").parent
+    for name in ("checkpoint10.pt", "checkpoint11.pt", "checkpoint_best.pt", "checkpoint_11_4000.pt"):
+        altered(f"run/{name}")
+    out = tmp_path / "mean.pt"
+    type_command("average", ["--path", folder, "--last", 2, "--out", out])
+    expected = [str(folder / f"checkpoint{epoch}.pt") for epoch in (10, 11)]
+    assert [path for path, _ in torch.load(out)["averaged_checkpoints"]] == expected
+    capsys.readouterr()
+    told = refusal(["--path", folder, "--last", 4, "--out", out], capsys)
+    assert "run holds 3 epoch checkpoints, fewer than 4: train with --keep-last-epochs 4 and without" in told
+    assert "--last 1: give at least 2" in refusal(["--path", folder, "--last", 1, "--out", out], capsys)
+    assert "is no folder: --last takes" in refusal(["--path", ENCDEC, "--last", 2, "--out", out], capsys)
+    told = refusal(["--path", folder, folder, "--last", 2, "--out", out], capsys)
+    assert "--last takes one --save-dir after --path; there are 2 paths" in told
+
+
+def set_nan(state):
+    state["model"]["decoder.embedding.weight"][3, 1] = float("nan")
+
+
+def set_other_words(state):
+    state["model"]["decoder.vocabulary.digest"] = state["model"]["decoder.vocabulary.digest"] + 1
+
+
+def set_other_setting(state):
+    state["cfg"]["model"].encoder_merge = "layer"
+
+
+def set_more_words(state):
+    weight = state["model"]["decoder.embedding.weight"]
+    state["model"]["decoder.embedding.weight"] = torch.cat([weight, weight])
+
+
+def set_other_cell(state):
+    state["cfg"]["model"].rnn_cell = "variational"
+
+
+def set_other_direction(state):
+    state["cfg"]["task"].update(source_lang="tgt", target_lang="src")
+
+
+def set_other_seed(state):
+    state["cfg"]["common"]["seed"] = 77
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        (
+            set_nan,
+            "1.pt: .* decoder.embedding.weight holds inf or NaN, .*: take an",
+        ),
+        (set_more_words, "1.pt holds another model than .*0.pt, they differ in decoder.embedding.weight: give checkp"),
+        (set_other_cell, "1.pt was trained with --rnn-cell variational, .*0.pt with --rnn-cell lstm: give checkpoints"),
+        (set_other_direction, "1.pt was trained with --source-lang tgt, .*0.pt with --source-lang None: give checkpo"),
+        (set_other_seed, "1.pt was trained with --seed 77, .*0.pt with --seed"),
+        (set_other_setting, "1.pt was trained with --encoder-merge layer, .*0.pt has top: give checkpoints of one tr"),
+        (set_other_words, "1.pt and .*0.pt differ in vocabularies: give checkpoints of one training"),
+    ],
+)
+def test_what_has_no_mean_is_refused_and_nothing_is_written(change, told, altered, tmp_path, capsys):
+    first = altered("0.pt", lambda state: state["model"].update({"decoder.vocabulary.digest": torch.ones(4)}))
+
+    def change_too(state):
+        state["model"]["decoder.vocabulary.digest"] = torch.ones(4)
+        change(state)
+
+    paths, out = [first, altered("1.pt", change_too)], tmp_path / "mean.pt"
+    out.write_text("as before")
+    before = sorted(tmp_path.iterdir())
+    assert re.search(told, refusal(["--path", *paths, "--out", out], capsys))
+    assert out.read_text() == "as before" and sorted(tmp_path.iterdir()) == before
+
+
+def test_a_checkpoint_counts_once_and_is_not_written_over(altered, tmp_path, capsys):
+    first, out = altered("first.pt"), tmp_path / "mean.pt"
+    shutil.copy(first, tmp_path / "copy.pt")
+    told = refusal(["--path", first, tmp_path / "copy.pt", "--out", out], capsys)
+    assert "copy.pt is of update" in told and told.endswith("first.pt is: give each one once\n")
+    assert "give two or more" in refusal(["--path", first, "--out", out], capsys)
+    assert "is read by this command: give another name" in refusal(["--path", first, ENCDEC, "--out", first], capsys)
+    assert "none.pt does not exist" in refusal(["--path", first, tmp_path / "none.pt", "--out", out], capsys)
+    flipped = bytearray(first.read_bytes())
+    flipped[len(flipped) // 2] ^= 1
+    (tmp_path / "flipped.pt").write_bytes(flipped)
+    assert "flipped.pt is damaged" in refusal(["--path", first, tmp_path / "flipped.pt", "--out", out], capsys)
+
+
+def test_a_mean_of_means_is_refused(altered, tmp_path, capsys):
+    parts = [str(altered(f"{number}.pt")) for number in (1, 2, 3)]
+    type_command("average", ["--path", *parts[:2], "--out", str(tmp_path / "mean.pt")])
+    capsys.readouterr()
+    told = refusal(["--path", str(tmp_path / "mean.pt"), parts[2], "--out", str(tmp_path / "both.pt")], capsys)
+    assert (
+        f"mean.pt is a mean itself, whose parts would weigh less: give those in its place: {' '.join(parts[:2])}"
+        in told
+    )
+    assert not (tmp_path / "both.pt").exists()
+
+
+def test_settings_that_no_shape_shows_are_compared(altered, tmp_path, capsys):
+    def with_other_activation(state):
+        state["cfg"]["model"].activation_fn = "gelu"
+
+    source = FIXTURES / "transformer_drill.pt"
+    paths = [altered("1.pt", source=source), altered("2.pt", with_other_activation, source=source)]
+    told = refusal(["--path", *paths, "--out", tmp_path / "mean.pt"], capsys)
+    assert f"{paths[1]} was trained with --activation-fn gelu, {paths[0]} has relu: give checkpoints of one" in told
+    assert not (tmp_path / "mean.pt").exists()

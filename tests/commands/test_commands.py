@@ -1,0 +1,216 @@
+"""All commands: their list, their help, wrong command lines; explained flags of architectures."""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from typed_commands import parser_of, type_command
+from warm_process import PYTHON
+
+from fairseq_plugins.commands.app import COMMANDS, load_command, main
+from fairseq_plugins.commands.flags import ARCHITECTURES, flags_parser
+from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, LANGUAGE_MODELS, translation
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_all_commands_are_listed_in_a_line_each(capsys):
+    main([])
+    listed = capsys.readouterr().out
+    main(["--help"])
+    assert capsys.readouterr().out == listed
+    for name, (_, summary) in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(summary)}$", listed, re.M) and summary.endswith(".")
+    assert max(map(len, listed.splitlines())) <= 120
+
+
+@pytest.mark.parametrize("typed", ["lm", "lm --help", "analyze -h"])
+def test_a_prefix_lists_what_follows(typed, capsys):
+    main(typed.split())
+    listed = re.findall(r"^  (\S+ \S+)  ", capsys.readouterr().out, re.M)
+    assert listed == [name for name in COMMANDS if name.split()[0] == typed.split()[0]]
+
+
+@pytest.mark.parametrize(
+    "typed, told",
+    [
+        (
+            "lm evl data",
+            "fairseq-plugins lm: error: evl: no such command (did you mean eval?), give one of",
+        ),
+        ("trian", "fairseq-plugins: error: trian: no such command (did you mean train?), give one of train, run"),
+        ("eval lm", "fairseq-plugins: error: eval: no such command"),
+        ("--jason", "fairseq-plugins: error: --jason: no such command"),
+    ],
+)
+def test_a_mistyped_command_is_one_line_that_names_the_nearest(typed, told, capsys):
+    with pytest.raises(SystemExit) as error:
+        main(typed.split())
+    (line,) = capsys.readouterr().err.splitlines()
+    assert error.value.code == 2 and line.startswith(told)
+
+
+def test_lists_need_neither_torch_nor_fairseq(tmp_path):
+    """So they come at once, and say so where there is no fairseq."""
+    for name in ("torch", "fairseq"):
+        (tmp_path / f"{name}.py").write_text(f"raise ModuleNotFoundError(\"No module named '{name}'\", name='{name}')")
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+
+    def typed(*words):
+        command = [PYTHON, "-m", "fairseq_plugins", *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True)
+
+    assert "lm eval" in typed("--help").stdout and typed("lm", "evl").returncode == 2
+    without = typed("lm", "eval")
+    assert without.returncode == 2 and without.stderr.startswith(
+        "fairseq-plugins lm eval: error: no fairseq in this Python"
+    )
+    assert without.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(name, capsys):
+    with pytest.raises(SystemExit) as error:
+        type_command(name, ["--help"])
+    shown, command = capsys.readouterr().out, load_command(name)
+    assert error.value.code == 0 and shown.startswith(f"usage: fairseq-plugins {name} ")
+    assert COMMANDS[name][1] in shown and command.description.strip() in shown
+    assert f"example:\n  fairseq-plugins {name} {command.example}" in shown
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_list_that_is_given_in_parts_is_one(name):
+    for action in parser_of(name)._actions:
+        if action.nargs not in ("+", "*") or not action.option_strings:
+            continue
+        namespace, flag = argparse.Namespace(**{action.dest: action.default}), action.option_strings[0]
+        for value in ("1.pt", "2.pt"):
+            action(None, namespace, [value], flag)
+        assert getattr(namespace, action.dest) == ["1.pt", "2.pt"], flag
+
+
+# results that are no numbers
+
+FIXTURES = ROOT / "tests" / "fixtures/older_checkpoints"
+MODEL = [str(FIXTURES / "data/lm"), "--path", str(FIXTURES / "lstm_lm_doc.pt"), "--cpu"]
+
+
+def test_an_infinite_perplexity_is_null_in_json(capsys):
+    type_command("lm eval", [*MODEL, "--temperature", "1e-30", "--json"])
+    figures = json.loads(capsys.readouterr().out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert figures["perplexity"] is None and figures["nll"] > 1e20
+
+
+def test_a_cache_needs_no_more_room_than_the_text(capsys):
+    figures = []
+    for window in (200, 10**13):
+        flags = ["--cache", f"{window},0.1,1", "--cache-start", "first", "--unigram-cache", f"{window},0.1", "--json"]
+        type_command("lm eval", [*MODEL, *flags])
+        figures.append(json.loads(capsys.readouterr().out))
+    assert figures[0]["nll"] == figures[1]["nll"]
+
+
+# headlines without a model
+
+
+def test_baselines_of_headlines(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "articles").write_text("oil prices rise again today\npolice kill a gunman\n")
+    (tmp_path / "titles").write_text("".join(f"oil up {number}\n" for number in range(1000)))
+    line, drawn = "--articles articles --titles titles --words 2", []
+    for out, seed in (("a", 3), ("b", 3), ("c", 4)):
+        type_command("evaluate baselines", f"{line} --out {out} --seed {seed}".split())
+        assert (tmp_path / out / "first_words.txt").read_text() == "oil prices\npolice kill\n"
+        drawn.append((tmp_path / out / "random_title.txt").read_text().splitlines())
+    assert drawn[0] == drawn[1] != drawn[2] and drawn[0][0] != drawn[0][1]
+    assert all(title in (tmp_path / "titles").read_text().splitlines() for titles in drawn for title in titles)
+
+
+# flags of architectures, explained with the values of their presets
+
+
+def explained(arch, capsys):
+    type_command("flags", [arch])
+    return capsys.readouterr().out
+
+
+def helps_of(text):
+    """The lines of each flag."""
+    return re.split(r"^  (?=--)", text, flags=re.M)[1:]
+
+
+def assert_explained(preset, text):
+    told = {lines.split()[0]: " ".join(lines.split()) for lines in helps_of(text)}
+    for flag, value in preset.model.items():
+        assert f"(default: {value})" in told[f"--{flag.replace('_', '-')}"]
+
+
+@pytest.mark.parametrize("arch", sorted(LANGUAGE_MODELS))
+def test_flags_are_explained_with_the_values_of_the_preset(arch, capsys):
+    text = explained(arch, capsys)
+    assert_explained(LANGUAGE_MODELS[arch], text)
+    assert "--tokens-per-sample " in text and "--balance " in text and "--eval-scorer" not in text
+    optimizer = LANGUAGE_MODELS[arch].training.get("optimizer", "nt_asgd")
+    assert ("--nonmonotone-interval " in text) == (optimizer == "nt_asgd")
+    assert ("--initial-accumulator " in text) == (optimizer == "adagrad")
+
+
+@pytest.mark.parametrize("arch", sorted(GATED_LANGUAGE_MODELS))
+def test_flags_of_gated_models_are_explained_with_their_optimiser(arch, capsys):
+    text = explained(arch, capsys)
+    assert_explained(GATED_LANGUAGE_MODELS[arch], text)
+    assert "--base-model " in text and "--tokens-per-sample " in text and "--adam-betas " in text
+    assert "--nonmonotone-interval " not in text
+
+
+@pytest.mark.parametrize("arch", sorted(translation.ENCODER_DECODER_ARCHITECTURES))
+def test_flags_of_encoder_decoders_are_explained_without_those_of_language_models(arch, capsys):
+    text = explained(arch, capsys)
+    assert_explained(translation.ENCODER_DECODER_ARCHITECTURES[arch], text)
+    assert "--balance " in text and "--init-range " in text and "--eval-scorer " in text
+    assert "--eval-bleu" not in text and "--tokens-per-sample" not in text and "--nonmonotone-interval" not in text
+
+
+@pytest.mark.parametrize("arch", sorted(LANGUAGE_MODELS.keys() | translation.ENCODER_DECODER_ARCHITECTURES.keys()))
+def test_every_flag_of_a_recurrent_model_tells_its_default(arch):
+    helps = helps_of(flags_parser(arch).format_help())
+    assert [text.split()[0] for text in helps if "(default" not in text] == []
+
+
+@pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
+def test_a_flag_has_one_default(arch):
+    helps = re.split(r"^  (?=--)", flags_parser(arch).format_help(), flags=re.M)
+    assert len(helps) > 10 and max(text.count("(default") for text in helps) == 1
+
+
+# training flags of a paper's setting, for a command line
+
+
+def lines_of(capsys, *arguments):
+    type_command("flags", arguments)
+    return set(capsys.readouterr().out.splitlines())
+
+
+def test_flags_of_a_preset(capsys):
+    lines = lines_of(capsys, "lstm_lm_mos_ptb", "--training")
+    assert {"--arch=lstm_lm_mos_ptb", "--lr=20", "--batch-size=12", "--max-window=110"} <= lines
+    tuned = lines_of(capsys, "lstm_lm_mos_ptb", "--fine-tune")
+    assert {"--lr=25", "--averaging=immediate"} <= tuned and "--lr=20" not in tuned
+
+
+@pytest.mark.parametrize(
+    "typed, told",
+    [
+        ("lstm_lm_zaremba_medium --training", "--training: lstm_lm_zaremba_medium has no training of its own"),
+        ("lstm_lm_zaremba_large_ptb --fine-tune", "--arch lstm_lm_zaremba_large_ptb has no fine-tuning of its own"),
+        ("lstm_lm_awd_ptb --training --fine-tune", "--fine-tune: not allowed with argument --training"),
+    ],
+)
+def test_flags_that_no_paper_has_are_refused(typed, told, capsys):
+    with pytest.raises(SystemExit) as error:
+        type_command("flags", typed.split())
+    assert error.value.code == 2 and told in capsys.readouterr().err

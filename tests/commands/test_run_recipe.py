@@ -1,0 +1,293 @@
+"""A recipe's table, with stubs in place of fairseq-train and fairseq-generate."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq.data import Dictionary, data_utils
+from typed_commands import type_command
+
+from fairseq_plugins.commands import train
+from fairseq_plugins.evaluation.decoding import Decoding
+from fairseq_plugins.recipes import training
+
+OLDER = Path(__file__).parents[1] / "fixtures/small_models"
+LM, PAIRS = OLDER / "data/lm", OLDER / "data/translation"
+LOG = """\
+x | INFO | train_inner | epoch 001: 1 / 9 loss=3, wps=900, wall=9
+x | INFO | valid | epoch 001 | valid on 'valid' subset | loss 3 | ppl 8.25 | wps 2000
+"""
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Folders that were trained, in order; ``trained.status`` is what the next trainings end with."""
+
+    class Trained(list):
+        status = 0
+
+    trained = Trained()
+
+    def run_logged(command, *, log, environment):
+        trained.append(log.parent.name)
+        if trained.status == 0:
+            pairs = any(word == str(PAIRS) or "pairs" in word for word in command)
+            checkpoint = torch.load(OLDER / ("lstm_encdec_doc.pt" if pairs else "lstm_lm_doc.pt"), weights_only=True)
+            checkpoint["cfg"]["common"]["seed"] = int(log.parent.name.rpartition("-")[2])
+            for which in ("best", "last"):
+                torch.save(checkpoint, log.parent / f"checkpoint_{which}.pt")
+        log.write_text(LOG)
+        return trained.status
+
+    monkeypatch.setattr(training, "run_logged", run_logged)
+    return trained
+
+
+@pytest.fixture
+def run(capsys, tmp_path):
+    """``run(recipe, data, *arguments)``: exit status, what is printed, what is told; tables go to ``out``."""
+
+    def run(recipe, data, *arguments):
+        where = ["--save-dir", tmp_path / "runs", "--out", tmp_path / "out", "--cpu"]
+        try:
+            type_command("run", [recipe, data, *where, *arguments])
+            status = 0
+        except SystemExit as ended:
+            status = ended.code
+        return (status, *capsys.readouterr())
+
+    return run
+
+
+def test_every_system_is_trained_with_every_seed_and_compared(run, trained, tmp_path):
+    given = ["demo_lm", LM, "--systems", "lstm_lm_doc", "lstm_lm_awd", "--seeds", 1, 2]
+    status, printed, _ = run(*given)
+    assert status == 0
+    assert trained == ["lstm_lm_doc-1", "lstm_lm_awd-1", "lstm_lm_doc-2", "lstm_lm_awd-2"]
+    names = re.findall(r"^\| (AWD.*?) +\|", printed, re.M)
+    assert names == [
+        name + more
+        for name in ("AWD-LSTM-DOC", "AWD-LSTM, tied softmax")
+        for more in ("", "", ", mean", ", standard deviation")
+    ]
+    found = json.loads((tmp_path / "out/runs.json").read_text())
+    assert len(found["runs"]) == 4 and "run demo_lm" in found["command"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"table.md", "runs.json", "learning_curves.png"}
+
+
+def test_no_folder_has_a_colon_which_parts_checkpoints(run, trained):
+    assert run("reduced", LM, "--systems", "9:1")[0] == 0 and trained == ["9-1-1"]
+
+
+def test_what_is_finished_is_not_trained_again(run, trained):
+    given = ["demo_lm", LM, "--systems", "lstm_lm_doc", "lstm_lm_awd"]
+    trained.status = 3
+    assert run(*given)[0] == 3 and trained == ["lstm_lm_doc-1"]
+    trained.status = 0
+    for more, expected in (
+        ([], ["lstm_lm_doc-1", "lstm_lm_awd-1"]),
+        ([], []),
+        (["--seeds", 1, 2], ["lstm_lm_doc-2", "lstm_lm_awd-2"]),
+        (["--max-epoch", 20], ["lstm_lm_doc-1", "lstm_lm_awd-1"]),
+    ):
+        trained.clear()
+        assert run(*given, *more)[0] == 0 and trained == expected, more
+
+
+def test_what_began_with_a_model_that_was_trained_anew_is_refused(run, trained, tmp_path):
+    given = ["reduced", LM, "--systems", "tied", "tied-averaged"]
+    assert run(*given)[0] == 0 and trained == ["tied-1", "tied-averaged-1"]
+    shutil.copy(OLDER / "mmlstm_lm_mos.pt", tmp_path / "runs/tied-1/checkpoint_best.pt")
+    status, _, told = run(*given)
+    assert status == 2 and "tied-averaged-1 holds a training that began with other weights than those in" in told
+
+
+def test_models_of_another_text_make_no_table(run, trained, tmp_path):
+    data = shutil.copytree(LM, tmp_path / "data", ignore=shutil.ignore_patterns("digests.json"))
+    given = ["demo_lm", data, "--systems", "lstm_lm_doc"]
+    assert run(*given)[0] == 0
+    for suffix in ("bin", "idx"):
+        shutil.copy(data / f"test.{suffix}", data / f"train.{suffix}")
+    shutil.rmtree(tmp_path / "out")
+    status, printed, told = run(*given)
+    assert (status, printed) == (2, "") and trained == ["lstm_lm_doc-1"] and not (tmp_path / "out").exists()
+    assert "lstm_lm_doc-1 holds a training on other data than those of today, which differ in train.bin: give" in told
+
+
+def test_all_folders_are_checked_before_anything_is_trained(run, trained):
+    assert run("demo_lm", LM, "--systems", "lstm_lm_awd")[0] == 0
+    trained.clear()
+    status, _, told = run("demo_lm", LM, "--systems", "lstm_lm_doc", "lstm_lm_awd", "--lr", 2)
+    assert (status, trained) == (2, []) and "lstm_lm_awd-1 holds a training with " in told
+
+
+def test_what_a_system_begins_with_is_trained_before_it_and_no_row(run, trained, tmp_path):
+    status, printed, _ = run("reduced_base_models", LM, "--systems", "zaremba3+iog", "--seeds", 1, 2)
+    assert status == 0
+    assert trained == [
+        *(f"zaremba{end}-{seed}" for seed in (1, 2, 3) for end in ("", "-averaged")),
+        "zaremba3+iog-1",
+        *(f"zaremba{end}-{seed}" for seed in (4, 5, 6) for end in ("", "-averaged")),
+        "zaremba3+iog-2",
+    ]
+    assert re.findall(r"^\| (zaremba.*?) +\|", printed, re.M) == [
+        f"zaremba3+iog{more}" for more in ("", "", ", mean", ", standard deviation")
+    ]
+    done = (tmp_path / "runs/zaremba3+iog-2/run.json").read_text()
+    bases = ":".join(f"{tmp_path}/runs/zaremba-averaged-{seed}/checkpoint_best.pt" for seed in (4, 5, 6))
+    assert f"--base-model={bases}" in done
+    start = (tmp_path / "runs/zaremba-averaged-4/run.json").read_text()
+    assert f"--finetune-from-model={tmp_path}/runs/zaremba-4/checkpoint_best.pt" in start
+
+
+def test_the_result_may_be_the_model_after_the_last_epoch(run, trained, tmp_path):
+    status, _, _ = run("iog_ptb", LM, "--systems", "zaremba-medium", "zaremba-medium+iog")
+    assert status == 0
+    done = (tmp_path / "runs/zaremba-medium+iog-1/run.json").read_text()
+    assert f"--base-model={tmp_path}/runs/zaremba-medium-1/checkpoint_last.pt" in done
+    found = json.loads((tmp_path / "out/runs.json").read_text())["runs"]
+    assert [one["checkpoint"] for one in found] == ["checkpoint_last.pt", "checkpoint_best.pt"]
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Names of the tasks that were run side by side, each by this command in this process."""
+    calls = []
+
+    def run_side_by_side(tasks, *, num):
+        statuses = {}
+        for task in tasks:
+            if any(statuses.get(name) != 0 for name in task.needs):
+                continue
+            assert task.command[1:4] == ["-m", "fairseq_plugins", "run"]
+            try:
+                type_command("run", task.command[4:])
+                statuses[task.name] = 0
+            except SystemExit as ended:
+                statuses[task.name] = ended.code
+        calls.append((num, [task.name for task in tasks]))
+        return statuses
+
+    monkeypatch.setattr(train, "run_side_by_side", run_side_by_side)
+    return calls
+
+
+def test_trainings_side_by_side_are_those_of_one_after_the_other(run, trained, calls, tmp_path):
+    given = ["reduced_base_models", LM, "--systems", "zaremba3+iog", "zaremba-averaged", "--max-update", "7"]
+    status, printed, _ = run(*given, "--jobs", 3)
+    names = [*(f"zaremba{end}-{seed}" for seed in (1, 2, 3) for end in ("", "-averaged")), "zaremba3+iog-1"]
+    assert status == 0 and calls == [(3, names)] and sorted(trained) == sorted(names)
+    assert re.findall(r"^\| (zaremba.*?) +\|", printed, re.M) == ["zaremba3+iog", "zaremba-averaged"]
+    done = {name: (tmp_path / "runs" / name / "run.json").read_text() for name in names}
+    assert all("--max-update 7 --cpu" in line for line in done.values())
+    shutil.rmtree(tmp_path / "runs")
+    assert run(*given)[0] == 0 and len(calls) == 1
+    assert done == {name: (tmp_path / "runs" / name / "run.json").read_text() for name in names}
+    trained.clear()
+    assert run(*given, "--jobs", 3)[0] == 0 and calls[1:] == [(3, [])] and not trained
+
+
+def test_one_of_several_that_fails_ends_the_command_after_the_others(run, trained, calls):
+    trained.status = 3
+    given = ["reduced", LM, "--systems", "tied", "tied-averaged", "full", "--jobs", 2]
+    status, printed, told = run(*given)
+    assert (status, printed, trained) == (3, "", ["tied-1", "full-1"])
+    (line,) = told.splitlines()
+    assert re.search(
+        "^tied-1, full-1 did not end well; tied-averaged-1 not begun: see .*/runs/tied-1/train.log, and", line
+    )
+    trained.status = 0
+    assert run(*given)[0] == 0 and trained[2:] == ["tied-1", "tied-averaged-1", "full-1"]
+
+
+def test_without_a_folder_for_it_no_table_is_made(trained, capsys, tmp_path):
+    given = ["demo_lm", LM, "--systems", "lstm_lm_doc", "--save-dir", tmp_path / "runs", "--cpu"]
+    type_command("run", given)
+    assert trained == ["lstm_lm_doc-1"] and capsys.readouterr().out == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
+
+
+@pytest.mark.parametrize(
+    "recipe, systems, more, split, beam, flags",
+    [
+        ("multi30k", ["encdec", "doc"], ["--beam", 3], "test", 3, []),
+        ("wmt14_transformer", ["full", "doc"], ["--split", "valid"], "valid", 4, ["--lenpen", "0.6"]),
+        ("iwslt16", ["encdec", "doc"], [], "test", 20, []),
+    ],
+)
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_translators_decode_as_the_recipe_says(
+    jobs, recipe, systems, more, split, beam, flags, run, trained, calls, tmp_path, monkeypatch
+):
+    data = tmp_path / "pairs"
+    shutil.copytree(PAIRS, data, ignore=shutil.ignore_patterns("digests.json"))
+    words = Dictionary.load(str(data / "dict.tgt.txt"))
+    lines = [words.string(one) for one in data_utils.load_indexed_dataset(str(data / f"{split}.src-tgt.tgt"), words)]
+    (data / "raw").mkdir()
+    (data / f"raw/{split}.tgt").write_text("".join(f"{line}\n" for line in lines))
+    decoded = []
+
+    def decode(decoding):
+        assert (decoding.split, decoding.beam, decoding.flags) == (split, beam, [*flags, "--cpu"])
+        decoded.append(decoding.models)
+        decoding.out.mkdir(exist_ok=True)
+        texts = (f"T-{n}\t{line}\nH-{n}\t-0.5\t{line}\n" for n, line in enumerate(lines))
+        decoding.generated.write_text("".join(texts))
+
+    monkeypatch.setattr(Decoding, "run", decode)
+    given = [recipe, data, "--systems", *systems, *more, "--baseline", systems[0]]
+    status, printed, told = run(*given, "--jobs", jobs)
+    assert (status, told) == (0, "") and trained == [f"{name}-1" for name in systems]
+    assert decoded[: len(systems)] == [[str(tmp_path / "runs" / name / "checkpoint_best.pt")] for name in trained]
+    assert "| minus " in printed and printed.count("100.00") >= 2
+
+
+def test_a_beam_without_translators_is_told_from_that_of_the_environment(run, trained, monkeypatch):
+    given = ["demo_lm", LM, "--systems", "lstm_lm_doc"]
+    for beam in ("5", ""):
+        monkeypatch.setenv("BEAM", beam)
+        assert "--beam 9: recipe demo_lm has no translators" in run(*given, "--beam", "9")[2] and not trained
+    monkeypatch.setenv("BEAM", "0")
+    assert run(*given)[0] == 0
+
+
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["none", LM, "--systems", "tied"], "there is no recipe none: choose one of"),
+        (["demo_lm", LM, "--systems", "tied"], "recipe demo_lm has no system tied: choose one of"),
+        (["demo_lm", LM, "--systems", "lstm_lm_doc", "--baseline", "lstm_lm_doc"], "compared by BLEU or ROUGE"),
+        (["multi30k", PAIRS, "--systems", "doc"], "raw/test.tgt does not exist: name the raw reference"),
+        (["multi30k", LM, "--systems", "doc"], "lm holds no sentence pairs: give the directory"),
+        (["multi30k", PAIRS, "--systems", "doc", "--split", "none"], "translation has no none set"),
+        (["wmt14_mmlstm", PAIRS, "--systems", "mmlstm"], "translation has no newstest2015 set"),
+        (["multi30k", PAIRS, "--systems", "doc", "--save-dir", "a:b"], "--save-dir a:b: a colon parts the models"),
+        (
+            ["demo_lm", LM, "--systems", "lstm_lm_doc", "--split", "valid"],
+            "--split valid: recipe demo_lm has",
+        ),
+        (["demo_lm", LM, "--systems", "lstm_lm_doc", "--gen-subset", "valid"], "--split valid: recipe demo_lm has"),
+        (["demo_lm", LM, "--systems", "lstm_lm_doc", "--beam", "9"], "--beam 9: recipe demo_lm has no translators"),
+        (["demo_lm", PAIRS, "--systems", "lstm_lm_doc"], "translation has no valid.bin and valid.idx, on which models"),
+        (["demo_lm", LM / "none", "--systems", "lstm_lm_doc"], "none does not exist"),
+        (["multi30k", PAIRS, "--systems", "doc", "--beam", "0"], "--beam"),
+        (["demo_lm", LM, "--systems", "lstm_lm_doc", "--jobs", "0"], "--jobs"),
+        (
+            ["demo_lm", LM, "--systems", "lstm_lm_doc", "--stop-time-hours", "1"],
+            "--stop-time-hours: what follows would begin with a training that is to go on",
+        ),
+        (
+            ["demo_lm", LM, "--systems", "lstm_lm_doc", "--seed", "2"],
+            "--seed: give --seeds N..., which name the folders",
+        ),
+        (["presets", LM, "--systems", "gated_lm"], "is a gate on a trained language model: give its checkpoint"),
+        (["iog_ptb", LM, "--systems", "rhn+iog", "--save-dir", "a:b"], "--save-dir a:b: a colon parts base models"),
+        (["iog_ptb", LM, "--systems", "rhn5+iog", "--seeds", 0], "--seeds 0: rhn5+iog begins with 5 models, whose"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_it_is_trained(arguments, told, run, trained):
+    status, printed, line = run(*arguments)
+    assert status == 2 and not printed and line.count("\n") == 1 and told in line and not trained

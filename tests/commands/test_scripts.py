@@ -1,0 +1,169 @@
+"""Scripts: help, strict mode, missing data, the package that entries take, and the setup of an environment."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from warm_process import PYTHON
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCED = ("package.sh",)
+SCRIPTS = sorted(
+    path for path in (*ROOT.glob("scripts/**/*.sh"), *ROOT.glob("data-prep/*/*.sh")) if path.name not in SOURCED
+)
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_script_has_help_and_strict_mode(script, tmp_path):
+    """Called by a link in another folder, as it may be."""
+    (tmp_path / "a link").symlink_to(script)
+    # with CDPATH, cd may print where it went
+    command, environment = ["bash", "a link", "--help"], {**os.environ, "CDPATH": str(ROOT)}
+    result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0 and "usage" in result.stdout, result.stderr
+    assert "set -euo pipefail" in script.read_text()
+
+
+@pytest.mark.usefixtures("warm")
+def test_missing_data_is_one_line(tmp_path):
+    command = ["bash", ROOT / "scripts/evaluate_bleu.sh", "no data", "--path", ROOT / "README.md", "--out", "save"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True)
+    told = result.stderr.decode().splitlines()
+    assert result.returncode == 2 and len(told) == 1 and "does not exist" in told[0] and not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", ["evaluate_bleu.sh", "evaluate_rouge.sh"])
+def test_a_script_takes_the_package_of_its_checkout(script, tmp_path, monkeypatch):
+    """Not the one in the working directory."""
+    monkeypatch.setenv("PATH", str(Path(PYTHON).parent), prepend=os.pathsep)
+    (tmp_path / "fairseq_plugins").mkdir()
+    (tmp_path / "fairseq_plugins/__init__.py").write_text("raise RuntimeError('another copy')")
+    result = subprocess.run(["bash", ROOT / "scripts" / script], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 2 and "another copy" not in result.stderr and "--reference" in result.stderr
+
+
+# scripts/setup.sh, with interpreters that only write down what they are asked
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts/setup.sh"
+INTERPRETER = """#!/usr/bin/env bash
+echo "$(basename "$0") $*" >> "{root}/calls"
+case $* in
+  --version) echo "Python {version}.1" ;;
+  *version_info*) echo {version} ;;
+  *base_executable*) echo "$0" ;;
+  *"import pip"*) {imports_pip} ;;
+  *"-m venv"*)
+    mkdir -p "{root}/.venv/bin"
+    echo "command = python -m venv {root}/.venv" > "{root}/.venv/pyvenv.cfg"
+    cp "{root}/fresh" "{root}/.venv/bin/python"
+    ;;
+esac
+"""
+
+
+class Checkout:
+    """Its ``scripts/setup.sh``, in a path with a space."""
+
+    def __init__(self, folder):
+        self.root = folder / "my checkout"
+        (self.root / "scripts").mkdir(parents=True)
+        shutil.copy(SCRIPT, self.root / "scripts")
+        for name in ("requirements.txt", "setup.py"):
+            (self.root / name).touch()
+        self.programs = folder / "bin"
+
+    def write_python(self, path, *, version, imports_pip="true"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(INTERPRETER.format(root=self.root, version=version, imports_pip=imports_pip))
+        path.chmod(0o755)
+
+    def write_environment(self, files, *, imports_pip):
+        """``.venv`` with these files, and with an interpreter where ``imports_pip`` is given."""
+        (self.root / ".venv").mkdir()
+        for name, text in files.items():
+            (self.root / ".venv" / name).write_text(text.format(root=self.root))
+        if imports_pip:
+            self.write_python(self.root / ".venv/bin/python", version="3.11", imports_pip=imports_pip)
+
+    def set_up(self, *, version, script="scripts/setup.sh"):
+        """Exit status, standard error and what was asked, where ``python3`` is of that version."""
+        (self.root / "calls").write_text("")
+        self.write_python(self.root / "fresh", version=version)
+        self.write_python(self.programs / "python3", version=version)
+        environment = {**os.environ, "PATH": f"{self.programs}:{os.environ['PATH']}"}
+        environment.pop("PYTHON", None)
+        command = ["bash", self.root / script]
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        return result.returncode, result.stderr, (self.root / "calls").read_text()
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    return Checkout(tmp_path)
+
+
+def test_it_makes_an_environment_once(checkout):
+    status, error, calls = checkout.set_up(version="3.11")
+    assert (status, error) == (0, "") and "-m venv" in calls and "--requirement" in calls
+    status, error, calls = checkout.set_up(version="3.11")
+    assert (status, error) == (0, "") and "-m venv" not in calls and "install" not in calls
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"pyvenv.cfg": "command = python -m venv --clear {root}/.venv\n"},
+        {"pyvenv.cfg": "command = python -m venv {root}/.venv\n", "install.log": "", "former": ""},
+        {"pyvenv.cfg": "home =", "install.log": ""},
+        {"install.log": ""},
+        {},
+    ],
+    ids=["formerly", "without pip", "in the first file", "before the first file", "empty"],
+)
+def test_an_environment_whose_making_was_interrupted_is_made_again(left, checkout):
+    checkout.write_environment(left, imports_pip="exit 1" if left else None)
+    status, error, calls = checkout.set_up(version="3.11")
+    assert (status, error) == (0, "") and "-m venv" in calls
+    assert (checkout.root / ".venv/.installed").is_file() and not (checkout.root / ".venv/former").exists()
+
+
+def test_an_environment_that_was_moved_is_made_again(checkout):
+    moved = {"pyvenv.cfg": "command = python -m venv /elsewhere/.venv\n", ".installed": "Python 3.11", "former": ""}
+    checkout.write_environment(moved, imports_pip="true")
+    status, error, calls = checkout.set_up(version="3.11")
+    assert (status, error) == (0, "") and "-m venv" in calls and not (checkout.root / ".venv/former").exists()
+
+
+@pytest.mark.parametrize("cfg", ["home = /usr/bin\nuv = 0.5.1\n", "command = python -m venv /elsewhere/.venv\n", None])
+def test_an_environment_of_somebody_else_is_left_alone(cfg, checkout):
+    checkout.write_environment({"pyvenv.cfg": cfg} if cfg else {"mine": ""}, imports_pip="true")
+    status, error, calls = checkout.set_up(version="3.11")
+    remedy = "was not made by this script: move it away or delete it"
+    assert status == 1 and error == f"setup.sh: {checkout.root}/.venv {remedy}\n" and "install" not in calls
+    assert (checkout.root / ".venv" / ("pyvenv.cfg" if cfg else "mine")).exists()
+
+
+def test_an_environment_that_is_known_by_a_link_is_kept(checkout, tmp_path):
+    """So is the script."""
+    (tmp_path / "link").symlink_to(checkout.root)
+    (checkout.root / "set up").symlink_to("scripts/setup.sh")
+    cfg = f"command = python -m venv --clear {tmp_path}/link/.venv\n"
+    checkout.write_environment({"pyvenv.cfg": cfg, "mine": ""}, imports_pip="true")
+    status, error, calls = checkout.set_up(version="3.11", script="set up")
+    assert (status, error) == (0, "") and "-m venv" not in calls and (checkout.root / ".venv/mine").exists()
+
+
+def test_an_environment_of_another_interpreter_is_kept(checkout):
+    assert checkout.set_up(version="3.12")[0] == 0
+    status, error, calls = checkout.set_up(version="3.13")
+    assert (status, error) == (0, "") and "-m venv" not in calls and "install" not in calls
+
+
+def test_an_interpreter_that_was_not_tested_is_refused(checkout):
+    status, error, calls = checkout.set_up(version="3.13")
+    assert status == 1 and "Python 3.11 or 3.12 is needed, python3 is 3.13" in error
+    assert not (checkout.root / ".venv").exists()

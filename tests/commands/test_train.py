@@ -1,0 +1,326 @@
+"""Training by a recipe, with a stub in place of fairseq-train: flags, resumption."""
+
+import json
+import shlex
+import sys
+from hashlib import sha256
+
+import pytest
+from filelock import FileLock
+from typed_commands import type_command
+
+from fairseq_plugins.processes import USER_DIR
+from fairseq_plugins.recipes import RECIPES, training_arguments
+
+
+def told(arguments, capsys):
+    """Exit status and all that a command printed."""
+    with pytest.raises(SystemExit) as end:
+        type_command("train", arguments)
+    printed = capsys.readouterr()
+    return end.value.code, printed.out + printed.err
+
+
+def test_the_recipes_flags_come_first_and_the_users_win(commands, tmp_path):
+    save_dir = tmp_path / "models/a b"
+    user = ["--max-update", "2", "--save-interval", "3", "--adam-betas", "(0.8, 0.9)", "--cpu"]
+    type_command("train", ["multi30k", "doc", str(tmp_path), "--save-dir", str(save_dir), "--seed", "4", *user])
+    ((command, log),) = commands
+    expected = training_arguments(
+        RECIPES["multi30k"], "doc", data=str(tmp_path), save_dir=str(save_dir), seed=4, more=user
+    )
+    assert command == [sys.executable, "-m", "fairseq_cli.train", *expected]
+    assert log == save_dir / "train.log" and save_dir.is_dir()
+
+
+@pytest.mark.parametrize(
+    "typed, flag",
+    [
+        ("--max-epoch 2 reduced doc DATA --save-dir DIR", "--max-epoch 2"),
+        ("reduced doc --max-epoch 2 DATA --save-dir DIR", "--max-epoch 2"),
+        ("reduced --lr 0.5 0.1 doc DATA --save-dir DIR", "--lr 0.5"),
+    ],
+)
+def test_flags_before_the_last_word_are_not_taken_for_it(typed, flag, commands, capsys):
+    status, printed = told(typed.split(), capsys)
+    assert (status, commands) == (2, []) and printed.splitlines()[-1].endswith(
+        f"error: {flag}: flags of fairseq-train come after all other words"
+    )
+
+
+def test_the_users_flags_may_stand_between(commands, tmp_path):
+    type_command(
+        "train", ["multi30k", "doc", str(tmp_path), "--max-update", "2", "--save-dir", str(tmp_path), "--lr", "-1"]
+    )
+    ((command, _),) = commands
+    assert command[-4:] == ["--max-update", "2", "--lr", "-1"]
+
+
+def test_the_users_flags_may_follow_two_dashes(commands, tmp_path):
+    type_command("train", ["multi30k", "doc", str(tmp_path), "--save-dir", str(tmp_path), "--", "--lr", "5"])
+    ((command, _),) = commands
+    assert command[-2:] == ["--lr", "5"] and "--" not in command
+
+
+def test_the_status_is_that_of_the_training(commands, tmp_path):
+    commands.status = 143
+    with pytest.raises(SystemExit) as end:
+        type_command("train", ["reduced", "doc", str(tmp_path), "--save-dir", str(tmp_path)])
+    assert end.value.code == 143
+
+
+def test_a_dry_run_prints_the_command_line_and_does_nothing(commands, tmp_path, capsys):
+    arguments = ["reduced", "doc", "no data", "--save-dir", str(tmp_path / "save"), "--dry-run", "--lr", "2"]
+    type_command("train", arguments)
+    words = shlex.split(capsys.readouterr().out)
+    assert words[:3] == ["fairseq-train", "no data", f"--user-dir={USER_DIR}"] and words[-2:] == ["--lr", "2"]
+    assert not commands and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    "recipe, system, text",
+    [
+        ("reduced", "doc", "no data does not exist: give the directory that data-prep wrote"),
+        ("reduced", "10:0", "recipe reduced has no system 10:0: choose one of tied, "),
+        ("reduce", "doc", "there is no recipe reduce: choose one of "),
+        ("presets", "gated_lm", "is a gate on a trained language model: give its checkpoint by --base-model CKPT, or"),
+        ("iog_ptb", "rhn+iog", "rhn+iog of recipe iog_ptb is a gate on a trained rhn: give its checkpoint by --base-"),
+        ("iog_ptb", "awd-fin", "goes on from a trained awd: give its checkpoint by --finetune-from-model CKPT"),
+        ("reduced", "doc-averaged", "goes on from a trained doc: give its checkpoint by --finetune-from-model CKPT"),
+    ],
+)
+def test_mistakes_are_one_line_before_anything_is_written(
+    recipe, system, text, commands, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    status, output = told([recipe, system, "no data", "--save-dir", "save"], capsys)
+    assert status == 2 and text in output and len(output.splitlines()) == 1
+    assert not commands and not list(tmp_path.iterdir())
+
+
+def test_the_list_has_every_recipe_and_system_with_its_published_figures(capsys):
+    status, output = told(["--list"], capsys)
+    assert status == 0
+    blocks = {block.partition(":")[0]: block for block in output.split("\n\n")}
+    assert list(blocks) == list(RECIPES)
+    for name, recipe in RECIPES.items():
+        lines = {line.split()[0]: line for line in blocks[name].splitlines() if line.startswith("    ")}
+        assert list(lines) == ["SYSTEM", *recipe.systems]
+        for system_name, system in recipe.systems.items():
+            for text in (system.label, *system.published.values()):
+                assert text in lines[system_name]
+            for column in system.published:
+                assert column in lines["SYSTEM"]
+    status, output = told(["--list", "drill_ptb"], capsys)
+    assert (status, output.strip()) == (0, blocks["drill_ptb"])
+    score = "  Score: fairseq-plugins "
+    assert score not in output and f"{score}evaluate rouge DATA --path CKPT --beam 20 --out OUT" in blocks["gigaword"]
+    assert (
+        f"{score}evaluate bleu DATA --path CKPT --beam 4 --out OUT -- --lenpen 0.6"
+        in blocks["wmt14_transformer"].splitlines()
+    )
+    assert told(["--list", "nothing"], capsys)[0] == 2
+
+
+# what ``train`` resumes, and what it refuses
+
+
+def recorded(tmp_path):
+    return json.loads((tmp_path / "doc/run.json").read_text())
+
+
+def train_again(tmp_path, *flags):
+    type_command("train", ["reduced", "doc", str(tmp_path), "--save-dir", str(tmp_path / "doc"), *flags])
+
+
+def test_a_finished_training_is_left_as_it_is_unless_it_is_to_be_longer(commands, tmp_path, capsys):
+    for flags, num_trainings in (([], 1), ([], 1), (["--max-epoch", "9"], 2), (["--max-epoch=9"], 3)):
+        train_again(tmp_path, *flags)
+        assert len(commands) == num_trainings, flags
+    assert "doc is trained; to train on, remove run.json there" in capsys.readouterr().out
+    train_again(tmp_path, "--max-epoch=9", "--stop-time-hours", "1")
+    train_again(tmp_path, "--max-epoch=9", "--stop-time-hours", "1")
+    assert len(commands) == 5, "a training that was stopped goes on"
+
+
+@pytest.mark.parametrize(
+    "flags, told",
+    [
+        (["--lr", "2"], "holds a training with --lr 20, and this one has --lr 2: give another --save-dir"),
+        (["--seed", "3"], "holds a training with no --seed, and this one has --seed 3: give another --save-dir"),
+        (["--no-save"], "holds a training with no --no-save, and this one has --no-save: give another --save-dir"),
+    ],
+)
+def test_a_finished_training_does_not_take_other_flags(flags, told, commands, tmp_path, capsys):
+    train_again(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        train_again(tmp_path, *flags)
+    printed = capsys.readouterr().err
+    assert end.value.code == 2 and printed.count("\n") == 1 and told in printed and len(commands) == 1
+
+
+def test_a_training_that_was_stopped_does_not_go_on_with_other_flags(commands, tmp_path, capsys):
+    commands.status = 143
+    for flags in (["--lr", "2"], ["--lr", "3"]):
+        with pytest.raises(SystemExit):
+            train_again(tmp_path, *flags)
+        assert not (tmp_path / "doc/run.json").exists(), "it left nothing to go on with"
+    commands.saves = True
+    with pytest.raises(SystemExit):
+        train_again(tmp_path, "--lr", "3", "--max-epoch", "9")
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as end:
+        train_again(tmp_path, "--lr", "4", "--max-epoch", "9")
+    printed = capsys.readouterr().err
+    told = "holds a training with --lr 3, and this one has --lr 4: give another --save-dir, or remove run.json there"
+    assert end.value.code == 2 and told in printed
+    assert len(commands) == 3
+    commands.status = 0
+    train_again(tmp_path, "--lr", "3", "--reset-dataloader", "--cpu")
+    assert len(commands) == 4 and recorded(tmp_path)["status"] == "finished"
+
+
+def test_a_call_that_leaves_nothing_keeps_the_record_of_before(commands, tmp_path):
+    (tmp_path / "doc").mkdir()
+    kept = {"command": "fairseq-train data --lr 5", "status": "begun", "started_from": [], "data": {}}
+    (tmp_path / "doc/run.json").write_text(json.dumps(kept))
+    commands.status = 1  # as where another training under way has locked the folder
+    with pytest.raises(SystemExit):
+        train_again(tmp_path, "--lr", "2")
+    assert recorded(tmp_path) == kept
+
+
+def test_a_training_of_fairseq_alone_is_gone_on_with(commands, tmp_path):
+    (tmp_path / "doc").mkdir()
+    (tmp_path / "doc/checkpoint_last.pt").touch()
+    commands.status = 2
+    with pytest.raises(SystemExit):
+        train_again(tmp_path, "--no-such-flag")
+    commands.status, commands.saves = 0, True
+    train_again(tmp_path, "--lr", "2")
+    assert len(commands) == 2 and "--lr 2" in recorded(tmp_path)["command"]
+
+
+def test_short_flags_are_flags_and_negative_numbers_values(commands, tmp_path, capsys):
+    train_again(tmp_path, "--max-epoch", "3", "-s", "de", "--lr", "-1")
+    train_again(tmp_path, "-s", "de", "--lr", "-1", "--max-epoch", "4")
+    assert len(commands) == 2
+    with pytest.raises(SystemExit):
+        train_again(tmp_path, "--max-epoch", "5", "-s", "fr", "--lr", "-1")
+    assert "with -s de, and this one has -s fr" in capsys.readouterr().err
+
+
+def test_a_training_that_began_with_other_weights_is_refused(commands, tmp_path, capsys):
+    start, another = tmp_path / "start.pt", tmp_path / "another.pt"
+    start.write_text("weights"), another.write_text("weights")
+    train_again(tmp_path, "--finetune-from-model", str(start))
+    train_again(tmp_path, f"--finetune-from-model={another}", "--max-epoch", "9")
+    assert len(commands) == 2, "the same weights elsewhere"
+    another.unlink()
+    train_again(tmp_path, "--finetune-from-model", str(another), "--max-epoch", "10")
+    assert len(commands) == 3, "what is gone cannot be compared"
+    start.write_text("trained on")
+    for more in (["--max-epoch", "9"], []):
+        with pytest.raises(SystemExit) as end:
+            train_again(tmp_path, "--finetune-from-model", str(start), *more)
+        printed = capsys.readouterr().err
+        assert end.value.code == 2 and printed.count("\n") == 1 and "began with other weights than those in" in printed
+    assert len(commands) == 3
+
+
+def test_a_gate_on_base_models_that_were_trained_again_is_refused(commands, tmp_path, capsys):
+    bases = [tmp_path / "first.pt", tmp_path / "second.pt"]
+    gate = ["presets", "gated_lm", str(tmp_path), "--save-dir", str(tmp_path / "gate"), "--base-model"]
+    gate.append(":".join(map(str, bases)))
+    for base in bases:
+        base.write_text(base.name)
+    type_command("train", gate), type_command("train", [*gate, "--max-epoch", "9"])
+    assert len(commands) == 2
+    bases[1].write_text("trained again")
+    with pytest.raises(SystemExit) as end:
+        type_command("train", [*gate, "--max-epoch", "9"])
+    printed = capsys.readouterr().err
+    assert end.value.code == 2 and f"other weights than those in {bases[1]} today" in printed and len(commands) == 2
+
+
+def test_a_training_on_other_data_is_refused_finished_or_not(commands, tmp_path, capsys):
+    for name in ("dict.txt", "train.bin", "train.idx", "train1.bin", "valid.bin", "test.bin"):
+        (tmp_path / name).write_text(name)
+    commands.saves = True
+    train_again(tmp_path)
+    assert recorded(tmp_path)["data"]["dict.txt"] == sha256(b"dict.txt").hexdigest()
+    (tmp_path / "test.bin").write_text("another text to test on")
+    train_again(tmp_path)
+    train_again(tmp_path, "--max-epoch", "9")
+    assert len(commands) == 2
+    for name in ("dict.txt", "train1.bin", "valid.bin", "train2.bin"):
+        content = (tmp_path / name).read_text() if (tmp_path / name).exists() else ""
+        (tmp_path / name).write_text(f"other {name[1:]}")
+        for more in ([], ["--max-epoch", "10"]):
+            with pytest.raises(SystemExit) as end:
+                train_again(tmp_path, *more)
+            told = capsys.readouterr().err
+            assert end.value.code == 2 and told.count("\n") == 1 and len(commands) == 2
+            assert f"holds a training on other data than those of today, which differ in {name}: give another" in told
+        (tmp_path / name).write_text(content) if content else (tmp_path / name).unlink()
+    train_again(tmp_path, "--max-epoch", "10")
+    assert len(commands) == 3
+
+
+def test_a_training_that_left_nothing_may_begin_with_other_data(commands, tmp_path):
+    commands.status = 1
+    for text in ("a text", "another text"):
+        (tmp_path / "train.bin").write_text(text)
+        with pytest.raises(SystemExit):
+            train_again(tmp_path)
+    assert len(commands) == 2
+    assert not (tmp_path / "doc/run.json").exists()
+
+
+def test_two_calls_do_not_train_to_one_folder(commands, tmp_path, capsys):
+    (tmp_path / "doc").mkdir()
+    with FileLock(tmp_path / "doc/.recipe.lock"), pytest.raises(SystemExit) as end:
+        train_again(tmp_path)
+    printed = capsys.readouterr().err
+    assert end.value.code == 2 and printed.count("\n") == 1 and "another call trains to --save-dir" in printed
+    assert not commands and not (tmp_path / "doc/run.json").exists()
+    train_again(tmp_path)
+    assert len(commands) == 1
+
+
+def test_a_file_system_without_locks_is_no_hindrance(commands, tmp_path, monkeypatch):
+    def has_none(self, **_):
+        raise NotImplementedError
+
+    monkeypatch.setattr(FileLock, "acquire", has_none)
+    train_again(tmp_path)
+    assert len(commands) == 1 and recorded(tmp_path)["status"] == "finished"
+
+
+def test_a_training_that_left_nothing_may_begin_with_other_weights(commands, tmp_path):
+    start = tmp_path / "start.pt"
+    start.write_text("weights")
+    commands.status = 1
+    with pytest.raises(SystemExit):
+        train_again(tmp_path, "--finetune-from-model", str(start))
+    commands.status = 0
+    start.write_text("other weights")
+    train_again(tmp_path, "--finetune-from-model", str(start))
+    assert recorded(tmp_path)["started_from"] == [sha256(b"other weights").hexdigest()]
+
+
+def test_what_is_gone_on_with_is_not_noted_as_the_start(commands, tmp_path):
+    (tmp_path / "doc").mkdir(), (tmp_path / "doc/checkpoint_last.pt").write_text("of an earlier version")
+    (tmp_path / "start.pt").write_text("weights")
+    train_again(tmp_path, "--finetune-from-model", str(tmp_path / "start.pt"))
+    assert recorded(tmp_path)["started_from"] == []
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"command": "fairseq-train", "status": 1}', '{"command": "\'"}'])
+def test_a_damaged_record_is_refused(content, commands, tmp_path, capsys):
+    (tmp_path / "doc").mkdir(), (tmp_path / "doc/run.json").write_text(content)
+    with pytest.raises(SystemExit) as end:
+        train_again(tmp_path)
+    printed = capsys.readouterr().err
+    assert end.value.code == 2 and f"{tmp_path}/doc/run.json is no record of a training: remove it" in printed
+    assert not commands

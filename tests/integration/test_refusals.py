@@ -1,0 +1,218 @@
+"""Wrong flags and files: every command ends with one line that names them, prints nothing and writes nothing."""
+
+import json
+import shlex
+import shutil
+
+import pytest
+from binarised_lines import write_split
+from commands import ROOT
+
+from fairseq_plugins.commands.app import COMMANDS
+from fairseq_plugins.data.text import file_digest
+
+OLDER = ROOT / "tests/fixtures/older_checkpoints"
+SCORE, GENERATE, TRANSLATE = "lm score lm --path lm.pt", "lm generate lm --path lm.pt", "translate pairs --path mt.pt"
+RESCORE = "rescore lm --path lm.pt --input lists --input-format tab"
+ROUGE, BLEU = "evaluate rouge --input text --input-format text --reference", "evaluate bleu --input generate.txt"
+TRAIN, MASKING = "ngram train lm --out new.arpa", "analyze masking lm --path"
+COMPARE = "compare runs lm --path A=nowhere --out out"
+
+REFUSALS = {
+    "lm eval lm": "--path",
+    "lm eval --path a.pt lm": "--path: lm is no model: give DATA first",
+    "lm eval lm more --path a.pt": "unrecognized arguments: more",
+    "lm eval typo --path a.pt": "DATA: typo does not exist",
+    "lm eval lm --path a.pt --cache 50,1,0.5": "--cache WEIGHT 1",
+    "lm eval lm --path a.pt --tune cache=50,0.5:1,0.5": "--cache WEIGHT 1",
+    "lm eval lm --path a.pt --tune cashe=50": "--tune cashe=50",
+    "lm eval lm --path a.pt --dynamic rms --window 0": "a window of 0 tokens",
+    "lm eval lm --path . --tune temperature=1": ". is a directory",
+    "lm eval lm --path '' --tune temperature=1": "the path is empty",
+    f"{SCORE} --input empty": "empty is empty",
+    f"{SCORE} --input nowhere.txt": "nowhere.txt does not exist",
+    f"{SCORE} --buffer 0": "--buffer 0",
+    f"{SCORE} --max-tokens 0": "--max-tokens 0",
+    f"{SCORE} --per token --json": "--per token --json",
+    f"{SCORE} --context page": "--context",
+    f"{SCORE} --plot nowhere/picture.png": "--plot: nowhere/picture.png",
+    "lm score bare --path lm.pt": "text.json is missing",
+    "lm score lm --path mt.pt": "mt.pt was trained for --task translation",
+    "lm score lm --path nowhere.pt": "nowhere.pt does not exist",
+    f"{GENERATE} --num 0": "--num 0",
+    f"{GENERATE} --max-length 0": "--max-length 0",
+    f"{GENERATE} --seed -1": "--seed -1",
+    f"{GENERATE} --temperature 0": "temperature 0.0",
+    f"{GENERATE} --top-p 2": "top-p 2.0",
+    f"{GENERATE} --beam 2 --num 3": "--num 3 --beam 2",
+    f"{GENERATE} --beam 2 --top-k 3": "--beam",
+    f"{GENERATE} --beam 2 --seed 3": "--seed 3",
+    f"{GENERATE} --after nowhere.txt": "nowhere.txt does not exist",
+    f"{GENERATE} --after -": "--after - and --input -",
+    f"{GENERATE} --input nowhere.txt": "nowhere.txt does not exist",
+    f"{TRANSLATE} --input empty": "empty is empty",
+    f"{TRANSLATE} --input latin": "latin, line 2: not UTF-8",
+    f"{TRANSLATE} --input long": "has 1,100 subwords",
+    f"{TRANSLATE} --input nowhere.txt": "nowhere.txt does not exist",
+    f"{TRANSLATE} --beam 0": "--beam 0",
+    f"{TRANSLATE} --batch-size 0": "--batch-size 0",
+    f"{TRANSLATE} --plot nowhere/picture.png": "--plot: nowhere/picture.png",
+    f"{TRANSLATE} --plot picture.doc": "--plot: picture.doc",
+    "translate pairs --path lm.pt": "lm.pt was trained for --task stateful_lm",
+    "translate pairs --path nowhere.pt": "nowhere.pt does not exist",
+    "translate nowhere --path mt.pt": "nowhere does not exist",
+    "translate unprepared --path mt.pt": "has no bpe.codes",
+    f"{RESCORE} --tune w.json": "lists has no references: give --reference",
+    f"{RESCORE} --tune w.json --weights w.json": "--weights",
+    f"{RESCORE} --tune w.json --seed -1 --reference three": "--seed -1",
+    f"{RESCORE} --weights other.json --seed 2": "--seed 2",
+    f"{RESCORE} --weights nowhere.json": "nowhere.json does not exist",
+    f"{RESCORE} --weights lists": "lists holds no weights",
+    f"{RESCORE} --weights unnamed.json": "unnamed.json holds no weights",
+    f"{RESCORE} --weights other.json": "lm.pt is none of the models",
+    f"{RESCORE} --weights two.json": "--path lacks x.pt",
+    f"{RESCORE} --weights older.json": "older.json names no metric",
+    f"{RESCORE} --tune w.json --reference text": "text has 1 lines",
+    f"{RESCORE} --tune w.json --reference blank": "blank, line 1: blank",
+    f"{RESCORE} --tune w.json --reference russian --metric rougeL": "take --metric bleu or chrf",
+    f"{RESCORE} --weights this.json --reference russian --output scores": "take --metric bleu or chrf",
+    f"{RESCORE} --weights this.json --reference nowhere": "--reference has no effect on --output text",
+    f"{RESCORE} --weights this.json --metric bleu": "--metric has no effect on --output text",
+    f"{RESCORE} --weights this.json --output lists --target-lang de": "--target-lang has no effect on --output lists",
+    f"{RESCORE} --weights this.json --source three": "--source is read by encoder-decoders",
+    f"{RESCORE} --weights this.json --json": "--json is of --output scores",
+    f"{RESCORE} --tune three --reference three": "--tune three is read",
+    RESCORE: "--tune --weights",
+    "evaluate rouge --input empty --input-format text --reference three": "empty is empty",
+    f"{ROUGE} void": "void, line 1: blank",
+    "evaluate rouge --input text --reference three": "text holds no hypothesis",
+    f"{ROUGE} three --reference nowhere": "nowhere does not exist",
+    "evaluate rouge --input text": "--reference FILE",
+    "evaluate rouge --input text --path a.pt --reference three": "--path, --out",
+    "evaluate rouge lm --path a.pt --input text --out o": "--input",
+    "evaluate rouge lm --path a.pt --lenpen 3 --out o": "--lenpen: flags of fairseq-generate come after --",
+    "evaluate rouge lm --path a --out o --input-format text": "--input-format",
+    "evaluate rouge lm --out o": "--path",
+    "evaluate rouge text --reference three": "DATA: text is a file",
+    f"{ROUGE} three --split valid": "--split",
+    f"{ROUGE} three --max-tokens 9": "--max-tokens",
+    f"{ROUGE} three --cpu": "--cpu",
+    f"{ROUGE} three --processes 0": "--processes 0",
+    f"{ROUGE} three --max-bytes -1": "-1 bytes",
+    f"{ROUGE} three --stemming maybe": "--stemming",
+    f"{BLEU} --reference three --write-hypotheses no/text": "--write-hypotheses: no/text",
+    f"{BLEU} --reference three raw.de": "--reference three raw.de",
+    f"{BLEU} --reference three --reference raw.de": "--reference three raw.de",
+    f"{BLEU} --reference three --against nowhere": "nowhere has no generate.txt",
+    f"{BLEU} --reference .": "--reference . is a folder",
+    f"{BLEU} --reference three": "--target-lang",
+    f"{BLEU} --reference raw.de --target-lang xx": "--target-lang xx",
+    "evaluate bleu typo --out o": "DATA: typo does not exist",
+    f"{TRAIN} --order 0": "--order 0",
+    f"{TRAIN} --order 90": "order 90",
+    f"{TRAIN} --split dev": "'dev'",
+    f"{TRAIN} --split empty": "split 'empty' in",
+    f"{TRAIN} --split blank": "2 blank lines and no word",
+    f"{TRAIN} --split marked": "the text holds <s>",
+    "ngram train lm --out no/new.arpa": "--out: no/new.arpa",
+    "ngram eval lm --path no.arpa": "no.arpa does not exist",
+    "ngram eval lm --path no.arpa --unigram-cache 100": "--unigram-cache 100",
+    "compare runs --path A=save lm --out o": "--path: lm is no model: give DATA first",
+    f"{COMPARE} --reference text": "--reference",
+    f"{COMPARE} --gen-subset valid": "--split",
+    f"{COMPARE} --tokenizer unicode": "--tokenizer",
+    f"{COMPARE} --metric bleu --max-words 9": "--max-words",
+    f"{COMPARE} --metric rouge --max-words -9": "-9 words",
+    "analyze frequency lm --path A=a.pt": "--path: give two models",
+    "analyze frequency lm --path A=a.pt A=b.pt": "NAME",
+    "analyze frequency lm --path A=no.pt B=no.pt": "no.pt does not exist",
+    "analyze rank lm --path no.pt": "no.pt does not exist",
+    "analyze rank lm --path a.pt:b.pt": "--path: give one checkpoint; there are 2",
+    "analyze rank lm --path a.pt --postions 3": "--postions 3 (did you mean --positions",
+    "analyze rank lm --path lm.pt --threshold nan": "--threshold nan",
+    "analyze rank lm --path lm.pt --threshold inf": "--threshold inf",
+    "analyze rank lm --path lm.pt --threshold -1": "--threshold -1.0",
+    f"{MASKING} no.pt": "no.pt: give it as NAME=PATH",
+    f"{MASKING} =no.pt": "=no.pt: give it as NAME=PATH",
+    f"{MASKING} A=no.pt": "no.pt does not exist",
+    f"{MASKING} A=no.pt A=other.pt": "NAME",
+    f"{MASKING} A=no.pt --probabilities 50": "--probabilities 50",
+    f"{MASKING} A=no.pt --probabilities 0 0": "--probabilities",
+    f"{MASKING} A=no.pt --runs 0": "--runs 0",
+    f"{MASKING} A=no.pt --rows 0": "--rows 0",
+    f"{MASKING} A=no.pt --plot nowhere/masking.png": "--plot: nowhere/masking.png",
+    f"{MASKING} A=no.pt --plot masking.foo": "--plot: masking.foo",
+    f"{MASKING} A=lm.pt --rows 90000": "--rows 90000",
+    "analyze experts lm --path A=lm.pt --rows 90000 --out out": "--rows 90000",
+    "analyze experts lm --path A=a.pt A=b.pt --out out": "--path",
+    "analyze experts lm --path nowhere.pt --num 0 --out out": "--num 0",
+    "analyze experts lm --path nowhere.pt --tokenised --out out": "--tokenised",
+    "analyze experts lm --path nowhere.pt --input blank --out out": "all lines are blank",
+    "analyze experts lm --path lm.pt --split dev --out out": "'dev'",
+    "analyze experts pairs --path mt.pt --split dev --out out": "'dev'",
+    "analyze experts pairs --path mt.pt --tokenised --input three --out out": "mt.pt: encoder-decoders read raw",
+    "analyze experts bare --path lm.pt --input text --out out": "text.json is missing",
+    "analyze attention pairs --path mt.pt --input blank --out out": "all lines are blank",
+    "analyze expert-history lm --path A=nowhere": "nowhere is no folder",
+    "analyze expert-history lm --path A=bare": "checkpoint_EPOCH_UPDATES.pt",
+    "analyze expert-history lm --path nowhere": "NAME=PATH",
+    "analyze expert-history lm --path A=bare --num 0": "--num 0",
+}
+"""What each command line must be told: a flag with its value, or a file."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Data, models and texts."""
+    folder = tmp_path_factory.mktemp("refusals")
+    without_digests = shutil.ignore_patterns("digests.json")
+    for name, source in (("lm", "lm"), ("bare", "lm"), ("pairs", "translation"), ("unprepared", "translation")):
+        shutil.copytree(OLDER / "data" / source, folder / name, ignore=without_digests)
+    (folder / "lm/text.json").write_text('{"tokenizer": "blanks", "case": "lower tokens"}\n')
+    (folder / "pairs/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
+    for split, lines in (("empty", []), ("blank", [[2], [2]]), ("marked", [[4, 0, 2]])):
+        write_split(folder / "lm", split, lines, vocab_size=10)
+    shutil.copy(OLDER / "lstm_lm_doc.pt", folder / "lm.pt")
+    shutil.copy(OLDER / "lstm_encdec_doc.pt", folder / "mt.pt")
+    three = ["ein Haus .", "das Haus .", "ein Hund ."]
+    texts = {
+        "text": "the dog\n",
+        "empty": "",
+        "void": "\n",
+        "blank": "\n\n\n",
+        "three": "\n".join([*three, ""]),
+        "long": "a " * 1100,
+    }
+    texts["raw.de"], texts["russian"] = texts["three"].replace(" .", "."), "кошка спит\n" * 3
+    texts["generate.txt"] = "".join(f"T-{n}\t{line}\nH-{n}\t-1\t{line}\n" for n, line in enumerate(three))
+    texts["lists"] = "".join(f"{n}\t-1\tthe {word}\n" for n in range(3) for word in ("dog", "cat"))
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "latin").write_bytes(b"a\n\xff\n")
+    this, other = {"lm.pt": file_digest(folder / "lm.pt")}, {"x.pt": "0" * 64}
+    for name, metric, weighted, digests in (
+        ("unnamed", "bleu", this, {}),
+        ("other", "bleu", other, other),
+        ("two", "bleu", {**this, **other}, {**this, **other}),
+        ("older", "meteor", this, this),
+        ("this", "rouge1", this, this),
+    ):
+        content = {"metric": metric, "weights": dict.fromkeys(["list", "length", *weighted], 1), "digests": digests}
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return folder
+
+
+@pytest.mark.parametrize("typed", REFUSALS)
+def test_it_is_named_in_one_line(typed, folder, refuse, monkeypatch):
+    monkeypatch.chdir(folder)
+    words = shlex.split(typed)
+    length = 1 if words[0] in COMMANDS else 2
+    before = times_of(folder)
+    assert REFUSALS[typed] in refuse(" ".join(words[:length]), *words[length:], typed="a\n")
+    assert times_of(folder) == before
+
+
+def times_of(folder):
+    """When each file was written; digests of binarised text are written at its first reading."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "digests.json")
+    return {path: path.stat().st_mtime_ns for path in files}
