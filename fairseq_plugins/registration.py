@@ -12,7 +12,7 @@ apply_patches()
 
 from fairseq_plugins.criterions import noise_contrastive, regularized_cross_entropy  # noqa: E402, F401
 from fairseq_plugins.metrics import rouge  # noqa: E402, F401
-from fairseq_plugins.models import gated_lm, recurrent_encdec, recurrent_lm, transformer  # noqa: E402, F401
+from fairseq_plugins.models import gated_lm, recurrent_encdec, recurrent_lm, transformer, transformer_lm  # noqa: E402, F401
 from fairseq_plugins.optim import adaptive, nt_asgd  # noqa: E402, F401
 from fairseq_plugins.tasks import scored_translation, stateful_lm  # noqa: E402, F401
 

@@ -63,10 +63,19 @@ def check_flags(args: Namespace) -> None:
     Raises:
         UserError: if it cannot, with the flag and the remedy.
     """
-    check_at_least_one(args.decoder_layers, flag="--decoder-layers")  # without a layer nothing attends to the source
     check_not_negative(args.encoder_layers, flag="--encoder-layers")
-    for side in ("encoder", "decoder"):
-        _check_sizes(args, side=side)
+    _check_sizes(args, side="encoder")
+    check_decoder_flags(args)
+
+
+def check_decoder_flags(args: Namespace) -> None:
+    """Check the flags of a decoder and those of both sides.
+
+    Raises:
+        UserError: with the flag and the remedy.
+    """
+    check_at_least_one(args.decoder_layers, flag="--decoder-layers")  # without a layer nothing attends to the source
+    _check_sizes(args, side="decoder")
     try:  # fairseq converts this flag when it builds the model
         output_width = int(args.decoder_output_dim)
     except ValueError:
@@ -76,7 +85,8 @@ def check_flags(args: Namespace) -> None:
         if getattr(args, name, None) is not None:
             check_at_least_one(getattr(args, name), flag=flag_of(name))
     for name in RATES:
-        check_dropout(getattr(args, name), flag=flag_of(name))
+        if hasattr(args, name):
+            check_dropout(getattr(args, name), flag=flag_of(name))
 
 
 def _check_sizes(args: Namespace, *, side: str) -> None:

@@ -24,6 +24,7 @@ ARCHITECTURES: Dict[str, Preset] = {
     **GATED_LANGUAGE_MODELS,
     **translation.ENCODER_DECODER_ARCHITECTURES,
     **translation.TRANSFORMER_ARCHITECTURES,
+    **language_models.TRANSFORMER_LM_ARCHITECTURES,
 }
 """All values of ``--arch`` that this package adds, with their presets."""
 

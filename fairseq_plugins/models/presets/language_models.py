@@ -3,9 +3,13 @@
 ``*_ARCHITECTURES`` map values of ``--arch`` to their presets.
 """
 
+from argparse import Namespace
 from typing import Dict
 
-from fairseq_plugins.models.presets.preset import Preset, Value
+from fairseq.models.transformer_lm import base_lm_architecture
+
+from fairseq_plugins.models.presets.preset import Preset, Value, apply_preset
+from fairseq_plugins.models.presets.translation import TRANSFORMER_LAYERS, TRANSFORMER_SHARING_FLAGS
 
 STREAMS = {
     "task": "stateful_lm",
@@ -459,3 +463,37 @@ ON_AWD: Dict[str, Value] = {"clip-norm": 0.1, "gate-init-range": 0.01}
 GATED_ARCHITECTURES: Dict[str, Preset] = {
     name: Preset(_GATE, _GATED_TRAINING) for name in ("gated_lm", "gated_lm_ptb", "gated_lm_wt2")
 }
+
+
+# Transformer language models, of no paper: the size and rates of the small Transformers for translation.
+
+
+_TRANSFORMER_LM: Dict[str, Value] = dict(
+    decoder_layers=3,
+    decoder_embed_dim=256,
+    decoder_ffn_embed_dim=1024,
+    decoder_attention_heads=4,
+    dropout=0.3,
+)
+_TRANSFORMER_LM_TRAINING = {
+    **STREAMS,
+    "batch-size": 20,
+    "optimizer": "adam",
+    "adam-betas": "(0.9, 0.98)",
+    "lr": 0.001,
+    "lr-scheduler": "inverse_sqrt",
+    "warmup-updates": 1000,
+    "max-epoch": 20,
+}
+
+TRANSFORMER_LM_ARCHITECTURES: Dict[str, Preset] = {
+    f"transformer_lm_{layer}": Preset({**_TRANSFORMER_LM, **output}, _TRANSFORMER_LM_TRAINING)
+    for layer, output in TRANSFORMER_LAYERS.items()
+}
+
+
+def apply_transformer_lm_preset(preset: Preset, args: Namespace) -> None:
+    """Set the flags that ``args`` does not hold yet, including fairseq's defaults, as for the other Transformers."""
+    TRANSFORMER_SHARING_FLAGS.complete(args, preset.model)
+    apply_preset(preset, args)
+    base_lm_architecture(args)

@@ -197,7 +197,7 @@ _TRANSFORMER_WMT14 = _sizes(layers=6, width=512, feed_forward=2048, heads=8, dro
 _GLOROT = dict(label_init="glorot")
 
 _SHARED = dict(share_decoder_input_output_embed=True)
-_TRANSFORMER_LAYERS = {
+TRANSFORMER_LAYERS = {
     "full": dict(output_layer="full"),
     "bilinear": dict(_SHARED, output_layer="bilinear"),
     "dual": dict(_SHARED, output_layer="dual"),
@@ -205,6 +205,7 @@ _TRANSFORMER_LAYERS = {
     "mos": dict(_SHARED, output_layer="mos"),
     "doc": dict(_SHARED, output_layer="doc"),
 }
+"""Flags of each output layer of a Transformer."""
 
 _SMOOTHED = {**TRANSLATION, "label-smoothing": 0.1, "optimizer": "adam", "lr-scheduler": "inverse_sqrt"}
 # Multi30k takes half an hour on two CPU cores.
@@ -247,7 +248,7 @@ TRANSFORMER_ARCHITECTURES: Dict[str, Preset] = {
     f"transformer_{layer}{corpus}": Preset(
         {**sizes, **output, **(_GLOROT if corpus == "_wmt14" and layer in ("dual", "drill") else {})}, training
     )
-    for layer, output in _TRANSFORMER_LAYERS.items()
+    for layer, output in TRANSFORMER_LAYERS.items()
     for corpus, sizes, training in (
         ("", _TRANSFORMER_SMALL, TRANSFORMER_SMALL_TRAINING),
         ("_iwslt", _TRANSFORMER_IWSLT, _TRANSFORMER_IWSLT_TRAINING),
