@@ -122,4 +122,16 @@ publish "$work/compared.lm/learning_curves.png" learning_curves.png
 publish "$work/compared.pairs/learning_curves.png" translation_curves.png
 publish "$work/attention.png" attention.png
 publish "$work/translation.md" translation.md
-echo "written to $out: table.md, translation.md and pictures"
+cat << END
+
+Shown: language models and translators with one softmax and with DOC, a mixture of softmaxes that read several layers, at equal size.
+A lower perplexity and a higher BLEU are better. One seed says little: results/demo/seeds has six of each translator.
+Tables and pictures: $out/table.md, $out/translation.md, $out/*.png
+Checkpoints and logs: $work/lstm_lm_awd, $work/lstm_lm_doc, $work/lstm_encdec, $work/lstm_encdec_doc
+Next, after "source .venv/bin/activate":
+  echo "Das Wasser ist kalt." | fairseq-plugins translate $work/data-bin.pairs --path $work/lstm_encdec_doc
+  echo "The water is cold." | fairseq-plugins lm score $work/data-bin.lm --path $work/lstm_lm_doc --per token
+  echo "The water" | fairseq-plugins lm generate $work/data-bin.lm --path $work/lstm_lm_doc --num 3
+  fairseq-plugins            # all commands
+  README.md                  # Penn Treebank, Multi30k, AG News, and your own text
+END

@@ -112,6 +112,8 @@ class TransformerLanguageModel(FairseqLanguageModel):
     ``--tokens-per-sample``.
     """
 
+    flags = FLAGS
+
     @staticmethod
     def add_args(parser: ArgumentParser) -> None:
         """Add the model's flags; the architecture supplies the values of those that are not given."""

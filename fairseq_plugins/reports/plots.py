@@ -12,7 +12,7 @@ from fairseq_plugins.evaluation.text_scorer import ScoredLine
 from fairseq_plugins.evaluation.translation import TranslatedSentence, WordAttention, word_attention
 from fairseq_plugins.metrics.corpus import TITLES
 from fairseq_plugins.options import UserError
-from fairseq_plugins.reports.tables import as_label, as_table, new_picture, save_picture, write_plain_numbers
+from fairseq_plugins.reports.tables import as_label, as_table, enclose_logarithmically, new_picture, save_picture
 from fairseq_plugins.reports.training_log import find_log, read_train_curve, read_valid_curve
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ def draw_learning_curves(runs: Sequence[Dict[str, Any]]) -> "Figure":
     picture = new_picture(inches=(7 * (1 + len(metrics)) + 3.5 * are_many, height))
     panels = picture.subplots(1, 1 + len(metrics), squeeze=False)[0]
     _draw_lines(panels[0], dict(enumerate(run["valid_curve"] for run in runs)), styles)
-    panels[0].set(ylabel="validation perplexity", yscale="log")
-    write_plain_numbers(panels[0].yaxis)
+    panels[0].set(ylabel="perplexity (log scale)", title="Validation perplexity", yscale="log")
+    enclose_logarithmically(panels[0].yaxis, [ppl for run in runs for ppl in run["valid_curve"].values()])
     for axes, metric in zip(panels[1:], metrics):
         _draw_lines(axes, {n: curves[metric] for n, curves in enumerate(scores) if metric in curves}, styles)
-        axes.set(ylabel=f"validation {TITLES[metric]}")
+        axes.set(ylabel=TITLES[metric], title=f"Validation {TITLES[metric]}")
     for axes in panels:
         axes.set(xlabel="epoch")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -84,6 +84,14 @@ def _draw_lines(axes: "Axes", curves: Dict[int, Dict[int, float]], styles: Seque
     for number, curve in curves.items():
         style = styles[number] if len(curve) <= MOST_MARKED else {**styles[number], "marker": None}
         axes.plot(list(curve), list(curve.values()), markersize=4, **style)
+    # every end has its value, above the curve or, if it ends below the one before, under it
+    ends = sorted((curve[max(curve)], max(curve), number) for number, curve in curves.items() if curve)
+    for place, (value, epoch, number) in enumerate(ends):
+        side = "bottom" if place == len(ends) - 1 else "top"
+        offset = (5, 2 if side == "bottom" else -2)
+        label = dict(textcoords="offset points", va=side, fontsize="small", color=styles[number]["color"])
+        axes.annotate(f"{value:.2f}", (epoch, value), xytext=offset, **label)
+    axes.margins(x=0.1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,10 +179,12 @@ def draw_generalization(runs: Sequence[Generalization]) -> "Figure":
         axes.plot(
             list(run.train.values()), list(run.valid.values()), marker=marker, markersize=4, label=as_label(run.name)
         )
-    axes.set(xlabel="training perplexity", ylabel="validation perplexity", xscale="log", yscale="log")
+    axes.set(
+        xlabel="training perplexity (log scale)", ylabel="validation perplexity (log scale)", xscale="log", yscale="log"
+    )
+    enclose_logarithmically(axes.xaxis, [value for run in runs for value in run.train.values()])
+    enclose_logarithmically(axes.yaxis, [value for run in runs for value in run.valid.values()])
     axes.invert_xaxis()
-    for axis in (axes.xaxis, axes.yaxis):
-        write_plain_numbers(axis)
     axes.grid(alpha=0.3, which="both")
     axes.legend()
     return picture

@@ -152,16 +152,31 @@ def as_label(text: str) -> str:
     return f" {shown}" if shown.startswith("_") else shown
 
 
-def write_plain_numbers(axis: "Axis") -> None:
-    """Write the numbers of a logarithmic axis without powers, and only as many as do not overlap."""
-    from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
+_STEPS = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 6, 8))
 
-    lowest, highest = sorted(axis.get_view_interval())
-    is_wide = highest > 10 * lowest
-    if is_wide:
-        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axis.set_major_formatter(ScalarFormatter())
-    axis.set_minor_formatter(NullFormatter() if is_wide else ScalarFormatter())
+
+def enclose_logarithmically(axis: "Axis", values: Iterable[float]) -> None:
+    """Limit a logarithmic axis to ticks, in plain numbers, that enclose the finite values above zero."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+
+    found = [value for value in values if 0 < value < math.inf]
+    if not found:
+        return
+    powers = range(math.floor(math.log10(min(found))) - 1, math.ceil(math.log10(max(found))) + 1)
+    ticks: List[float] = []
+    for steps in (*_STEPS, [1 + n / 10 for n in range(90)], [1 + n / 100 for n in range(900)]):
+        known = [step * 10.0**power for power in powers for step in steps]
+        first, last = max(one for one in known if one <= min(found)), min(one for one in known if one >= max(found))
+        ticks = [one for one in known if first <= one <= last]
+        if len(ticks) >= 5:
+            break
+    every = math.ceil(len(ticks) / 10)
+    ticks = [*ticks[:-1:every], ticks[-1]]
+    axis.set_major_locator(FixedLocator(ticks))
+    axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:,g}"))
+    if len(ticks) > 1:
+        axis.axes.set(**{f"{axis.axis_name}lim": (ticks[0], ticks[-1])})
 
 
 def save_picture(picture: "Figure", path: Path) -> None:

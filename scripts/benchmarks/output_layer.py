@@ -336,13 +336,10 @@ NARROW, NARROW_FLOOR = "fused, bfloat16 chunks", "floor, bfloat16 chunks"
 SIZES = ("vocab_size", "num_experts", "width", "num_tokens")
 BARS = {
     "published": ("as the papers' programs do it", "#b0b0b0"),
-    "plain": ("fastest plain PyTorch", "#7f7f7f"),
+    "plain": ("plain PyTorch", "#7f7f7f"),
     "torch": ("PyTorch's chunked loss", "#7f7f7f"),
     "fused": ("this package", "#d1495b"),
-    NARROW: ("this package, bfloat16 chunks", "#a02c4a"),
-    "floor": ("its matrix products alone (time only)", "#edae49"),
-    NARROW_FLOOR: ("those in bfloat16 (time only)", "#c4822b"),
-    "tied": ("one softmax instead", "#30638e"),
+    "floor": ("its matrix products alone", "#edae49"),
 }
 """Label and colour of each method in the picture, from top to bottom."""
 
@@ -401,61 +398,36 @@ def as_markdown(results: Sequence[Mapping[str, Any]]) -> str:
 
 
 def draw(results: Sequence[Mapping[str, Any]], *, hardware: str) -> "Figure":
-    """Bars of time and memory by method, a group for each mixture, or for each single softmax if there is no mixture.
-
-    Memory of the matrix products alone is left out, because they keep whole gradients, which the fused loss need not.
+    """Bars of time and memory by method, for the first mixture, or for the first single softmax if there is none.
 
     Args:
         results: results of :func:`measure`.
         hardware: the machine, for the title.
     """
-    mixtures = [result for result in results if result["num_experts"] > 1]
-    shown = mixtures or results
-    names = [name for name in BARS if any(name in result["seconds"] for result in shown)]
-    picture = new_picture(inches=(9, 1.4 + 0.19 * (len(names) + 1.2) * len(shown)))
+    case = next((result for result in results if result["num_experts"] > 1), results[0])
+    names = [name for name in BARS if name in case["seconds"]]
+    picture = new_picture(inches=(9, 1.3 + 0.42 * len(names)))
     times, memories = picture.subplots(1, 2, sharey=True)
-    _draw_bars(times, [result["seconds"] for result in shown], names, unit="ms", scale=1e3)
-    floors = ("floor", NARROW_FLOOR)
-    peaks = [{name: peak for name, peak in _peaks(result).items() if name not in floors} for result in shown]
-    _draw_bars(memories, peaks, names, unit="MiB", scale=2**-20)
+    _draw_bars(times, {name: 1e3 * seconds for name, seconds in case["seconds"].items()}, names, unit="ms")
+    _draw_bars(memories, {name: peak / 2**20 for name, peak in _peaks(case).items()}, names, unit="MiB")
     times.set_title("time")
-    memories.set_title("memory")
-    centre = (len(names) - 1) / 2
-    times.set_yticks([_top(case, names) + centre for case in range(len(shown))], [_describe(case) for case in shown])
+    memories.set_title("peak memory")
+    times.set_yticks(range(len(names)), [BARS[name][0] for name in names])
     times.invert_yaxis()
-    numbers = sorted({result["num_experts"] for result in shown})
-    softmaxes = f"a mixture of {' or '.join(map(str, numbers))} softmaxes" if mixtures else "one softmax"
-    picture.suptitle(f"One training step through {softmaxes}: the loss and its gradients\n({hardware})", fontsize=12)
-    picture.legend(*times.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    softmaxes = f"{case['num_experts']} softmaxes" if case["num_experts"] > 1 else "one softmax"
+    sizes = f"{case['vocab_size']:,} words, {case['num_tokens']:,} tokens"
+    picture.suptitle(f"Loss and gradients of {softmaxes} ({sizes}; {hardware})", fontsize=12)
     return picture
 
 
-def _draw_bars(
-    axes: "Axes", cases: Sequence[Mapping[str, float]], names: Sequence[str], *, unit: str, scale: float
-) -> None:
-    longest = max((value for values in cases for value in values.values()), default=0.0)
-    for place, name in enumerate(names):
-        known = [(case, values[name]) for case, values in enumerate(cases) if name in values]
-        if not known:
-            continue
-        lengths = [value * scale for _, value in known]
-        label, colour = BARS[name]
-        places = [_top(case, names) + place for case, _ in known]
-        bars = axes.barh(places, lengths, height=0.9, color=colour, label=label)
-        axes.bar_label(bars, [f"{length:,.0f} {unit}" for length in lengths], padding=3, fontsize=8)
-    axes.set_xlim(0, 1.2 * longest * scale or 1)
+def _draw_bars(axes: "Axes", values: Mapping[str, float], names: Sequence[str], *, unit: str) -> None:
+    lengths = [values.get(name, 0.0) for name in names]
+    bars = axes.barh(range(len(names)), lengths, height=0.7, color=[BARS[name][1] for name in names])
+    axes.bar_label(bars, [f"{values[name]:,.0f} {unit}" if name in values else "" for name in names], padding=3)
+    axes.set_xlim(0, 1.25 * max(lengths) or 1)
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
     axes.set_xticks([])
-
-
-def _top(case: int, names: Sequence[str]) -> float:
-    """Position of the first bar of a case."""
-    return case * (len(names) + 1.2)
-
-
-def _describe(case: Mapping[str, Any]) -> str:
-    return f"{case['vocab_size']:,} words,\n{case['num_tokens']:,} tokens"
 
 
 def _peaks(result: Mapping[str, Any]) -> Dict[str, int]:

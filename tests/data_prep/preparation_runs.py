@@ -9,7 +9,6 @@ import subprocess
 import sysconfig
 import tempfile
 from argparse import Namespace
-from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
 
@@ -106,24 +105,18 @@ def read_all(corpus: Corpus, folder: Path, options: Namespace) -> dict[str, list
         return {split: list(rows) for split, rows in texts.items()}
 
 
-def fairseq_lines(dictionary_file: Path, prefix: Path) -> Iterator[list[str]]:
-    """Lines that fairseq reads from binaries, with end marks."""
+def binarised_text(folder: Path, split: str, dictionary: str = "dict.txt") -> list[list[str]]:
+    """Lines that fairseq reads of a split, with end marks."""
     from fairseq.data import Dictionary
     from fairseq.data.indexed_dataset import make_dataset
 
-    dictionary = Dictionary.load(str(dictionary_file))
-    for line in make_dataset(str(prefix), impl="mmap"):
-        yield [dictionary[index] for index in line.tolist()]
-
-
-def binarised_text(folder: Path, split: str) -> list[list[str]]:
-    """Lines of a split of one side, with end marks."""
-    return list(fairseq_lines(folder / "dict.txt", folder / split))
+    words = Dictionary.load(str(folder / dictionary))
+    return [[words[index] for index in line.tolist()] for line in make_dataset(str(folder / split), impl="mmap")]
 
 
 def binarised(folder: Path, split: str, pair: str, language: str) -> list[str]:
     """Lines of one side of a pair, without end marks."""
-    lines = list(fairseq_lines(folder / f"dict.{language}.txt", folder / f"{split}.{pair}.{language}"))
+    lines = binarised_text(folder, f"{split}.{pair}.{language}", f"dict.{language}.txt")
     assert all(line[-1] == "</s>" for line in lines)
     return [" ".join(line[:-1]) for line in lines]
 

@@ -173,8 +173,6 @@ GIGAWORD = {
     "valid": ("train/valid.article.filter.txt", "train/valid.title.filter.txt"),
     "test": ("Giga/input.txt", "Giga/task1_ref0.txt"),
 }
-
-
 ORG_DATA = {split: (f"{name}.src.txt", f"{name}.tgt.txt") for split, name in zip(SPLITS, ("train", "dev", "test"))}
 
 

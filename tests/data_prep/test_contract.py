@@ -12,8 +12,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -127,14 +125,20 @@ def test_stopped_run_resumes_and_ends_the_same(
 
 
 @each_corpus
-def test_small_corpus_is_not_taken_for_the_real_one(small: SmallCorpus, here: Path) -> None:
+def test_wrong_and_missing_files(small: SmallCorpus, here: Path) -> None:
+    """A small corpus is not taken for the real one."""
     write_files(here / "x", small.files)
-    if not small.refused:
-        succeed(small.corpus, *small.options, "--from", "x", cwd=here, check=True)
-        assert "not checked" not in (here / "data-bin" / small.result / "prepared.txt").read_text()
-        return
-    message = fail(small.corpus, *small.options, "--from", "x", cwd=here, check=True)
-    assert re.search(small.refused, message) and ": pass the right files with --from DIR" in message
+    options = [small.corpus, *small.options, "--from", "x"]
+    if small.refused:
+        message = fail(*options, cwd=here, check=True)
+        assert re.search(small.refused, message) and ": pass the right files with --from DIR" in message
+    else:
+        succeed(*options, "--dest", "checked", cwd=here, check=True)
+        assert "not checked" not in (here / "checked/prepared.txt").read_text()
+    name = next(iter(small.files))
+    (here / "x" / name).unlink()
+    missing = re.escape(name.removesuffix(".gz").rpartition("/")[2])
+    assert re.search(rf"x.* has no .*{missing}.*: put .*--from", fail(*options, cwd=here))
 
 
 @each_corpus
@@ -150,15 +154,6 @@ def test_damaged_file(small: SmallCorpus, damage: str, here: Path) -> None:
     assert f"x/{name}" in message
     if "not UTF-8 text" not in message or damage == "truncated":  # bytes that unpack to other ones are read first
         assert f"x/{name} is truncated or damaged" in message and "--from DIR" in message
-
-
-@each_corpus
-def test_missing_file(small: SmallCorpus, here: Path) -> None:
-    name = next(iter(small.files))
-    (write_files(here / "x", small.files) / name).unlink()
-    message = fail(small.corpus, *small.options, "--from", "x", cwd=here)
-    missing = name.removesuffix(".gz").rpartition("/")[2]
-    assert "x has no " in message and missing in message and "put " in message and "--from" in message
 
 
 @each_corpus
@@ -184,17 +179,18 @@ def test_help(corpus: str, here: Path) -> None:
     assert options_of(CORPORA[corpus], *pair, "--workers", "100000").workers == _num_cores()
 
 
-def test_what_others_wrote_is_not_touched(here: Path) -> None:
+def test_what_others_wrote_is_not_touched(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(here, {"mine/thesis.tex": b"precious", "other/prepared.txt": b"", "nowhere": b""})
+    write_files(here, {"pair/dict.en.txt": b"a 1", "pair/train.en-fr.en.bin": b"1", "mount/dict.txt": b"a 1"})
     write_files(here / "downloads/ptb/text", ptb_files())
+    monkeypatch.setattr(steps.os.path, "ismount", lambda path: path.name == "mount")
     before = snapshot(here)
     for options, error in [
         (["--dest", "mine"], "mine holds files that this script did not write: pass another --dest"),
         (["--dest", "mine/thesis.tex"], "is not a directory: pass another --dest"),
-        (
-            ["--dest", "mine/thesis.tex/inside"],
-            "thesis.tex/inside: nothing can be written there .* pass another --dest",
-        ),
+        (["--dest", "mine/thesis.tex/in"], "thesis.tex/in: nothing can be written there .* pass another --dest"),
+        (["--dest", "pair"], "pair holds other binaries than ptb: delete it or pass another --dest"),
+        (["--dest", "mount"], "mount is a mount point, which cannot be replaced: pass a folder in it as --dest"),
         (["--dest", "other"], "prepared.txt does not say what other holds: delete it or pass another --dest"),
         (["--from", "nowhere"], "--from nowhere is not a directory"),
         (["--from", "downloads/ptb/text"], "would be replaced, but holds files of the corpus: pass another --work"),
@@ -230,19 +226,6 @@ def test_the_next_command_names_a_recipe_of_such_pairs(name: str, dictionaries: 
     assert recipe.compared_by == ("rouge" if "title" in corpus.languages else "bleu")
 
 
-def finish_first(lock: AbstractContextManager, finish: Callable[[], object], patch: pytest.MonkeyPatch) -> None:
-    """Hold ``lock`` as another run until somebody waits for it. The other run then ends with ``finish``."""
-    lock.__enter__()
-
-    def end_the_first_run(message: str) -> None:
-        note(message)
-        if message.startswith("waiting"):
-            finish()
-            lock.__exit__(None, None, None)
-
-    patch.setattr(steps, "note", end_the_first_run)
-
-
 @pytest.mark.parametrize("shared", ["the work folder", "the result"])
 def test_second_run_waits_for_the_first(shared: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(here / "x", ptb_files())
@@ -252,7 +235,15 @@ def test_second_run_waits_for_the_first(shared: str, here: Path, monkeypatch: py
     (here / "result").rename(here / "kept")
     (here / "two").mkdir()
     lock = steps.locked(here / "two") if shared == "the work folder" else steps.reserved(here / "result")
-    finish_first(lock, lambda: (here / "kept").rename(here / "result"), monkeypatch)
+    lock.__enter__()
+
+    def end_the_first_run(message: str) -> None:
+        note(message)
+        if message.startswith("waiting"):
+            (here / "kept").rename(here / "result")
+            lock.__exit__(None, None, None)
+
+    monkeypatch.setattr(steps, "note", end_the_first_run)
     done = succeed(*options, "--work", "two", cwd=here)
     what = "works in two" if shared == "the work folder" else "makes result"
     assert f"waiting for another run that {what}\n" in done.stderr
@@ -290,14 +281,6 @@ def test_foreign_folder_is_no_step(name: str, tmp_path: Path) -> None:
     assert set(snapshot(tmp_path / "empty")) == {"new", "step.json"}
 
 
-def test_a_mount_point_is_no_destination(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It cannot be replaced by renaming."""
-    monkeypatch.setattr(steps.os.path, "ismount", lambda path: path == tmp_path)
-    steps.check_writable(tmp_path / "inside")
-    with pytest.raises(DataError, match="is a mount point, .*: pass a folder in it as --dest"):
-        steps.check_writable(tmp_path)
-
-
 def test_a_folder_that_is_replaced_is_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     removed = []
     monkeypatch.setattr(steps.shutil, "rmtree", lambda path, **_: removed.append(Path(path).name))
@@ -305,19 +288,6 @@ def test_a_folder_that_is_replaced_is_whole_or_not_there(tmp_path: Path, monkeyp
     with steps.new_folder(tmp_path / "text") as folder:
         (folder / "new").touch()
     assert set(snapshot(tmp_path / "text")) == {"new"} and removed and "text" not in removed
-
-
-def test_binaries_of_another_pair_are_not_replaced(tmp_path: Path) -> None:
-    names = [
-        "dict.en.txt",
-        "dict.fr.txt",
-        *(f"{split}.en-fr.{end}" for split in SPLITS for end in ("fr.bin", "en.idx")),
-    ]
-    before = snapshot(write_files(tmp_path / "mine", dict.fromkeys(names, b"a 1\n")))
-    options = options_of(Multi30k(), "de-en", "--dest", tmp_path / "mine")
-    with pytest.raises(DataError, match="mine holds other binaries than multi30k de-en: delete it or pass another"):
-        steps.is_finished(Multi30k(), "multi30k de-en, 3 merges", options)
-    assert snapshot(tmp_path / "mine") == before
 
 
 def test_a_result_is_not_taken_for_one_of_other_files(here: Path) -> None:
@@ -483,8 +453,8 @@ def test_kill_and_run_again(tmp_path: Path) -> None:
     options = ["de-en", "--from", "../x", "--merges", 60, "--workers", 2]
     command = ["bash", REPOSITORY / "data-prep" / "multi30k" / "prepare.sh", *map(str, options)]
     write_files(tmp_path / "x", multi30k_files(num_lines=2000))
-    for name in ["undisturbed", "killed"]:
-        (tmp_path / name).mkdir()
+    (tmp_path / "undisturbed").mkdir()
+    (tmp_path / "killed").mkdir()
     env = {**os.environ, "EXPECTED_COUNTS": "skip"}
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     for pattern in ["downloads/*/*/.tokens.*", "data-bin/.*"]:  # worker processes, fairseq-preprocess

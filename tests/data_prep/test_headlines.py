@@ -156,10 +156,6 @@ def test_first_sentence(body: str, expected: str) -> None:
     assert first_sentence(body) == expected
 
 
-def test_title() -> None:
-    assert title(Document("STANDARD OIL &lt;SRD> TO\nFORM  A &amp; B", "")) == "standard oil <srd> to form a & b"
-
-
 def test_documents(tmp_path: Path) -> None:
     brief = '<REUTERS NEWID="1"><TEXT TYPE="BRIEF">&#2;\n<TITLE>****A</TITLE>\n</TEXT></REUTERS>\n'
     unprocessed = '<REUTERS NEWID="2"><TEXT TYPE="UNPROC">&#2;\ntext</TEXT></REUTERS>\n'
@@ -168,6 +164,7 @@ def test_documents(tmp_path: Path) -> None:
     (tmp_path / "b").write_bytes(reuters_document(5, "V", "Last.").replace("\n", "\r\n").encode())
     found = list(documents([tmp_path / "a", tmp_path / "b"]))
     assert [document.title if document else "" for document in found] == ["", "T", "", "U", "V"]
+    assert title(Document("STANDARD OIL &lt;SRD> TO\nFORM  A &amp; B", "")) == "standard oil <srd> to form a & b"
     assert found[1].body == "Fl\xfcgel.\n Reuter\n&#3;" and found[4].body == "Last.\n Reuter\n&#3;"
 
 

@@ -86,7 +86,6 @@ def test_lines_end_at_line_feeds_only() -> None:
 @pytest.mark.parametrize(
     "row, limits, fault",
     [
-        (("a", "x"), (1, 8, 1.5), ""),
         (("a b c", "x y"), (1, 8, 1.5), ""),
         (("a b", "x y z w"), (1, 8, 1.5), "ratio"),
         (("a b", "x y z w"), (1, 8, 0), ""),

@@ -58,10 +58,7 @@ def test_wrong_counts_and_vocabulary(here: Path, monkeypatch: pytest.MonkeyPatch
     small = dataclasses.replace(language_models.PTB, checksums={}, counts=sizes, num_rows=4)
     write_files(here / "x", named("*.txt", PTB))
     for changes, error in [
-        (
-            {"counts": {**sizes, "valid": Counts(3, 2)}},
-            "x/valid.txt has 3 tokens in 1 lines, expected 3 in 2 lines: pass",
-        ),
+        ({"counts": {**sizes, "valid": Counts(3, 2)}}, "x/valid.txt has 3 tokens in 1 lines, expected 3 in 2 lines"),
         ({"num_rows": 5}, "the vocabulary of x/train.txt has 4 words, expected 5: pass the right files"),
     ]:
         monkeypatch.setitem(CORPORA, "ptb", dataclasses.replace(small, **changes))
@@ -150,7 +147,6 @@ def test_characters_of_the_whole_are_counted(here: Path, monkeypatch: pytest.Mon
         pretend_whole(monkeypatch, text, {**counts, "valid": wrong})
         message = fail("text8", "--from", "x", "--level", "char", "--dest", "d", "--work", "w", cwd=here, check=True)
         assert f"valid of x/text8 has 4004 tokens in 4 lines, expected {wrong[0]} in {wrong[1]} lines" in message
-
     text = "a few words only now " * 50
     write_files(here / "y", {"text8": text.encode()})
     pretend_whole(monkeypatch, text, {})

@@ -1,16 +1,19 @@
 """State after a run has resumed. That it is the same bit for bit is tested with the commands."""
 
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
+from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf
 
 import fairseq_plugins  # noqa: F401
-from fairseq_plugins.fairseq_patches.resume import PATIENCE, _stop_if_finished
+from fairseq_plugins.fairseq_patches.resume import PATIENCE, _check_task, _stop_if_finished, restored_checkpoint
+from fairseq_plugins.options import UserError
 
 
 def configuration():
@@ -98,3 +101,45 @@ def test_a_finished_training_stays_as_it_is(flags, start_again, caplog):
 )
 def test_what_is_not_finished_is_trained_on(flags, start_again):
     assert start_again(**flags) == 7
+
+
+@pytest.mark.parametrize(
+    "saved, position, flags, is_refused",
+    [
+        ({"StatefulLanguageModelingTask": {}}, 3, {}, True),
+        ({"StatefulLanguageModelingTask": {}}, 0, {}, False),  # at the end of an epoch
+        ({"StatefulLanguageModelingTask": {}}, 3, {"reset_dataloader": True}, False),
+        ({"StatefulLanguageModelingTask": {}}, 3, {"finetune_from_model": "a.pt"}, False),
+        ({}, 3, {}, False),
+    ],
+)
+def test_inside_an_epoch_of_another_task_no_run_is_resumed(saved, position, flags, is_refused):
+    """fairseq counts batches, and those of a stream are others."""
+    checkpoint = SimpleNamespace(**{"reset_dataloader": False, "finetune_from_model": None, **flags})
+    trainer = SimpleNamespace(cfg=SimpleNamespace(checkpoint=checkpoint), task=TranslationTask.__new__(TranslationTask))
+    state = {**saved, "train_iterator": {"iterations_in_epoch": position}}
+    if is_refused:
+        with pytest.raises(UserError, match="^a.pt stopped inside an epoch of another --task"):
+            _check_task(lambda *_: state, trainer, "a.pt")
+    else:
+        assert _check_task(lambda *_: state, trainer, "a.pt") is state
+
+
+@pytest.mark.parametrize(
+    "flags, files, expected",
+    [
+        ({}, [], None),
+        ({}, ["checkpoint_last.pt"], "checkpoint_last.pt"),
+        ({"restore_file": "other.pt"}, ["checkpoint_last.pt", "other.pt"], "other.pt"),
+        ({"restore_file": "other.pt"}, ["checkpoint_last.pt"], None),
+        ({"finetune_from_model": "other.pt"}, ["other.pt"], "other.pt"),
+        ({"finetune_from_model": "other.pt"}, ["other.pt", "checkpoint_last.pt"], "checkpoint_last.pt"),
+        ({"save_dir": None}, ["checkpoint_last.pt"], None),
+    ],
+)
+def test_the_checkpoint_that_a_run_will_load_is_known(flags, files, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in files:
+        Path(name).touch()
+    found = restored_checkpoint(SimpleNamespace(**{"save_dir": ".", "restore_file": "checkpoint_last.pt", **flags}))
+    assert found == (None if expected is None else Path(expected))

@@ -11,19 +11,20 @@ import pytest
 from commands import ENVIRONMENT, ROOT
 from readme_commands import documented_sections, put_penn_treebank, run_sections
 
-LANGUAGE_MODELS = [("README.md", "Language models")]
+LANGUAGE_MODELS = [("README.md", "Language models"), ("README.md", "By hand")]
 MODELS = [
     ("fairseq_plugins/models/README.md", section)
     for section in ("Architectures", "A gate on a trained model", "Learning from noise")
 ]
-OWN_PART = [("README.md", "Add a part of your own")]
+OWN_PART = [("CONTRIBUTING.md", "Add a part")]
 SECTIONS = [*LANGUAGE_MODELS, *MODELS, *OWN_PART]
 RUN_BY_PEOPLE = [
-    ("README.md", "Install"),
-    ("README.md", "Two commands"),
+    ("README.md", "Quick start"),
+    ("README.md", "Requirements, tests, citation"),
+    ("CONTRIBUTING.md", "Set up and test"),
     ("fairseq_plugins/demo_corpus/README.md", "An excerpt of Tatoeba, German and English"),
 ]
-DOCUMENTS = ["README.md", "scripts/README.md", "tests/README.md"]
+DOCUMENTS = ["README.md", "CONTRIBUTING.md", "scripts/README.md", "tests/README.md"]
 DOCUMENTS += [str(path.relative_to(ROOT)) for path in (ROOT / "fairseq_plugins").rglob("README.md")]
 
 
@@ -38,7 +39,7 @@ READMES = sorted(
     str(path.relative_to(ROOT))
     for folder in ("", "data-prep/**/", "fairseq_plugins/**/", "results/**/", "scripts/**/", "tests/**/")
     for path in ROOT.glob(f"{folder}README.md")
-)
+) + ["CONTRIBUTING.md", "CHANGELOG.md"]
 
 
 @pytest.mark.parametrize("document", READMES)

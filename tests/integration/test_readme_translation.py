@@ -7,8 +7,9 @@ from readme_commands import put_agnews, put_multi30k, put_parses, run_sections
 
 TRANSLATION = [
     ("README.md", "Translation"),
-    ("fairseq_plugins/commands/README.md", "Attention, candidates and checkpoints of translators"),
-    ("README.md", "Several processes and machines"),
+    ("fairseq_plugins/commands/README.md", "Rescore n-best lists"),
+    ("fairseq_plugins/commands/README.md", "Choose checkpoints by BLEU or ROUGE"),
+    ("CONTRIBUTING.md", "Several processes"),
 ]
 HEADLINES = [("README.md", "Headlines"), ("fairseq_plugins/commands/README.md", "Translations and headlines")]
 PARSES = [("fairseq_plugins/commands/README.md", "Rerank parses")]
@@ -18,7 +19,7 @@ SECTIONS = [*TRANSLATION, *HEADLINES, *PARSES]
 @pytest.mark.slow
 def test_translation_and_two_processes(tmp_path):
     put_multi30k(tmp_path)
-    translated, rescored, _, _ = run_sections(TRANSLATION, tmp_path)
+    translated, rescored, *_ = run_sections(TRANSLATION, tmp_path)
     assert "tok:13a" in translated
     assert rescored.count("BLEU") == 2 and (tmp_path / "results/my_attention/sentence_1.png").stat().st_size
     assert (tmp_path / "checkpoints/by_bleu/checkpoint_best.pt").exists()

@@ -157,12 +157,9 @@ def test_by_default_all_features_are_read():
     assert torch.autograd.gradcheck(linear, inputs)
 
 
-@pytest.mark.parametrize("kernel", ["the fastest kernel", "torch's own"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("sizes", SIZES)
-def test_narrow_types_are_as_exact_as_they_can_be(sizes, dtype, kernel, monkeypatch):
-    if kernel == "torch's own":
-        monkeypatch.setattr(module, "_onednn_linear", lambda dtype: None)
+def test_narrow_types_are_as_exact_as_they_can_be(sizes, dtype):
     for features_given in (True, False):
         num_labels, width, num_chosen, out_width = sizes
         inputs, features = draw_linear(num_labels, width, num_chosen if features_given else width, out_width, dtype)

@@ -31,19 +31,40 @@ def prior():
     return torch.softmax(2 * torch.randn(B, T, J), dim=-1)
 
 
-@pytest.mark.parametrize("padded", [False, True])
-def test_activation_is_the_mean_square(output, mask, padded):
-    mask = mask if padded else torch.ones_like(mask)
-    squares = [float(h) ** 2 for b in range(B) for t in range(T) if mask[b, t] for h in output[b, t]]
-    assert activation_regularization(output, mask).item() == pytest.approx(np.mean(squares), rel=1e-6)
+def squares_of_activations(output, prior, mask):
+    return np.mean([h**2 for b in range(B) for t in range(T) if mask[b, t] for h in output[b, t]])
+
+
+def squares_of_steps(output, prior, mask):
+    steps = [output[b, t] - output[b, t - 1] for b in range(B) for t in range(1, T) if mask[b, t]]
+    return np.mean(np.square(steps))
+
+
+def imbalance_by_row(output, prior, mask):
+    mass = (prior * mask[..., None]).sum(axis=1)
+    return (J - 1) * np.var(mass, ddof=1) / np.mean(mass) ** 2
+
+
+def imbalance_by_batch(output, prior, mask):
+    mass = (prior * mask[..., None]).sum(axis=(0, 1))
+    return (np.std(mass) / np.mean(mass)) ** 2
 
 
 @pytest.mark.parametrize("padded", [False, True])
-def test_temporal_activation_is_the_mean_squared_step(output, mask, padded):
+@pytest.mark.parametrize(
+    "penalty, by_hand",
+    [
+        (activation_regularization, squares_of_activations),
+        (temporal_activation_regularization, squares_of_steps),
+        (prior_balance_by_row, imbalance_by_row),
+        (prior_balance_by_batch, imbalance_by_batch),
+    ],
+)
+def test_penalties_are_those_of_the_formulas(penalty, by_hand, output, prior, mask, padded):
     mask = mask if padded else torch.ones_like(mask)
-    h = output.double().numpy()
-    squares = [(h[b, t] - h[b, t - 1]) ** 2 for b in range(B) for t in range(1, T) if mask[b, t]]
-    assert temporal_activation_regularization(output, mask).item() == pytest.approx(np.mean(squares), rel=1e-6)
+    given = output if penalty in (activation_regularization, temporal_activation_regularization) else prior
+    expected = by_hand(output.double().numpy(), prior.double().numpy(), mask.numpy())
+    assert penalty(given, mask).item() == pytest.approx(expected, rel=1e-5 if given is prior else 1e-6)
 
 
 def test_a_window_of_one_step_has_no_temporal_penalty():
@@ -60,32 +81,11 @@ def test_a_step_from_padding_in_front_is_no_change():
     assert temporal_activation_regularization(output, mask).item() == 4.0
 
 
-@pytest.mark.parametrize("padded", [False, True])
-def test_balance_by_row_is_the_published_programs(prior, mask, padded):
-    mask = mask if padded else torch.ones_like(mask)
-    mass = (prior.double() * mask.unsqueeze(-1)).numpy().sum(axis=1)
-    expected = (J - 1) * np.var(mass, ddof=1) / np.mean(mass) ** 2
-    assert prior_balance_by_row(prior, mask).item() == pytest.approx(expected, rel=1e-5)
-
-
-@pytest.mark.parametrize("padded", [False, True])
-def test_balance_by_batch_is_the_papers(prior, mask, padded):
-    mask = mask if padded else torch.ones_like(mask)
-    mass = (prior.double() * mask.unsqueeze(-1)).numpy().sum(axis=(0, 1))
-    expected = (np.std(mass) / np.mean(mass)) ** 2
-    assert prior_balance_by_batch(prior, mask).item() == pytest.approx(expected, rel=1e-5)
-
-
 @pytest.mark.parametrize("balance", [prior_balance_by_row, prior_balance_by_batch])
-def test_a_uniform_prior_is_balanced(balance):
-    prior = torch.full((B, T, J), 1 / J)
-    assert balance(prior, torch.ones(B, T)).item() == pytest.approx(0.0, abs=1e-12)
-
-
-@pytest.mark.parametrize("num_rows", [1, 3])
-@pytest.mark.parametrize("balance", [prior_balance_by_row, prior_balance_by_batch])
-def test_a_single_expert_is_balanced(balance, num_rows):
-    assert balance(torch.ones(num_rows, T, 1), torch.ones(num_rows, T)).item() == 0.0
+def test_a_uniform_prior_and_a_single_expert_are_balanced(balance):
+    assert balance(torch.full((B, T, J), 1 / J), torch.ones(B, T)).item() == pytest.approx(0.0, abs=1e-12)
+    for num_rows in (1, 3):
+        assert balance(torch.ones(num_rows, T, 1), torch.ones(num_rows, T)).item() == 0.0
 
 
 def test_only_the_form_by_row_counts_differences_between_rows():

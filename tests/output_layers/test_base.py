@@ -148,22 +148,16 @@ def twice(layer, *calls):
 
 
 @every_layer
-@pytest.mark.parametrize("scale", [1.0, 50.0])
-def test_log_probs_are_the_same_without_gradients(name, scale):
-    layer, states = build(name).eval(), make_states(WIDTHS, scale=scale)
-    with_gradients = layer(states).log_probs
+@pytest.mark.parametrize("scale, training", [(1.0, True), (50.0, False)])
+def test_probabilities_sum_to_one_with_gradients_and_without(name, scale, training):
+    layer, states = build(name).train(training), make_states(WIDTHS, scale=scale)
+    (scores,) = twice(layer, ((states,), {}))
     with torch.no_grad():
-        torch.testing.assert_close(layer(states).log_probs, with_gradients, rtol=1e-5, atol=1e-5)
-
-
-@every_layer
-@pytest.mark.parametrize("scale", [1.0, 50.0])
-@pytest.mark.parametrize("training", [True, False])
-def test_probabilities_sum_to_one(name, scale, training):
-    layer = build(name).train(training)
-    log_probs = layer(make_states(WIDTHS, scale=scale)).log_probs
-    assert log_probs.shape == (3, 4, VOCAB_SIZE) and log_probs.dtype == torch.float32
-    sums = log_probs.exp().double().sum(dim=-1)
+        first, second = twice(layer, ((states,), {}), ((states,), {}))
+    assert torch.equal(first.log_probs, second.log_probs)
+    torch.testing.assert_close(first.log_probs, scores.log_probs, rtol=1e-5, atol=1e-5)
+    assert scores.log_probs.shape == (3, 4, VOCAB_SIZE) and scores.log_probs.dtype == torch.float32
+    sums = scores.log_probs.exp().double().sum(dim=-1)
     torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-5)
 
 
@@ -180,8 +174,7 @@ def test_the_loss_is_the_sum_of_log_probabilities(name, training):
 
 
 @every_layer
-@pytest.mark.parametrize("smoothing", [0.1, 0.5])
-def test_label_smoothing_spreads_a_share_of_the_target(name, smoothing):
+def test_label_smoothing_spreads_a_share_of_the_target(name, smoothing=0.1):
     layer, states = build(name), make_states(WIDTHS)
     target = torch.randint(VOCAB_SIZE, (3, 4))
     (scores,) = twice(layer, ((states, target), {"label_smoothing": smoothing}))
@@ -226,30 +219,16 @@ def test_every_parameter_gets_a_gradient_from_the_loss(name):
 
 
 @every_layer
-def test_half_precision_gives_log_probs_in_float32(name):
-    layer = build(name).bfloat16().eval()
-    states = make_states(WIDTHS, dtype=torch.bfloat16)
-    log_probs = layer(states).log_probs
-    scores = layer(states, torch.zeros(3, 4, dtype=torch.long))
-    assert log_probs.dtype == scores.loss.dtype == scores.nll.dtype == torch.float32
-
-
-@every_layer
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_a_layer_in_half_precision_trains(name, smoothing):
+def test_a_layer_in_half_precision_trains(name, smoothing=0.1):
     layer, states = build(name).bfloat16().eval(), make_states(WIDTHS, dtype=torch.bfloat16)
+    scores = layer(states, torch.zeros(3, 4, dtype=torch.long))
+    assert layer(states).log_probs.dtype == scores.loss.dtype == scores.nll.dtype == torch.float32
     target = torch.randint(VOCAB_SIZE, (3, 4))
     loss = layer(states, target, label_smoothing=smoothing).loss
     loss.backward()
     assert all(p.grad.dtype == torch.bfloat16 and p.grad.isfinite().all() for p in layer.parameters())
     torch.optim.SGD(layer.parameters(), lr=0.1).step()
     assert layer(states, target, label_smoothing=smoothing).loss < loss
-
-
-@every_layer
-def test_evaluation_is_deterministic(name):
-    layer, states = build(name).eval(), make_states(WIDTHS)
-    assert torch.equal(layer(states).log_probs, layer(states).log_probs)
 
 
 @every_layer
@@ -275,8 +254,7 @@ def test_a_layer_that_was_built_in_inference_mode_is_read_there(name):
 
 
 @every_projected_layer
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("training, smoothing", [(True, 0.1), (False, 0.0)])
 def test_the_fused_loss_is_the_plain_loss(name, training, smoothing):
     target, states = torch.randint(VOCAB_SIZE, (3, 4)), make_states(WIDTHS, dtype=torch.float64)
     weights = torch.rand(3, 4).double().masked_fill(torch.rand(3, 4) < 0.3, 0)
@@ -320,11 +298,10 @@ def test_no_tensor_is_as_large_as_all_log_probabilities(name, smoothing=0.1):
     assert max(largest["fused"]) < num_rows * num_steps * VOCAB_SIZE <= min(largest["plain"])
 
 
-@every_projected_layer
 @pytest.mark.parametrize("chunk", [0, -1])
-def test_a_chunk_of_no_token_is_refused_with_its_flag(name, chunk):
+def test_a_chunk_of_no_token_is_refused_with_its_flag(chunk):
     with pytest.raises(ValueError, match=f"--output-chunk {chunk}"):
-        build(name, output_chunk=chunk)
+        build("doc", output_chunk=chunk)
 
 
 def test_the_loss_is_fused_unless_the_flag_says_plain():
@@ -346,19 +323,18 @@ def test_the_layers_of_the_papers_are_registered():
     assert all(OUTPUT_LAYERS[name].name == name for name in OUTPUT_LAYERS)
 
 
-def test_flags_of_all_layers_are_added_without_defaults():
+def test_flags_of_all_layers_are_added_without_defaults(capsys):
     parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)  # as fairseq's model group
     OUTPUT_LAYERS.add_args(parser)
     assert vars(parser.parse_args([])) == {}
+    assert all(parser.parse_args(["--output-layer", name]).output_layer == name for name in OUTPUT_LAYERS)
     declared = {field.name for layer in OUTPUT_LAYERS.values() for field in fields(layer.Options)} - {"_name"}
     assert declared <= {action.dest for action in parser._actions}
-
-
-@every_layer
-def test_every_layer_is_a_choice(name):
-    parser = argparse.ArgumentParser()
-    OUTPUT_LAYERS.add_args(parser)
-    assert parser.parse_args(["--output-layer", name]).output_layer == name
+    texts = "mask activation init residual layer-residual dropout-place hidden-network encoder".split()
+    for flag in (f"--label-{text}" for text in texts):
+        with pytest.raises(SystemExit):
+            parser.parse_args([flag, "swish"])
+        assert f"argument {flag}: invalid choice: 'swish'" in capsys.readouterr().err
 
 
 def test_an_unknown_layer_is_refused():

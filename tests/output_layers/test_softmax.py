@@ -1,22 +1,46 @@
 """Output layers of one softmax against the equations: full, tied, bilinear, dual and DRILL."""
 
-import argparse
 import copy
 import dataclasses
 import math
 import pickle
+from functools import partial
 
 import plain_formulas
 import pytest
 import torch
 import torch.nn.functional as F
-from builders import build_output_layer, make_states
+from builders import build_output_layer, build_random_output_layer, make_states
 from fairseq.optim.adam import Adam as FairseqAdam
-from label_layer_cases import DRILL_LABELS, RATE, TARGET, WIDTHS, WITH_LABEL_NETWORK, V, build, draw_states
 from torch import nn
 
 from fairseq_plugins.modules.layers import ACTIVATIONS, LabelNetwork
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+from fairseq_plugins.options import flag_of
+
+V = 101
+WIDTHS = [8, 12, 8]
+RATE = 0.6
+TARGET = torch.arange(12).view(3, 4) * 7
+DRILL_LABELS = dict(label_encoder="drill", latent_dropout=0.0)
+WITH_LABEL_NETWORK = [
+    ("dual", {}),
+    ("drill", {}),
+    ("drill", dict(label_hidden_network="on")),
+    ("mos", DRILL_LABELS),
+    ("doc", DRILL_LABELS),
+]
+"""Layers with a network of the labels, and their flags."""
+
+build = partial(build_random_output_layer, widths=WIDTHS, vocab_size=V)
+
+
+def draw_states(widths=WIDTHS, dtype=torch.float64):
+    """States that take gradients."""
+    states = make_states(widths, dtype=dtype)
+    for h in states.layers:
+        h.requires_grad_()
+    return states
+
 
 SOFTMAX_WIDTHS = [7, 9, 7]
 SOFTMAX_V = 123
@@ -96,26 +120,36 @@ def test_the_matrix_has_rank_at_most_d_plus_2(embedding):
     assert torch.linalg.matrix_rank(log_probs).item() <= SOFTMAX_WIDTHS[-1] + 2
 
 
-def test_drill_needs_a_last_layer_as_wide_as_the_embedding():
-    with pytest.raises(ValueError, match="drill compares hidden states, 9 wide.*embeddings, 8 wide.*--hidden-sizes"):
-        build("drill", widths=[8, 9])
-
-
 @pytest.mark.parametrize(
     "name, flags, message",
     [
+        ("drill", dict(widths=[8, 9]), "drill compares hidden states, 9 wide.*embeddings, 8 wide.*--hidden-sizes"),
         ("drill", dict(label_depth=-1), "--label-depth -1: give 0 or more"),
         ("mos", dict(label_depth=-1, **DRILL_LABELS), "--label-depth -1: give 0 or more"),
         ("dual", dict(label_width=0), "--label-width 0: give a value above 0"),
-        ("dual", dict(label_width=-3), "--label-width -3: give a value above 0"),
+        ("bilinear", dict(label_dropout=1.0), "--label-dropout 1.0: a dropout rate is"),
+        *((name, dict(label_dropout=-0.1, **flags), "--label-dropout -0.1") for name, flags in WITH_LABEL_NETWORK),
         *(
-            (name, dict(label_dropout=rate, **flags), f"--label-dropout {rate}: a dropout rate is")
-            for rate in (1.0, -0.1)
-            for name, flags in [("bilinear", {}), *WITH_LABEL_NETWORK]
+            (
+                name,
+                {flag: value, **(DRILL_LABELS if name == "mos" else {})},
+                f"{flag_of(flag)}: not a flag of .* {name}",
+            )
+            for name, flag, value in [
+                ("bilinear", "label_depth", 2),
+                ("bilinear", "label_activation", "relu"),
+                ("dual", "label_depth", 2),
+                ("dual", "label_hidden_network", "on"),
+                ("drill", "label_width", 3),
+                ("drill", "label_encoder", "drill"),
+                ("tied", "label_encoder", "drill"),
+                ("mos", "label_hidden_network", "on"),
+                ("mos", "label_width", 3),
+            ]
         ),
     ],
 )
-def test_values_outside_their_range_are_refused(name, flags, message):
+def test_flags_that_do_not_fit_are_refused(name, flags, message):
     with pytest.raises(ValueError, match=message):
         build(name, **flags)
 
@@ -155,49 +189,9 @@ def test_label_flags_are_those_of_drill(name, flags):
     assert (layer.place, layer.mask, layer.dropout.rate) == ("output", "standard", 0.1)
 
 
-@pytest.mark.parametrize(
-    "name, flag, value",
-    [
-        ("bilinear", "label_depth", 2),
-        ("bilinear", "label_activation", "relu"),
-        ("bilinear", "label_width", 3),
-        ("dual", "label_depth", 2),
-        ("dual", "label_hidden_network", "on"),
-        ("drill", "label_width", 3),
-        ("drill", "label_encoder", "drill"),
-        ("tied", "label_encoder", "drill"),
-        ("mos", "label_hidden_network", "on"),
-        ("mos", "label_width", 3),
-    ],
+every_mask_and_rate = pytest.mark.parametrize(
+    "mask, rate", [("variational", 0.0), ("variational", RATE), ("standard", RATE)]
 )
-def test_flags_of_other_layers_are_refused(name, flag, value):
-    encoder = DRILL_LABELS if name == "mos" else {}
-    with pytest.raises(ValueError, match=f"--{flag.replace('_', '-')}: not a flag of --output-layer {name}"):
-        build(name, **encoder, **{flag: value})
-
-
-@pytest.mark.parametrize(
-    "flag",
-    [
-        "--label-mask",
-        "--label-activation",
-        "--label-init",
-        "--label-residual",
-        "--label-layer-residual",
-        "--label-dropout-place",
-        "--label-hidden-network",
-        "--label-encoder",
-    ],
-)
-def test_unknown_values_are_refused_with_the_choices(flag, capsys):
-    parser = argparse.ArgumentParser()
-    OUTPUT_LAYERS.add_args(parser)
-    with pytest.raises(SystemExit):
-        parser.parse_args([flag, "swish"])
-    assert f"argument {flag}: invalid choice: 'swish'" in capsys.readouterr().err
-
-
-every_mask = pytest.mark.parametrize("mask", ["variational", "standard"])
 
 
 @pytest.fixture
@@ -242,8 +236,7 @@ def assert_same(layer, states, by_hand):
 # the equations
 
 
-@every_mask
-@pytest.mark.parametrize("rate", [0.0, RATE])
+@every_mask_and_rate
 @pytest.mark.parametrize("widths", [[8, 12, 8], [8, 5], [6, 9, 11]])
 def test_bilinear(widths, rate, mask, masks):
     layer, states = build("bilinear", widths=widths, label_dropout=rate, label_mask=mask), draw_states(widths)
@@ -256,10 +249,11 @@ def test_bilinear(widths, rate, mask, masks):
     assert {m.shape for m in masks} == ({(1 if mask == "variational" else V, widths[0])} if rate else set())
 
 
-@every_mask
-@pytest.mark.parametrize("rate", [0.0, RATE])
-@pytest.mark.parametrize("activation", sorted(ACTIVATIONS))
-@pytest.mark.parametrize("widths, joint_width", [([8, 12, 8], 8), ([8, 5], 8), ([6, 9, 11], 7)])
+@every_mask_and_rate
+@pytest.mark.parametrize(
+    "widths, joint_width, activation",
+    [([8, 12, 8], 8, "linear"), ([8, 5], 8, "relu"), ([6, 9, 11], 7, "sigmoid"), ([6, 9, 11], 7, "tanh")],
+)
 def test_dual(widths, joint_width, activation, rate, mask, masks):
     flags = {} if joint_width == widths[0] else dict(label_width=joint_width)
     flags.update(label_activation=activation, label_dropout=rate, label_mask=mask)
@@ -293,33 +287,22 @@ def encoded(network, x, flags, masks):
     return plain_formulas.encoded(network, x, activation, **{f"{place}_masks": masks})
 
 
-@every_mask
-@pytest.mark.parametrize("rate", [0.0, RATE])
+@every_mask_and_rate
 @pytest.mark.parametrize("flags", DRILLS, ids=repr)
-def test_drill(flags, rate, mask, masks, states):
-    layer, depth = build("drill", label_dropout=rate, label_mask=mask, **flags), flags["label_depth"]
-
-    def by_hand():
-        labels = encoded(layer.projection.label_encoder, layer.projection.weight, flags, masks[-depth:])
-        return plain_formulas.expert_probs(layer, states.layers, labels)
-
-    assert_same(layer, states, by_hand)
-    assert len(masks) == (6 * depth if rate else 0)
-
-
-@every_mask
-@pytest.mark.parametrize("rate", [0.0, RATE])
-@pytest.mark.parametrize("flags", DRILLS, ids=repr)
-def test_drill_with_a_network_of_the_hidden_states_whose_first_input_is_not_dropped(flags, rate, mask, masks, states):
-    layer = build("drill", label_dropout=rate, label_mask=mask, label_hidden_network="on", **flags)
+@pytest.mark.parametrize("hidden_network", ["off", "on"])
+def test_drill(hidden_network, flags, rate, mask, masks, states):
+    """The first input of the network of the hidden states is not dropped."""
+    layer = build("drill", label_dropout=rate, label_mask=mask, label_hidden_network=hidden_network, **flags)
     depth, place = flags["label_depth"], flags.get("label_dropout_place", "input")
-    num_hidden_masks = depth - 1 if place == "input" else depth
+    num_hidden_masks = 0 if hidden_network == "off" else depth - 1 if place == "input" else depth
 
     def by_hand():
         drawn = masks[-depth - num_hidden_masks :]
         hidden_masks, label_masks = drawn[:num_hidden_masks], drawn[num_hidden_masks:]
         hidden_masks = [1.0] * (depth - len(hidden_masks)) + hidden_masks
-        hidden = encoded(layer.hidden_encoder, states.layers[-1], flags, hidden_masks)
+        hidden = states.layers[-1]
+        if hidden_network == "on":
+            hidden = encoded(layer.hidden_encoder, hidden, flags, hidden_masks)
         labels = encoded(layer.projection.label_encoder, layer.projection.weight, flags, label_masks)
         return plain_formulas.expert_probs(layer, states.layers, labels, hidden)
 
@@ -338,10 +321,10 @@ def test_a_variational_mask_of_hidden_states_is_drawn_for_each_batch_row(place, 
     assert {mask.numel() for mask in label_masks} == {8} and len(label_masks) == 4
 
 
-@every_mask
-@pytest.mark.parametrize("rate", [0.0, RATE])
-@pytest.mark.parametrize("name, experts", [("mos", "0 0 3"), ("doc", "1 2 2"), ("doc", "0 3 0")])
-@pytest.mark.parametrize("flags", DRILLS[1:4], ids=repr)
+@every_mask_and_rate
+@pytest.mark.parametrize(
+    "name, experts, flags", [("mos", "0 0 3", DRILLS[1]), ("doc", "1 2 2", DRILLS[2]), ("doc", "0 3 0", DRILLS[3])]
+)
 def test_mixtures_of_drill_labels(flags, name, experts, rate, mask, masks, states):
     drill = dict(label_dropout=rate, label_mask=mask, **DRILL_LABELS, **flags)
     layer, depth = build(name, experts_per_layer=experts, **drill), flags["label_depth"]
