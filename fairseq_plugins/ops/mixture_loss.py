@@ -443,7 +443,7 @@ def _run_chunk(
     if materialize:
         gradient = gradient.materialize()
     if gradients.gate_learns:
-        logits.mul_(gradient.rows)
+        logits.mul_(gradient.rows)  # z dL/dz, all that the gradient of the gate needs of both
     if gradients.logits_learn:
         if gate_values is not None:
             multiply_by_gate(gradient.rows, gate_values)
@@ -453,7 +453,7 @@ def _run_chunk(
         assert inputs.gate is not None and gate_values is not None
         d_scores = gate_gradient(logits, gate_values)
         if scales.gate is not None and scales.base is not None:
-            d_scores.mul_(scales.gate / scales.base)
+            d_scores.mul_(scales.gate / scales.base)  # from the scale of the base to its own
         _add_gate_gradients(d_scores, inputs.gate, tokens, gradients=gradients)
     return losses, nll
 
@@ -469,6 +469,7 @@ def _add_base_gradients(
     """Add those by k, W and b from that by the logits W k + b of the ``tokens``, whose inputs are given."""
     rows, factors = inputs.latents.flatten(0, 1), gradient.factors
     operand = gradient.rows.to(rows.dtype)
+    # The factors of the rows multiply the smaller operand or result of each product, never the chunk itself.
     if gradients.latents is not None:
         d_rows = matmul(operand, inputs.weight)
         d_rows = d_rows.to(gradients.latents.dtype) if factors is None else d_rows * factors
@@ -481,6 +482,7 @@ def _add_base_gradients(
     if means is not None and gradient.uniform is not None:
         means.subtract_gradients(gradient.uniform, inputs, tokens, gradients=gradients)
     if inputs.margins is not None and gradients.latents is not None:
+        # Margins change with k. Their gradient needs that by the targets' logits alone, put together from its parts.
         d_targets = inputs.margins.at_targets(gradient.rows).to(inputs.margins.values.dtype)
         if factors is not None:
             d_targets = d_targets * factors.view_as(d_targets)

@@ -176,7 +176,8 @@ def enclose_logarithmically(axis: "Axis", values: Iterable[float]) -> None:
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:,g}"))
     if len(ticks) > 1:
-        axis.axes.set(**{f"{axis.axis_name}lim": (ticks[0], ticks[-1])})
+        limit = axis.axes.set_xlim if axis is axis.axes.xaxis else axis.axes.set_ylim
+        limit(ticks[0], ticks[-1])
 
 
 def save_picture(picture: "Figure", path: Path) -> None:

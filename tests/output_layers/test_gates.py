@@ -411,17 +411,3 @@ def test_windows_of_a_stream_are_one_sequence(gate, build_model):
     expected, _ = model(tokens)
     parts = [model(tokens[:, a:b], stream="train", position=a)[0] for a, b in ((0, 2), (2, 3), (3, MODEL_T))]
     torch.testing.assert_close(torch.cat(parts, dim=1), expected)
-
-
-@every_example_gate
-@pytest.mark.parametrize("kind", ["language model", "encoder-decoder"])
-def test_a_gate_learns(kind, gate, build_model):
-    model, context = build_model(kind, "doc", gate)
-    loss, _ = model.decoder(
-        torch.randint(4, MODEL_V, (MODEL_B, MODEL_T)),
-        **context,
-        target=torch.randint(4, MODEL_V, (MODEL_B, MODEL_T)),
-    )
-    loss.backward()
-    gate_parameters = dict(model.decoder.output.gate.named_parameters())
-    assert [key for key, value in gate_parameters.items() if value.grad is None or not value.grad.any()] == []

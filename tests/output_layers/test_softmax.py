@@ -78,14 +78,6 @@ def test_loss_and_gradients_are_the_librarys_cross_entropy(name, label_smoothing
     torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["tied", "full"])
-def test_log_probs(name, embedding):
-    layer, states = build_softmax(name, embedding), make_states(SOFTMAX_WIDTHS, dtype=torch.float64)
-    expected = torch.from_numpy(logits_by_hand(layer, states, embedding).detach().numpy())
-    expected = expected - expected.exp().sum(-1, keepdim=True).log()
-    torch.testing.assert_close(layer(states).log_probs.detach(), expected, rtol=1e-12, atol=1e-12)
-
-
 def test_a_tied_layer_owns_the_bias_only(embedding):
     layer = build_softmax("tied", embedding)
     assert layer.projection.weight is embedding
@@ -402,17 +394,6 @@ def test_linear_drill_with_one_layer_and_neither_bias_nor_residual_is_bilinear(t
     (ours,) = torch.autograd.grad(drill_loss, layer.weight)
     (theirs,) = torch.autograd.grad(bilinear_loss, bilinear.bilinear.weight)
     torch.testing.assert_close(ours, theirs.t(), rtol=1e-11, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", ["mos", "doc"])
-def test_a_mixture_of_drill_labels_is_a_plain_mixture_with_their_matrix(name, states):
-    encoded_mixture, plain = build(name, **DRILL_LABELS), build(name, latent_dropout=0.0)
-    encoder = encoded_mixture.projection.label_encoder
-    plain.load_state_dict(encoded_mixture.state_dict(), strict=False)
-    plain.projection.weight.data = plain_formulas.encoded(encoder, encoded_mixture.projection.weight).detach()
-    expected, found = results(plain, states), results(encoded_mixture, states)
-    expected.pop(4), found.pop(4)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 # gradients in training
