@@ -66,7 +66,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
             try:
                 command = load_command(name)
             except ModuleNotFoundError as error:
-                if error.name != "fairseq":
+                if error.name not in ("torch", "fairseq"):
                     raise
                 parser.error("no fairseq in this Python: activate the environment of bash scripts/setup.sh, .venv")
             command.main(given[len(name.split()) :], program=f"{PROGRAM} {name}", summary=COMMANDS[name][1])

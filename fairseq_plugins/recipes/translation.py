@@ -171,7 +171,7 @@ MULTI30K = Recipe(
     compared_by="bleu",
     notes="""host is fairseq's own lstm. encdec, mos and doc have one softmax, MoS (two experts) and DOC (two and
 two); mmlstm has about as many parameters as encdec. The architecture of doc brings --expert-warmup 1000, which is
-not in the paper. Results: results/multi30k/five_epochs/README.md and results/mmlstm/README.md.""",
+not in the paper. Results: results/multi30k/README.md and results/mmlstm/README.md.""",
 )
 
 MULTI30K_TRANSFORMER = Recipe(

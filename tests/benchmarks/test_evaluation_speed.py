@@ -21,7 +21,7 @@ from evaluation import (
     run,
     run_command,
 )
-from short_trainings import OLDER
+from short_trainings import SMALL_MODELS
 
 from tests.tables import rows_of
 
@@ -80,8 +80,8 @@ def test_ratios_are_those_to_what_a_reading_is_compared_with(name, ratios):
 @pytest.fixture
 def line(tmp_path):
     """Arguments, with a copy of a model, because statistics are written beside it."""
-    checkpoint = shutil.copy(OLDER / "lstm_lm_doc.pt", tmp_path)
-    return [str(OLDER / "data/lm"), "--path", str(checkpoint), "--cpu", "--out", str(tmp_path / "out")]
+    checkpoint = shutil.copy(SMALL_MODELS / "lstm_lm_doc.pt", tmp_path)
+    return [str(SMALL_MODELS / "data/lm"), "--path", str(checkpoint), "--cpu", "--out", str(tmp_path / "out")]
 
 
 @pytest.mark.parametrize(

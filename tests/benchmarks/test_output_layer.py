@@ -225,24 +225,25 @@ def test_unknown_memory_is_left_empty_and_a_peak_of_zero_has_no_ratio():
     assert row[13:15] == ["5 MiB", "0 MiB"] and row[11] == row[17] == ""
 
 
-def bars(axes):
-    """Lengths of the bars by their labels."""
-    names = [label.get_text() for label in axes.get_yticklabels()]
-    return dict(zip(names, (round(bar.get_width()) for bar in axes.containers[0])))
+def bars(picture):
+    """Lengths of the bars by their labels: time and memory."""
+    times, memory = picture.axes
+    names = [label.get_text() for label in times.get_yticklabels()]
+    return [dict(zip(names, (round(bar.get_width()) for bar in axes.containers[0]))) for axes in (times, memory)]
 
 
 def test_the_picture_shows_the_first_mixture():
     with_bfloat16 = result(20, fused=500, published=1500, plain=1000, floor=400, tied=20, **BFLOAT16)
     picture = draw([SINGLE, with_bfloat16, MIXTURE], hardware="2 CPU cores")
-    times, memory = picture.axes
+    times, memory = bars(picture)
     names = [BARS[name][0] for name in ("published", "plain", "fused", "floor")]
-    assert bars(times) == dict(zip(names, [1500, 1000, 500, 400])) and bars(memory)[names[2]] == 500
+    assert times == dict(zip(names, [1500, 1000, 500, 400])) and memory[names[2]] == 500
     assert "20 softmaxes" in picture.get_suptitle() and "2 CPU cores" in picture.get_suptitle()
 
 
 def test_the_picture_of_one_softmax_where_there_is_no_mixture():
     picture = draw([SINGLE], hardware="a GPU")
-    assert bars(picture.axes[0])[BARS["torch"][0]] == 180 and "one softmax" in picture.get_suptitle()
+    assert bars(picture)[0][BARS["torch"][0]] == 180 and "one softmax" in picture.get_suptitle()
 
 
 def test_a_wrong_number_is_one_line(capsys):

@@ -95,7 +95,7 @@ def test_a_list_that_is_given_in_parts_is_one(name):
 
 # results that are no numbers
 
-FIXTURES = ROOT / "tests" / "fixtures/older_checkpoints"
+FIXTURES = ROOT / "tests" / "fixtures/small_models"
 MODEL = [str(FIXTURES / "data/lm"), "--path", str(FIXTURES / "lstm_lm_doc.pt"), "--cpu"]
 
 

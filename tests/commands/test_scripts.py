@@ -9,10 +9,7 @@ import pytest
 from warm_process import PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCED = ("package.sh",)
-SCRIPTS = sorted(
-    path for path in (*ROOT.glob("scripts/**/*.sh"), *ROOT.glob("data-prep/*/*.sh")) if path.name not in SOURCED
-)
+SCRIPTS = sorted([*ROOT.glob("scripts/**/*.sh"), *ROOT.glob("data-prep/*/*.sh")])
 
 
 @pytest.mark.usefixtures("warm")
@@ -167,3 +164,8 @@ def test_an_interpreter_that_was_not_tested_is_refused(checkout):
     status, error, calls = checkout.set_up(version="3.13")
     assert status == 1 and "Python 3.11 or 3.12 is needed, python3 is 3.13" in error
     assert not (checkout.root / ".venv").exists()
+
+
+def test_the_reference_pages_are_what_the_code_gives():
+    done = subprocess.run([PYTHON, ROOT / "scripts/reference.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -84,7 +84,7 @@ def test_the_same_wrapper_wraps_once_and_another_one_besides():
 
 # trainings in processes of their own: without the package, with all patches, with the minimal ones
 
-DATA = Path(__file__).parents[1] / "fixtures/older_checkpoints/data"
+DATA = Path(__file__).parents[1] / "fixtures/small_models/data"
 TRAININGS = """
 import json, sys
 import fairseq_cli.train

@@ -54,7 +54,7 @@ def _as_bash(language: str, block: str) -> str:
 
 def shortened(command: str) -> str:
     """A command that ends soon."""
-    command = command.replace("\\\n", " ")
+    command = re.sub(r" +#.*$", "", command.replace("\\\n", " "), flags=re.M)
     for part, addition in ADDITIONS.items():
         command = re.sub(rf"^(.*{part} .*)$", rf"\1 {addition}", command, flags=re.M)
     for part, replacement in SHORTER.items():

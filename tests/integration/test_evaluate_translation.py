@@ -152,21 +152,6 @@ def test_a_system_against_itself_is_no_difference(evaluated, request_of, copy):
         ({"data": "."}, [], ". has no test set: it holds no pairs"),
         ({"reference": "test.src"}, [], "test.src ends in src, and .* src into tgt: give a reference in tgt"),
         ({}, ["--lenpen", "3"], "--lenpen: flags of fairseq-generate come after --"),
-        (
-            {},
-            ["--", "--sampling"],
-            "flags of fairseq-generate: --sampling: --beam 5 draws as many samples: give --nbe.*",
-        ),
-        (
-            {},
-            ["--", "--min-len", "300"],
-            "flags of fairseq-generate: --max-len-b 200 is below --min-len 300: no hypo.*",
-        ),
-        (
-            {},
-            ["--", "--constraints"],
-            "flags of fairseq-generate: --constraints: fairseq-interactive alone reads them.*",
-        ),
         ({}, ["--", "--tokenizer", "moses"], "--tokenizer after the --: leave it out, the text is detokenised when.*"),
         ({}, ["--", "--lenpan", "3"], "flags of fairseq-generate: unrecognized arguments: --lenpan 3"),
         ({}, ["--", "--lenpen", "x"], "flags of fairseq-generate: argument --lenpen: invalid float value: 'x'"),

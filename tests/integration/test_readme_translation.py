@@ -31,7 +31,7 @@ def test_headlines(tmp_path):
     put_agnews(tmp_path)
     outputs = run_sections(HEADLINES, tmp_path)
     assert "rouge-score" in outputs[0]
-    assert "a random headline" in (tmp_path / "results/my_headlines/table.md").read_text()
+    assert "first 8 words" in (tmp_path / "results/my_headlines/table.md").read_text()
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ from commands import ROOT
 from fairseq_plugins.commands.app import COMMANDS
 from fairseq_plugins.data.text import file_digest
 
-OLDER = ROOT / "tests/fixtures/older_checkpoints"
+OLDER = ROOT / "tests/fixtures/small_models"
 SCORE, GENERATE, TRANSLATE = "lm score lm --path lm.pt", "lm generate lm --path lm.pt", "translate pairs --path mt.pt"
 RESCORE = "rescore lm --path lm.pt --input lists --input-format tab"
 ROUGE, BLEU = "evaluate rouge --input text --input-format text --reference", "evaluate bleu --input generate.txt"
@@ -110,7 +110,7 @@ REFUSALS = {
     "evaluate bleu typo --out o": "DATA: typo does not exist",
     f"{TRAIN} --order 0": "--order 0",
     f"{TRAIN} --order 90": "order 90",
-    f"{TRAIN} --split dev": "'dev'",
+    f"{TRAIN} --split dev": "dev",
     f"{TRAIN} --split empty": "split 'empty' in",
     f"{TRAIN} --split blank": "2 blank lines and no word",
     f"{TRAIN} --split marked": "the text holds <s>",
@@ -148,8 +148,8 @@ REFUSALS = {
     "analyze experts lm --path nowhere.pt --num 0 --out out": "--num 0",
     "analyze experts lm --path nowhere.pt --tokenised --out out": "--tokenised",
     "analyze experts lm --path nowhere.pt --input blank --out out": "all lines are blank",
-    "analyze experts lm --path lm.pt --split dev --out out": "'dev'",
-    "analyze experts pairs --path mt.pt --split dev --out out": "'dev'",
+    "analyze experts lm --path lm.pt --split dev --out out": "dev",
+    "analyze experts pairs --path mt.pt --split dev --out out": "dev",
     "analyze experts pairs --path mt.pt --tokenised --input three --out out": "mt.pt: encoder-decoders read raw",
     "analyze experts bare --path lm.pt --input text --out out": "text.json is missing",
     "analyze attention pairs --path mt.pt --input blank --out out": "all lines are blank",

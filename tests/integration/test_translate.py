@@ -310,7 +310,7 @@ def test_models_of_two_directions_are_no_ensemble(data_with_texts, turned, forwa
 def test_a_run_resumes_in_its_direction(data_with_texts, turned, tmp_path):
     save_dir = shutil.copytree(turned, tmp_path / "run")
     told = refused(train_translation(data_with_texts, save_dir, "--max-update", 3))
-    assert "checkpoint_last.pt translates tgt into src, not src into tgt: give --source-lang tgt" in told
+    assert "dict.src.txt, is not the one that the checkpoint was trained with" in told
 
 
 @pytest.mark.parametrize(

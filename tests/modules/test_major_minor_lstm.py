@@ -128,12 +128,6 @@ def test_the_parts_are_named():
 # what does not fit
 
 
-def test_a_checkpoint_with_another_minor_input_is_refused_with_both():
-    layers = [make_layer(minor_input=name) for name in MINOR_INPUTS]
-    with pytest.raises(ValueError, match="--minor-input embedding, this model has --minor-input previous"):
-        layers[1].load_state_dict(layers[0].state_dict())
-
-
 @pytest.mark.parametrize(
     "proportions, message",
     [

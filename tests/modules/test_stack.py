@@ -300,11 +300,6 @@ def test_one_direction_is_a_stack_that_reads_forwards(sentences, merge, place, c
     assert len(stack.stacks) == 1 and not annotations[padding].any()
 
 
-def test_a_checkpoint_of_the_other_merge_is_refused_with_both():
-    with pytest.raises(ValueError, match="--encoder-merge top, this model has --encoder-merge layer"):
-        make_encoder("layer").load_state_dict(make_encoder("top").state_dict())
-
-
 @every_merge
 @pytest.mark.parametrize("widths", [[0], [4, 0], [4, -1]])
 def test_encoder_stack_widths_below_one_are_refused(merge, widths):

@@ -126,17 +126,19 @@ def test_the_legend_of_many_runs_stands_beside_their_curves(num_runs, place):
 
 
 @pytest.mark.parametrize(
-    "highest, written", [(20.0, {"10", "20"}), (700.0, {"5", "10", "20", "50", "100", "200", "500"})]
+    "highest, lowest, written",
+    [
+        (20.0, 9.5, "8 10 15 20"),
+        (68.0, 11.96, "10 15 20 30 40 50 60 80"),
+        (700.0, 4.5, "2 5 10 20 50 100 200 500 1,000"),
+        (5.9, 5.31, "5.3 5.4 5.5 5.6 5.7 5.8 5.9"),
+    ],
 )
-def test_perplexities_are_written_apart(highest, written):
-    picture = draw_learning_curves(
-        [{"name": "A", "seed": 1, "valid_curve": {1: highest, 2: 4.5 if highest > 20 else 9.5}}]
-    )
+def test_ticks_are_apart_and_enclose_the_perplexities(highest, lowest, written):
+    picture = draw_learning_curves([{"name": "A", "seed": 1, "valid_curve": {1: highest, 2: lowest}}])
     FigureCanvasAgg(picture).draw()
-    axis = picture.axes[0].yaxis
-    lowest, top = picture.axes[0].get_ylim()
-    shown = [tick for tick in (*axis.get_major_ticks(), *axis.get_minor_ticks()) if lowest <= tick.get_loc() <= top]
-    assert written <= {tick.label1.get_text() for tick in shown}
+    shown = picture.axes[0].yaxis.get_major_ticks()
+    assert [tick.label1.get_text() for tick in shown] == written.split()
     boxes = sorted(
         (tick.label1.get_window_extent() for tick in shown if tick.label1.get_text()), key=lambda box: box.y0
     )
@@ -154,9 +156,10 @@ def test_scores_of_decoded_text_have_panels_in_the_colours_of_the_runs():
     curves = [{"rouge1": {1: 9.0}}, {"bleu": {1: 3.0, 2: 5.0}}, {}]
     picture = draw_learning_curves([{**run, "score_curves": scores} for run, scores in zip(RUNS, curves)])
     perplexity, bleu, rouge = picture.axes
-    assert [axes.get_ylabel() for axes in picture.axes] == [
-        f"validation {name}" for name in ("perplexity", "BLEU", "ROUGE-1")
+    assert [axes.get_title() for axes in picture.axes] == [
+        f"Validation {name}" for name in ("perplexity", "BLEU", "ROUGE-1")
     ]
+    assert [text.get_text() for text in bleu.texts] == ["5.00"]
     assert len(perplexity.lines) == 3 and bleu.get_yscale() == rouge.get_yscale() == "linear"
     (line,) = bleu.lines
     assert list(line.get_xdata()) == [1, 2] and list(line.get_ydata()) == [3.0, 5.0]
