@@ -20,7 +20,6 @@ OWN_PART = [("CONTRIBUTING.md", "Add a part")]
 SECTIONS = [*LANGUAGE_MODELS, *MODELS, *OWN_PART]
 RUN_BY_PEOPLE = [
     ("README.md", "Quick start"),
-    ("README.md", "Requirements, tests, citation"),
     ("CONTRIBUTING.md", "Set up and test"),
     ("fairseq_plugins/demo_corpus/README.md", "An excerpt of Tatoeba, German and English"),
 ]
