@@ -153,7 +153,7 @@ def _analyze_experts(args: argparse.Namespace) -> Findings:
         with naming_checkpoint(path):
             look = _look_at_pairs if isinstance(model, FairseqEncoderDecoderModel) else _look_at_stream
             uses[name], sentences = look(model.to(device), config, path, args, lines)
-        title = str(Path(*Path(path).parts[-2:])) if name == path else name
+        title = Path(path).resolve().parent.name if name == path else name
         for place, sentence in zip(drawn, sentences):
             place.append((title, sentence))
     args.out.mkdir(parents=True, exist_ok=True)

@@ -37,7 +37,8 @@ def draw_learning_curves(runs: Sequence[Dict[str, Any]]) -> "Figure":
     Runs of one name share a colour.
 
     Args:
-        runs: ``name``, ``seed``, ``valid_curve`` and optional ``score_curves`` by metric for each run.
+        runs: ``name``, ``seed``, ``valid_curve``, optional ``train_curve``, which is dotted if there are few runs, and
+            optional ``score_curves`` by metric for each run.
     """
     from matplotlib.ticker import MaxNLocator
 
@@ -49,8 +50,14 @@ def draw_learning_curves(runs: Sequence[Dict[str, Any]]) -> "Figure":
     picture = new_picture(inches=(7 * (1 + len(metrics)) + 3.5 * are_many, height))
     panels = picture.subplots(1, 1 + len(metrics), squeeze=False)[0]
     _draw_lines(panels[0], dict(enumerate(run["valid_curve"] for run in runs)), styles)
-    panels[0].set(ylabel="perplexity (log scale)", title="Validation perplexity", yscale="log")
-    enclose_logarithmically(panels[0].yaxis, [ppl for run in runs for ppl in run["valid_curve"].values()])
+    train_curves = [{} if are_many else run.get("train_curve", {}) for run in runs]
+    for curve, style in zip(train_curves, styles):
+        if curve:
+            panels[0].plot(list(curve), list(curve.values()), color=style["color"], linestyle=":", linewidth=1)
+    title = "Validation perplexity" + (", dotted: training" if any(train_curves) else "")
+    panels[0].set(ylabel="perplexity (log scale)", title=title, yscale="log")
+    curves = [*(run["valid_curve"] for run in runs), *train_curves]
+    enclose_logarithmically(panels[0].yaxis, [ppl for curve in curves for ppl in curve.values()])
     for axes, metric in zip(panels[1:], metrics):
         _draw_lines(axes, {n: curves[metric] for n, curves in enumerate(scores) if metric in curves}, styles)
         axes.set(ylabel=TITLES[metric], title=f"Validation {TITLES[metric]}")

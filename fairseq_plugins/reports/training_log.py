@@ -259,12 +259,14 @@ class LoggedTraining:
 
     Attributes:
         valid_curve: validation perplexity by epoch.
+        train_curve: training perplexity by finished epoch. Empty if the criterion logs none.
         score_curves: scores of the decoded validation set by metric and epoch. Empty if none were logged.
         words_per_second: median speed.
         hours: duration.
     """
 
     valid_curve: Dict[int, float]
+    train_curve: Dict[int, float]
     score_curves: Dict[str, Dict[int, float]]
     words_per_second: float
     hours: float
@@ -275,6 +277,7 @@ class LoggedTraining:
             "epochs": max(self.valid_curve),
             "lowest_valid_perplexity": _best(min, self.valid_curve.values()),
             "valid_curve": self.valid_curve,
+            "train_curve": self.train_curve,
             "highest_valid_scores": {metric: _best(max, curve.values()) for metric, curve in self.score_curves.items()},
             "score_curves": self.score_curves,
             "words_per_second": self.words_per_second,
@@ -296,6 +299,7 @@ def read_logged_training(save_dir: Path) -> LoggedTraining:
     log = find_log(save_dir)
     return LoggedTraining(
         valid_curve=read_valid_curve(log),
+        train_curve=_read_curve(TRAINING, log),
         score_curves=read_score_curves(log),
         words_per_second=read_median_speed(log),
         hours=read_hours(log),

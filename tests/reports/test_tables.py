@@ -260,3 +260,13 @@ def test_the_table_has_a_row_for_each_run_their_mean_and_what_is_left_out():
     head, _, first, *_ = [[cell.strip() for cell in row.strip("|").split("|")] for row in tested.splitlines()[2:]]
     assert head == ["minus parser", "F1", "exact"] and first[0] == "AWD" and first[1].startswith("+37.50 +- ")
     assert "minus" not in reranking_as_text("test", figures_of(), RERANKED)
+
+
+def test_training_curves_of_few_runs_are_dotted():
+    run = {"name": "A", "seed": 1, "valid_curve": {1: 30.0, 2: 20.0}, "train_curve": {1: 90.0, 2: 15.0}}
+    (axes,) = draw_learning_curves([run]).axes
+    valid, train = axes.lines
+    assert list(train.get_ydata()) == [90.0, 15.0] and train.get_linestyle() == ":"
+    assert train.get_color() == valid.get_color() and axes.get_ylim() == (15.0, 100.0)
+    (axes,) = draw_learning_curves([{**run, "name": name} for name in "ABCDE"]).axes
+    assert len(axes.lines) == 5
