@@ -50,7 +50,7 @@ def draw_learning_curves(runs: Sequence[Dict[str, Any]]) -> "Figure":
     picture = new_picture(inches=(7 * (1 + len(metrics)) + 3.5 * are_many, height))
     panels = picture.subplots(1, 1 + len(metrics), squeeze=False)[0]
     _draw_lines(panels[0], dict(enumerate(run["valid_curve"] for run in runs)), styles)
-    train_curves = [{} if are_many else run.get("train_curve", {}) for run in runs]
+    train_curves: List[Dict[int, float]] = [{} if are_many else run.get("train_curve", {}) for run in runs]
     for curve, style in zip(train_curves, styles):
         if curve:
             panels[0].plot(list(curve), list(curve.values()), color=style["color"], linestyle=":", linewidth=1)
