@@ -177,7 +177,7 @@ class ModelFlags:
             registry.add_args(parser)
 
     def defaults(self) -> Dict[str, Any]:
-        """What each option of the model and its parts is where nothing gives it, None if the part decides."""
+        """Default of each option of the model and its parts, None if the part decides."""
         options = [self.own, *(component.Options for registry in self.registries for component in registry.values())]
         parts = {registry.destination: "none" for registry in self.registries if "none" in registry}
         return {option.name: option.default for cls in options for option in fields(cls)} | parts

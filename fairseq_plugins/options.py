@@ -31,7 +31,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 
 class UserError(ValueError):
-    """What a user did wrong, with the remedy. Commands end with this one line and exit status 2; all other errors keep
+    """A mistake of the user, with the remedy. Commands end with this one line and exit status 2; all other errors keep
     their traceback."""
 
 

@@ -353,7 +353,7 @@ def whole() -> Answer:
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list:
-    """What the mirror will answer, an error or a file each time; no pause is made."""
+    """Answers of the mirror in turn, each an error or a file. The pauses between them are left out."""
     left: list = []
 
     def answer(request: object, timeout: float) -> Answer:
