@@ -4,7 +4,7 @@ Each line has name, figures, device, torch, commit, corpora and date. A measurem
 conditions is skipped, so the same command continues where it stopped. One that failed has its error in place of
 figures, and is tried again. Two commits may share a file.
 
-  launch           microseconds a kernel launch costs on the host and in a CUDA graph, and bandwidth of a copy
+  launch           microseconds of a kernel launch, from Python and in a CUDA graph, and bandwidth of a copy
   loss CASE DTYPE  the fused loss and its three products alone, forward and backward, in milliseconds: four cases of
                    results/benchmarks, and 10,002 and 10,016 words
   translation ...  training of lstm_encdec, lstm_encdec_doc and fairseq's lstm, with the recipe's adam and with l2_adam
