@@ -111,21 +111,21 @@ class DecoderContract:
 
     # a distribution or a loss
 
-    def test_without_a_target_the_output_is_the_distribution(self, build, tokens):
-        decoding = build()
+    def test_the_output_is_the_distribution_or_the_loss_of_targets(self, build, tokens):
+        decoding, target = build(), torch.randint(V, (B, T))
         log_probs, extra = decoding(tokens)
-        scores = extra["scores"]
+        scores, states = extra["scores"], extra["states"]
         assert scores.log_probs is log_probs is scores.output and scores.loss is None and scores.nll is None
         assert log_probs.shape == (B, T, V) and log_probs.dtype == torch.float32
         torch.testing.assert_close(log_probs.exp().sum(-1), torch.ones(B, T), rtol=0, atol=1e-5)
-        normalised = decoding.model.get_normalized_probs((log_probs, extra), log_probs=True)
-        torch.testing.assert_close(normalised, log_probs, rtol=1e-6, atol=1e-6)
-        sums = decoding.model.get_normalized_probs((log_probs, extra), log_probs=False).sum(-1)
-        torch.testing.assert_close(sums, torch.ones(B, T), rtol=0, atol=1e-5)
+        for logarithms in (True, False):
+            found = decoding.model.get_normalized_probs((log_probs, extra), log_probs=logarithms)
+            torch.testing.assert_close(found, log_probs if logarithms else log_probs.exp(), rtol=1e-5, atol=1e-6)
+        assert len(states.layers) == decoding.num_layers
+        assert all(layer.shape[:2] == (B, T) for layer in states.layers)
+        assert torch.equal(states.tokens, tokens) and torch.equal(states.top, states.layers[-1])
+        assert states.attention is extra["attn"][0]
 
-    def test_with_a_target_the_output_is_its_loss(self, build, tokens):
-        decoding, target = build(), torch.randint(V, (B, T))
-        log_probs, extra = decoding(tokens)
         loss, with_target = decoding(tokens, target=target)
         scores, nll = with_target["scores"], -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1).detach()
         assert scores.output is scores.loss is loss and scores.log_probs is None
@@ -168,15 +168,6 @@ class DecoderContract:
             gradients.append(torch.autograd.grad(decoding(tokens, target=target)[0], list(parameters.values())))
         assert [name for name, gradient in zip(parameters, gradients[0]) if not gradient.abs().sum() > 0] == []
         torch.testing.assert_close(*gradients, rtol=1e-4, atol=1e-5)
-
-    def test_states_are_those_of_all_layers(self, build, tokens):
-        decoding = build()
-        _, extra = decoding(tokens)
-        states = extra["states"]
-        assert len(states.layers) == decoding.num_layers
-        assert all(layer.shape[:2] == (B, T) for layer in states.layers)
-        assert torch.equal(states.tokens, tokens) and torch.equal(states.top, states.layers[-1])
-        assert states.attention is extra["attn"][0]
 
     def test_what_comes_later_is_not_seen(self, build, tokens):
         decoding, changed = build(), tokens.clone()
@@ -223,34 +214,19 @@ class DecoderContract:
             )
             torch.testing.assert_close(extra["scores"].nll[:, 0], nll[:, t], rtol=1e-5, atol=1e-5)
 
-    @pytest.fixture(params=[[1, 1, 0, 2, 1, 3], [3]], ids=str)
-    def order(self, request):
-        return request.param
-
-    @torch.no_grad()
-    def test_rows_can_be_reordered_while_decoding(self, build, order, tokens):
-        decoding, order = build(), torch.tensor(order)
-        decoding.model.eval()
-        hypotheses = decoding.start()
-        for t in range(3):
-            hypotheses.step(tokens[:, : t + 1])
-        hypotheses.reorder(order)
-        reordered = tokens[order]
-        full = parts(decoding(reordered, rows=order))
-        for t in range(3, T):
-            step = parts(hypotheses.step(reordered[:, : t + 1]))
-            torch.testing.assert_close([x[:, 0] for x in step], [x[:, t] for x in full], rtol=1e-5, atol=1e-5)
+    orders = [[0, 0, 1, 1, 2, 3], [5, 2, 0, 0], [1, 3, 0, 2], [0, 1, 2], [2, 1, 1, 0], [3]]
+    """Rows that a beam search goes on with before each step."""
 
     @torch.no_grad()
     def test_rows_can_be_reordered_before_the_first_step_and_after_every_one(self, build, tokens):
         decoding = build()
         decoding.model.eval()
         hypotheses, rows = decoding.start(), torch.arange(B)
-        for t, order in enumerate(([0, 0, 1, 1, 2, 3], [5, 2, 0, 0], [0, 1, 2], [2, 1, 1, 0])):
+        for t, order in enumerate(self.orders):
             hypotheses.reorder(torch.tensor(order))
             rows = rows[order]
-            step, full = hypotheses.step(tokens[rows, : t + 1]), decoding(tokens[rows], rows=rows)
-            torch.testing.assert_close(step[0][:, 0], full[0][:, t], rtol=1e-5, atol=1e-5)
+            step, full = parts(hypotheses.step(tokens[rows, : t + 1])), parts(decoding(tokens[rows], rows=rows))
+            torch.testing.assert_close([x[:, 0] for x in step], [x[:, t] for x in full], rtol=1e-5, atol=1e-5)
 
     @torch.no_grad()
     def test_two_decodings_do_not_know_of_each_other(self, build, tokens):

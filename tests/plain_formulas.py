@@ -140,16 +140,6 @@ def mixture(logits: Tensor, prior: Tensor) -> Tensor:
     return (prior.unsqueeze(-1) * softmax(logits)).sum(dim=-2)
 
 
-def mixture_nll_gradients(logits: Tensor, prior: Tensor, target: Tensor):
-    """d(-log P(y)) / dz and / d log pi from r_j = pi_j p_j(y) / P(y): -r_j (1[v = y] - p_j(v)) and -r_j."""
-    p = softmax(logits)
-    y = target[..., None, None].expand(*target.shape, logits.size(-2), 1)
-    joint = prior * p.gather(-1, y).squeeze(-1)
-    r = joint / joint.sum(dim=-1, keepdim=True)
-    one_hot = torch.zeros_like(logits).scatter(-1, y, 1.0)
-    return -r.unsqueeze(-1) * (one_hot - p), -r
-
-
 def gated(logits: Tensor, features: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """z_j / (1 + exp(-(F U' + c))) for each expert j: logits z (*, J, V), F (*, D_g), U (V, D_g), c (V)."""
     return logits / (1 + (-(features @ weight.T + bias)).exp()).unsqueeze(-2)

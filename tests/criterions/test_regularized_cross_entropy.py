@@ -107,21 +107,6 @@ def test_with_sentence_avg_the_nll_of_a_sentence_takes_the_place_of_that_of_a_to
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
 
 
-def test_penalties_are_logged_by_token_whatever_fairseq_divides_by(make_criterion, sample):
-    model = build_tiny_lm("mos").double()
-    by_token, by_sentence = (
-        make_criterion(sentence_avg=average, activation_regularization=2.0)(model, sample)[2]
-        for average in (False, True)
-    )
-    assert by_sentence["sample_size"] < by_token["sample_size"]
-    assert by_sentence["activation"].item() == pytest.approx(by_token["activation"].item(), rel=1e-10)
-
-
-def test_what_is_logged_holds_no_graph(make_criterion, sample):
-    _, _, logged = make_criterion(l1_regularization=0.1, **COEFFICIENTS)(build_tiny_lm("mos"), sample)
-    assert not any(value.requires_grad for value in logged.values() if isinstance(value, torch.Tensor))
-
-
 @pytest.mark.parametrize(
     "name, short",
     [*zip(COEFFICIENTS, ["alpha", "beta", "balance"]), ("l1_regularization", "l1"), ("l2_regularization", "l2")],
@@ -134,6 +119,7 @@ def test_each_penalty_has_its_own_coefficient(name, short, make_criterion, sampl
     assert (loss / sample_size).item() == pytest.approx(expected.item(), rel=1e-6)
     logged_name = name.removesuffix("_regularization")
     assert set(logged) == {"loss", "ntokens", "nsentences", "sample_size", logged_name}
+    assert not any(value.requires_grad for value in logged.values() if isinstance(value, torch.Tensor))
     assert logged[logged_name].item() / sample_size == pytest.approx((expected - nll).item() / 0.7, rel=1e-5)
     torch.testing.assert_close(gradients(model, loss / sample_size), gradients(model, expected), rtol=1e-5, atol=1e-7)
 
@@ -278,3 +264,13 @@ def test_an_architecture_of_fairseq_is_told_its_criterion(make_criterion, sample
 def test_an_encoder_without_a_decoder_is_told_its_criterion(make_criterion, sample):
     with pytest.raises(ValueError, match="needs an --arch of fairseq_plugins"):
         make_criterion()(torch.nn.Linear(1, 1), sample)
+
+
+def test_penalties_are_logged_by_token_whatever_fairseq_divides_by(make_criterion, sample):
+    model = build_tiny_lm("mos").double()
+    by_token, by_sentence = (
+        make_criterion(sentence_avg=average, activation_regularization=2.0)(model, sample)[2]
+        for average in (False, True)
+    )
+    assert by_sentence["sample_size"] < by_token["sample_size"]
+    assert by_sentence["activation"].item() == pytest.approx(by_token["activation"].item(), rel=1e-10)

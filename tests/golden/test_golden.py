@@ -1,4 +1,4 @@
-"""Sixty updates of one model of each family have the losses that were recorded."""
+"""The first updates of one model of each family have the losses that were recorded."""
 
 import json
 
@@ -13,9 +13,8 @@ RECORDING = "PYTHONPATH=.:tests python tests/golden/record.py, if the change is 
 
 def test_every_family_is_recorded():
     assert RECORDED.keys() == FAMILIES.keys(), RECORDING
-    assert {len(losses) for losses in RECORDED.values()} == {NUM_UPDATES}
 
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_losses_are_those_recorded(name, tmp_path):
-    assert losses_of(name, tmp_path) == pytest.approx(RECORDED[name], rel=1e-4), RECORDING
+    assert losses_of(name, tmp_path) == pytest.approx(RECORDED[name][:NUM_UPDATES], rel=1e-4), RECORDING

@@ -249,20 +249,69 @@ _without_gradients = partial(_op, has_gradients=False)
 
 def ops():
     """Functions that build the computations of all functions of tensors, with the options that change their course."""
+    single = {**MIXTURE, "latents": (N, 1, D), "scores": (N, 1)}
+    shared = dict(**MIXTURE, share=(N,))
+    smoothed = partial(_loss, label_smoothing=0.1)
+    linear_shapes = dict(x=(N, D), weight=(V, D), bias=(V,))
     highway = dict(inputs=(T, B, 2 * D), first=(2 * D, D), second=(2 * D, D), biases=(2, 2 * D), s=(B, D))
     return {
-        **dict(_mixture_losses()),
-        **dict(_distributions()),
-        **dict(_products()),
+        "mixture_nll": _op(_loss, **MIXTURE),
+        "mixture_nll, one softmax": _op(_loss, **single),
+        "mixture_nll, label smoothing": _op(smoothed, **MIXTURE),
+        "mixture_nll, adversarial margins": _op(partial(_loss, adversarial_epsilon=0.1), **MIXTURE),
+        "mixture_nll, chunks of 5 tokens": _op(partial(_loss, chunk_size=5), **MIXTURE),
+        "mixture_nll, weighted tokens": _op(_weighted_loss, **MIXTURE),
+        "mixture_nll, gate": _op(_loss, **MIXTURE, **GATE),
+        "mixture_nll, one softmax, gate": _op(_loss, **single, **GATE),
+        "mixture_nll, interpolation": _op(_loss, **shared),
+        "mixture_nll, gate, label smoothing, interpolation": _op(smoothed, **shared, **GATE),
+        "mixture_nll, a loss a token": _without_gradients(partial(_loss, reduction="none"), **MIXTURE),
+        "mixture_log_probs": _op(
+            lambda x: mixture_log_probs(x["logits"], _log_prior(x)), logits=(N, J, V), scores=(N, J)
+        ),
+        "mixture_log_probs_from_latents": _without_gradients(_decoded, **MIXTURE),
+        "mixture_log_probs_from_latents, gate": _without_gradients(_decoded, **MIXTURE, **GATE),
+        "softmax_entropies": _without_gradients(
+            lambda x: softmax_entropies(x["latents"], x["weight"], x["bias"], gate=_gate(x)), **MIXTURE, **GATE
+        ),
+        "apply_gate": _op(lambda x: apply_gate(x["logits"], _gate(x)), logits=(N, J, V), **GATE),
+        "mean_log_probs": _op(_averaged, logits=(N, J, V)),
+        "linear": _op(lambda x: linear(x["x"], x["weight"], x["bias"]), **linear_shapes),
+        "linear, chosen features": _op(_linear_of_features, **linear_shapes),
+        "matmul": _without_gradients(lambda x: matmul(x["x"], x["weight"].t(), x["bias"]), **linear_shapes),
+        "add_matmul": _without_gradients(_add_matmul, **linear_shapes),
+        "project": _without_gradients(
+            lambda x: project(x["x"], x["weight"], x["bias"], dtype=x["x"].dtype), **linear_shapes
+        ),
+        "float16_scale": _without_gradients(
+            lambda x: float16_scale(x["x"], x["weight"], x["x"][:, 0].abs(), chunk_size=5), **linear_shapes
+        ),
         "chosen_logits": _op(_chosen_logits, hidden=(N, D), labels=(V, D)),
         "noise_contrast": _op(_noise_contrast, target_log_odds=(N,), noise_log_odds=(N, J)),
-        "masked_lstm": _op(_masked_lstm, inputs=(T, B, 4 * D), weight=(4 * D, D), h=(B, D), c=(B, D)),
+        "masked_lstm": _op(
+            lambda x: masked_lstm(x["inputs"], x["weight"], _mask(x["h"]), x["h"], x["c"]),
+            **dict(inputs=(T, B, 4 * D), weight=(4 * D, D), h=(B, D), c=(B, D)),
+        ),
         "recurrent_highway": _op(_recurrent_highway, **highway),
-        "linear_scan": _op(_linear_scan, inputs=(T, B, D), factors=(D,), start=(B, D)),
+        "linear_scan": _op(
+            lambda x: linear_scan(x["inputs"], torch.tanh(x["factors"]), x["start"]),
+            **dict(inputs=(T, B, D), factors=(D,), start=(B, D)),
+        ),
         "StepProducts": _op(_recurrence, known=(T, B, D), matrix=(D, D), start=(B, D)),
         "StepProducts, a matrix a row": _op(_recurrence, known=(T, B, D), matrix=(B, D, D), start=(B, D)),
-        **dict(_penalties()),
+        **{function.__name__: _op(partial(_penalty, function=function), x=(B, T, J)) for function in PENALTIES},
+        "absolute_sum": _op(lambda x: regularizers.absolute_sum(x.values()), first=(D, J), second=(V,)),
     }
+
+
+MIXTURE = dict(latents=(N, J, D), scores=(N, J), weight=(V, D), bias=(V,))
+GATE = dict(features=(N, GATE_WIDTH), gate_weight=(V, GATE_WIDTH), gate_bias=(V,))
+PENALTIES = [
+    regularizers.activation_regularization,
+    regularizers.temporal_activation_regularization,
+    regularizers.prior_balance_by_row,
+    regularizers.prior_balance_by_batch,
+]
 
 
 def _target(x):
@@ -270,21 +319,19 @@ def _target(x):
 
 
 def _gate(x):
-    return LogitGate(x["features"], x["gate_weight"], x["gate_bias"])
+    return LogitGate(x["features"], x["gate_weight"], x["gate_bias"]) if "gate_weight" in x else None
 
 
-MIXTURE = dict(latents=(N, J, D), scores=(N, J), weight=(V, D), bias=(V,))
-GATE = dict(features=(N, GATE_WIDTH), gate_weight=(V, GATE_WIDTH), gate_bias=(V,))
+def _log_prior(x):
+    return torch.log_softmax(x["scores"], dim=-1)
 
 
 def _loss(x, **options):
-    log_prior = torch.log_softmax(x["scores"], dim=-1)
-    if "gate_weight" in x:
-        options["gate"] = _gate(x)
     if "share" in x:
         log_share = torch.nn.functional.logsigmoid(x["share"])
         options["interpolation"] = Interpolation(torch.nn.functional.logsigmoid(-x["share"]), log_share - 2)
-    return mixture_nll(x["latents"], log_prior, x["weight"], _target(x["weight"]), bias=x["bias"], **options)
+    target = _target(x["weight"])
+    return mixture_nll(x["latents"], _log_prior(x), x["weight"], target, bias=x["bias"], gate=_gate(x), **options)
 
 
 def _weighted_loss(x):
@@ -292,38 +339,8 @@ def _weighted_loss(x):
     return _loss(x, token_weights=token_weights, ignore_index=IGNORED)
 
 
-def _mixture_losses():
-    single = {**MIXTURE, "latents": (N, 1, D), "scores": (N, 1)}
-    yield "mixture_nll", _op(_loss, **MIXTURE)
-    yield "mixture_nll, one softmax", _op(_loss, **single)
-    yield "mixture_nll, label smoothing", _op(partial(_loss, label_smoothing=0.1), **MIXTURE)
-    yield "mixture_nll, adversarial margins", _op(partial(_loss, adversarial_epsilon=0.1), **MIXTURE)
-    yield "mixture_nll, chunks of 5 tokens", _op(partial(_loss, chunk_size=5), **MIXTURE)
-    yield "mixture_nll, weighted tokens", _op(_weighted_loss, **MIXTURE)
-    yield "mixture_nll, gate", _op(_loss, **MIXTURE, **GATE)
-    yield "mixture_nll, one softmax, gate", _op(_loss, **single, **GATE)
-    yield "mixture_nll, interpolation", _op(_loss, **MIXTURE, share=(N,))
-    smoothed = partial(_loss, label_smoothing=0.1)
-    yield "mixture_nll, gate, label smoothing, interpolation", _op(smoothed, **MIXTURE, **GATE, share=(N,))
-    yield "mixture_nll, a loss a token", _without_gradients(partial(_loss, reduction="none"), **MIXTURE)
-
-
-def _distribution(x):
-    return mixture_log_probs(x["logits"], torch.log_softmax(x["scores"], dim=-1))
-
-
 def _decoded(x):
-    log_prior = torch.log_softmax(x["scores"], dim=-1)
-    gate = _gate(x) if "gate_weight" in x else None
-    return mixture_log_probs_from_latents(x["latents"], log_prior, x["weight"], x["bias"], gate=gate)
-
-
-def _entropies(x):
-    return softmax_entropies(x["latents"], x["weight"], x["bias"], gate=_gate(x))
-
-
-def _gated(x):
-    return apply_gate(x["logits"], _gate(x))
+    return mixture_log_probs_from_latents(x["latents"], _log_prior(x), x["weight"], x["bias"], gate=_gate(x))
 
 
 def _averaged(x):
@@ -331,53 +348,15 @@ def _averaged(x):
     return mean_log_probs(log_probs), torch.stack(list(responsibilities(log_probs)))
 
 
-def _distributions():
-    yield "mixture_log_probs", _op(_distribution, logits=(N, J, V), scores=(N, J))
-    yield "mixture_log_probs_from_latents", _without_gradients(_decoded, **MIXTURE)
-    yield "mixture_log_probs_from_latents, gate", _without_gradients(_decoded, **MIXTURE, **GATE)
-    yield "softmax_entropies", _without_gradients(_entropies, latents=(N, J, D), weight=(V, D), bias=(V,), **GATE)
-    yield "apply_gate", _op(_gated, logits=(N, J, V), **GATE)
-    yield "mean_log_probs", _op(_averaged, logits=(N, J, V))
-
-
-def _linear(x):
-    return linear(x["x"], x["weight"], x["bias"])
-
-
 def _linear_of_features(x):
     features = torch.arange(0, D, 2, device=x["x"].device)
     return linear(x["x"], x["weight"][:, features], x["bias"], features=features)
-
-
-def _matmul(x):
-    return matmul(x["x"], x["weight"].t(), x["bias"])
 
 
 def _add_matmul(x):
     total = x["bias"].repeat(N, 1)
     add_matmul(total, x["x"], x["weight"].t())
     return total
-
-
-def _project(x):
-    return project(x["x"], x["weight"], x["bias"], dtype=x["x"].dtype)
-
-
-def _scale(x):
-    return float16_scale(x["x"], x["weight"], x["x"][:, 0].abs(), chunk_size=5)
-
-
-def _products():
-    shapes = dict(x=(N, D), weight=(V, D), bias=(V,))
-    yield "linear", _op(_linear, **shapes)
-    yield "linear, chosen features", _op(_linear_of_features, **shapes)
-    for name, function in (
-        ("matmul", _matmul),
-        ("add_matmul", _add_matmul),
-        ("project", _project),
-        ("float16_scale", _scale),
-    ):
-        yield name, _without_gradients(function, **shapes)
 
 
 def _chosen_logits(x):
@@ -395,17 +374,9 @@ def _mask(like):
     return 2.0 * (torch.arange(B * D, device=like.device).view(B, D) % 2).to(like)
 
 
-def _masked_lstm(x):
-    return masked_lstm(x["inputs"], x["weight"], _mask(x["h"]), x["h"], x["c"])
-
-
 def _recurrent_highway(x):
     weights = [x["first"], x["second"]]
     return recurrent_highway(x["inputs"], weights, list(x["biases"]), x["s"], mask=_mask(x["s"]))
-
-
-def _linear_scan(x):
-    return linear_scan(x["inputs"], torch.tanh(x["factors"]), x["start"])
 
 
 def _recurrence(x):
@@ -420,14 +391,3 @@ def _recurrence(x):
 def _penalty(x, *, function):
     mask = (torch.arange(B * T, device=x["x"].device).view(B, T) % 5 > 0).to(x["x"])
     return function(x["x"].softmax(dim=-1), mask)
-
-
-def _penalties():
-    for function in (
-        regularizers.activation_regularization,
-        regularizers.temporal_activation_regularization,
-        regularizers.prior_balance_by_row,
-        regularizers.prior_balance_by_batch,
-    ):
-        yield function.__name__, _op(partial(_penalty, function=function), x=(B, T, J))
-    yield "absolute_sum", _op(lambda x: regularizers.absolute_sum(x.values()), first=(D, J), second=(V,))

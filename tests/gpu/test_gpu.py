@@ -13,11 +13,10 @@ import warnings
 from pathlib import Path
 
 import computations
-import device_comparison
 import pytest
 import torch
 from computations import _run_stack, stack_computation
-from device_comparison import Computation, compare, is_run_by_cudnn, on_device, outcome, random_inputs
+from device_comparison import Computation, compare, is_run_by_cudnn, on_device, random_inputs
 from short_trainings import FAMILIES, ROOT
 
 import fairseq_plugins.ops
@@ -170,42 +169,3 @@ def test_another_order_of_sums_passes(dtype):
 def test_other_results_do_not_pass(other, message):
     with pytest.raises(AssertionError, match=message):
         compared(other)
-
-
-def test_without_gradients_there_are_values_alone():
-    computation = Computation(OnTheDevice(None), random_inputs(a=(2, 3), b=(3, 4)), has_gradients=False)
-    assert list(outcome(computation, device="cpu", dtype=torch.float32)[0]) == ["value product"]
-
-
-@pytest.mark.parametrize(
-    "by_cudnn, roundings, dtype, passes",
-    [(False, 2, torch.float32, False), (True, 2, torch.float32, True), (True, 9, torch.float32, False)]
-    + [(True, 2, torch.float64, False)],
-)
-def test_cudnn_may_be_four_times_as_coarse_in_float32_alone(monkeypatch, by_cudnn, roundings, dtype, passes):
-    monkeypatch.setattr(device_comparison, "is_run_by_cudnn", lambda results: by_cudnn)
-    allowed = math.sqrt(300 * 30) * torch.finfo(dtype).eps
-    try:
-        compared(lambda a, b: (a @ b) * (1 + roundings * allowed), dtype)
-    except AssertionError:
-        assert not passes
-    else:
-        assert passes
-
-
-class CudnnRNN(torch.autograd.Function):
-    """Has the name of cuDNN's kernel in the graph."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, gradient):
-        return gradient * 2
-
-
-def test_cudnn_is_known_by_its_step_of_the_backward_pass():
-    x = torch.randn(2, 2, requires_grad=True)
-    assert is_run_by_cudnn([x @ x, CudnnRNN.apply(x) @ x])
-    assert not is_run_by_cudnn([x @ x, torch.ones(2)])

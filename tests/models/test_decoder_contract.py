@@ -1,5 +1,6 @@
 """Every decoder keeps to the contract of decoders, below every output layer."""
 
+import example_gates
 import pytest
 import torch
 from builders import CELLS_AND_LAYERS, build_tiny_encdec, build_tiny_lm, build_tiny_transformer, never_shares
@@ -14,9 +15,22 @@ LAYERS = sorted(OUTPUT_LAYERS)
 ATTENTION_CASES = [(name, feeding) for name in sorted(ATTENTIONS) for feeding in ("on", "off")] + [("none", "off")]
 
 SKIPPING = "rectifier --word-skip"
-LANGUAGE_MODELS = [*CELLS_AND_LAYERS, (SKIPPING, "doc")]
-ENCODER_DECODERS = [(cell, name, "general", "on") for cell, name in LANGUAGE_MODELS if name in ("doc", "mos", "tied")]
+GATED = "doc, gate with a state"
+"""DOC under a gate that only the tests have."""
+LANGUAGE_MODELS = [*CELLS_AND_LAYERS, (SKIPPING, "doc"), ("lstm", GATED)]
+ENCODER_DECODERS = [(*pair, "general", "on") for pair in LANGUAGE_MODELS if pair[1] in ("doc", "tied", GATED)]
 ENCODER_DECODERS += [("lstm", "doc", *case) for case in ATTENTION_CASES if case != ("general", "on")]
+
+
+@pytest.fixture(autouse=True)
+def gates():
+    with example_gates.registered():
+        yield
+
+
+def gate_of(name):
+    """The name of an output layer and the flag of its gate, if it has one."""
+    return ("doc", {"output_gate": "trace"}) if name == GATED else (name, {})
 
 
 def flags_of(cell):
@@ -30,9 +44,9 @@ class TestRecurrentLanguageModel(DecoderContract):
 
     @pytest.fixture(params=LANGUAGE_MODELS, ids=" ".join)
     def build(self, request):
-        cell, name = request.param
-        experts = {"experts_per_layer": "1 1 2"} if name == "doc" else {}
-        return lambda **flags: Decoding(build_tiny_lm(name, **flags_of(cell), **experts, **flags), [], num_layers=3)
+        cell, (name, flags) = request.param[0], gate_of(request.param[1])
+        flags.update(flags_of(cell), **({"experts_per_layer": "1 1 2"} if name == "doc" else {}))
+        return lambda **others: Decoding(build_tiny_lm(name, **flags, **others), [], num_layers=3)
 
 
 class TestRecurrentLanguageModelWithAFeedForwardLayer(DecoderContract):
@@ -48,8 +62,9 @@ class TestRecurrentEncoderDecoder(TranslatorContract):
     @pytest.fixture(params=ENCODER_DECODERS, ids=" ".join)
     def build(self, request, sentences):
         cell, name, attention, feeding = request.param
+        name, gate = gate_of(name)
         experts = "1 1 2" if attention == "none" else "1 1 2 2"
-        flags = {**flags_of(cell), "attention": attention, "input_feeding": feeding}
+        flags = {**flags_of(cell), **gate, "attention": attention, "input_feeding": feeding}
         flags.update({"experts_per_layer": experts} if name == "doc" else {})
         num_layers = len(experts.split())
 
@@ -62,14 +77,12 @@ class TestRecurrentEncoderDecoder(TranslatorContract):
 class TestTransformer(TranslatorContract):
     # fairseq reorders what it keeps of the source only where the number of rows changes: the rows of a beam share
     # one sentence. So every order here changes that number.
-    @pytest.fixture(params=[[1, 1, 0, 2, 1, 3], [3, 0], [1, 1, 1]], ids=str)
-    def order(self, request):
-        return request.param
+    orders = [order for order in TranslatorContract.orders if order != [1, 3, 0, 2]]
 
-    @pytest.fixture(params=LAYERS)
+    @pytest.fixture(params=[*LAYERS, GATED])
     def build(self, request, sentences):
-        name = request.param
-        flags = {} if never_shares(name) else {"share_decoder_input_output_embed": True}
+        name, flags = gate_of(request.param)
+        flags.update({} if never_shares(name) else {"share_decoder_input_output_embed": True})
         flags.update({"latent_dropout": 0.0} if name in ("mos", "doc") else {})
         flags.update({"experts_per_layer": "1 1 2"} if name == "doc" else {})
 
@@ -123,7 +136,7 @@ class TestCopyingEncoderDecoder(CopyingContract):
 
 
 class TestCopyingTransformer(CopyingContract):
-    order = TestTransformer.order
+    orders = TestTransformer.orders
 
     @pytest.fixture
     def build(self, sentences):

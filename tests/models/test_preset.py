@@ -48,10 +48,14 @@ def one_of_each(presets, *flags):
 
 BY_LAYER = [arch for presets in RECURRENT for arch in one_of_each(presets, "output_layer")]
 BY_LAYER += ["transformer_full", "transformer_doc"]
+LAYERS = sorted(OUTPUT_LAYERS)
 
 
-@pytest.mark.parametrize("layer", sorted(OUTPUT_LAYERS))
-@pytest.mark.parametrize("arch", BY_LAYER)
+@pytest.mark.parametrize(
+    "arch, layer",
+    [(arch, LAYERS[(n + shift) % len(LAYERS)]) for n, arch in enumerate(BY_LAYER) for shift in (0, 3)]
+    + [(arch, layer) for arch in ("lstm_lm_awd", "lstm_encdec_doc", "transformer_doc") for layer in LAYERS],
+)
 def test_every_output_layer_replaces_that_of_the_preset(arch, layer, build):
     try:
         model = build(arch, output_layer=layer)
@@ -62,8 +66,15 @@ def test_every_output_layer_replaces_that_of_the_preset(arch, layer, build):
         assert model.decoder.output.name == layer
 
 
-@pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
-@pytest.mark.parametrize("arch", [arch for p in RECURRENT for arch in one_of_each(p, "rnn_cell")])
+CELLS = sorted(RECURRENT_CELLS)
+BY_CELL = [arch for presets in RECURRENT for arch in one_of_each(presets, "rnn_cell")]
+
+
+@pytest.mark.parametrize(
+    "arch, cell",
+    [(arch, CELLS[(n + shift) % len(CELLS)]) for n, arch in enumerate(BY_CELL) for shift in (0, 3)]
+    + [(arch, cell) for arch in ("lstm_lm_awd_ptb", "mmlstm_encdec") for cell in CELLS],
+)
 def test_every_cell_replaces_that_of_the_preset(arch, cell, build):
     stack = build(arch, rnn_cell=cell).decoder.stack
     layers = stack.layers if arch in LANGUAGE_MODELS else stack.stack.layers
@@ -142,7 +153,15 @@ def test_another_layer_has_the_flags_that_go_with_it_in_place_of_those_of_the_pr
     assert args.latent_dropout == 0.0
 
 
-@pytest.mark.parametrize("arch", sorted(name for name, preset in ARCHITECTURES.items() if preset.training))
+TRAINED = {
+    (str(preset.training), str(preset.fine_tuning), preset.model.get("rnn_cell")): name
+    for name, preset in ARCHITECTURES.items()
+    if preset.training
+}
+"""One architecture for each training and cell."""
+
+
+@pytest.mark.parametrize("arch", TRAINED.values())
 def test_fairseq_accepts_every_training_flag_with_its_value(arch):
     preset = ARCHITECTURES[arch]
     commands = [preset.training]

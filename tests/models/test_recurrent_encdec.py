@@ -3,7 +3,6 @@
 For its decoder see test_decoder_contract.py, for its flags and initial values test_recurrent_model_contract.py.
 """
 
-import math
 from types import SimpleNamespace
 
 import plain_formulas
@@ -15,7 +14,7 @@ from nearness import assert_near
 from torch.nn.utils import parameters_to_vector
 
 from fairseq_plugins.modules import attention
-from fairseq_plugins.modules.cell import select_rows, state_tensors
+from fairseq_plugins.modules.cell import state_tensors
 
 
 @pytest.fixture
@@ -96,13 +95,6 @@ def test_the_distribution_is_that_of_the_equations(cell, name, input_feeding, se
         torch.testing.assert_close(found, layers, rtol=1e-11, atol=1e-13)
 
 
-def test_the_encoders_merge_is_that_of_the_flag(source, tokens):
-    models = [build("full", hidden_sizes="8 8", encoder_merge=merge) for merge in ("top", "layer")]
-    vectors = [parameters_to_vector(model.parameters()) for model in models]
-    assert vectors[0].shape == vectors[1].shape
-    assert not torch.allclose(models[0](*source, tokens)[0], models[1](*source, tokens)[0])
-
-
 # losses
 
 
@@ -129,15 +121,6 @@ def test_padding_is_a_row_of_the_embedding_that_is_never_read(merge, source, tok
 
 
 # the start of decoding
-
-
-def test_the_decoder_starts_from_the_sums_of_the_encoders_final_states(sentences, source):
-    encoder = build("full").double().encoder
-    start = encoder(source[0])["start"]
-    for row, sentence in enumerate(sentences):
-        _, expected = encode_by_hand(encoder, sentence)
-        found = select_rows(start, slice(row, row + 1))
-        torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
 
 
 @torch.no_grad()
@@ -198,16 +181,6 @@ def test_sharing_with_an_output_layer_that_has_its_own_matrix_is_refused_with_th
 
 
 @pytest.mark.parametrize(
-    "name, flags",
-    [("mos", {"share_embeddings": "output"}), ("doc", {"share_embeddings": "all", "source_size": V})],
-)
-def test_a_state_dict_with_shared_embeddings_goes_round(name, flags, source, tokens):
-    model, other = build(name, seed=1, **flags), build(name, seed=2, **flags)
-    other.load_state_dict(model.state_dict())
-    assert torch.equal(other.eval()(*source, tokens)[0], model.eval()(*source, tokens)[0])
-
-
-@pytest.mark.parametrize(
     "sizes, told",
     [
         ({"source_size": 20}, "trained with 20 source vocabulary items .* source dictionary gives 19:"),
@@ -217,14 +190,6 @@ def test_a_state_dict_with_shared_embeddings_goes_round(name, flags, source, tok
 def test_a_checkpoint_of_another_vocabulary_is_refused_with_its_side(sizes, told):
     with pytest.raises(ValueError, match=f"{told} point to the data"):
         build("doc").load_state_dict(build("doc", **sizes).state_dict())
-
-
-@pytest.mark.parametrize("rate", [1.0, math.nan])
-@pytest.mark.parametrize("hidden_sizes", ["8", "12 8"])
-@pytest.mark.parametrize("merge", ["top", "layer"])
-def test_what_is_no_dropout_rate_is_refused_by_every_encoder(rate, hidden_sizes, merge):
-    with pytest.raises(ValueError, match=f"--dropout {rate}"):
-        build("full", dropout=rate, hidden_sizes=hidden_sizes, encoder_merge=merge)
 
 
 @pytest.mark.parametrize(
@@ -300,3 +265,10 @@ def test_what_the_output_layer_alone_reads_may_be_kept(source):
     _, below, last, attended = model(*source, torch.randint(4, V, (B, T)))[1]["states"].layers
     assert below.eq(0).any() and last.ne(0).all() and attended.ne(0).all()
     assert not torch.equal(encoded, model.encoder(source[0])["encoder_out"][0])
+
+
+def test_the_encoders_merge_is_that_of_the_flag(source, tokens):
+    models = [build("full", hidden_sizes="8 8", encoder_merge=merge) for merge in ("top", "layer")]
+    vectors = [parameters_to_vector(model.parameters()) for model in models]
+    assert vectors[0].shape == vectors[1].shape
+    assert not torch.allclose(models[0](*source, tokens)[0], models[1](*source, tokens)[0])

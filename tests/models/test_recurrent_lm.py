@@ -73,30 +73,12 @@ def test_the_distribution_is_that_of_the_equations(name, flags, cell, tokens):
     torch.testing.assert_close(log_probs.exp(), expected, rtol=1e-11, atol=1e-13)
 
 
-def test_each_dropout_acts_at_its_place():
-    rates = dict(dropout_embedding=0.1, dropout_input=0.2, dropout_hidden=0.3, dropout_output=0.4, dropout_weight=0.5)
-    decoder = build_tiny_lm("tied", **rates).decoder
-    assert decoder.embedding.word_dropout == 0.1
-    assert decoder.input_dropout.rate == 0.2
-    assert [dropout.rate for dropout in decoder.stack.dropouts] == [0.3, 0.4]
-    assert [layer.weight_dropout for layer in decoder.stack.layers] == [0.5, 0.5]
-
-
 def test_input_dropout_is_locked_and_the_stack_reads_it(tokens):
     model = build_tiny_lm("doc", dropout_input=0.5)
     states = model(tokens)[1]["states"]
     mask = states.layers[0] / model.decoder.embedding.weight[tokens]
     assert (mask == 0).any() and torch.allclose(mask, mask[:, :1].expand_as(mask))
     torch.testing.assert_close(model.decoder.stack(states.layers[0]).top, states.top, rtol=1e-6, atol=1e-6)
-
-
-def test_the_tied_output_matrix_is_not_masked(tokens):
-    model = build_tiny_lm("tied", dropout_embedding=0.9).double()
-    log_probs, extra = model(tokens)
-    dropped = extra["states"].layers[0].eq(0).all(-1)
-    assert dropped.any()
-    expected = plain_formulas.output_probs(model.decoder.output, extra["states"].layers)
-    torch.testing.assert_close(log_probs.exp(), expected, rtol=1e-11, atol=1e-13)
 
 
 # streams
@@ -108,14 +90,6 @@ def test_windows_of_a_stream_are_one_long_sequence(cell, name, tokens):
     whole = model(tokens)[0]
     windows = [model(tokens[:, a:b], stream="text", position=a)[0] for a, b in ((0, 2), (2, 5), (5, T))]
     torch.testing.assert_close(torch.cat(windows, dim=1), whole, rtol=1e-11, atol=1e-11)
-
-
-def test_a_new_stream_starts_from_zero(tokens):
-    model = build_tiny_lm("tied")
-    expected = model(tokens)[0]
-    model(torch.randint(V, (B, T)), stream="text", position=0)
-    assert not torch.equal(model(tokens, stream="text", position=T)[0], expected)
-    assert torch.equal(model(tokens, stream="text", position=0)[0], expected)
 
 
 def test_a_window_can_be_repeated(tokens):
@@ -209,13 +183,6 @@ def test_the_output_layer_reads_the_sum_of_all_layers(name, flags, cell, tokens)
 
 
 # initial values
-
-
-def test_without_a_range_every_part_starts_in_its_own_way():
-    params = dict(build_lm("lstm_lm_awd", 200, embed_dim=32, hidden_sizes="40 32").named_parameters())
-    assert 0.09 < params["decoder.embedding.weight"].abs().max() <= 0.1
-    assert 0.95 / 40**0.5 < params["decoder.stack.layers.0.weight_hh_l0"].abs().max() <= 1 / 40**0.5
-    assert params["decoder.stack.layers.0.bias_hh_l0"].any()
 
 
 def test_a_start_of_biases_is_one_within_a_range():
@@ -407,3 +374,12 @@ def test_its_flag_is_refused_beside_another_cell():
         build_tiny_lm("tied", rnn_cell="tanh", dropout_weight=0.3)
     with pytest.raises(ValueError, match="--dropout-memory 1.0: a dropout rate"):
         build_tiny_lm("tied", rnn_cell="tanh", dropout_memory=1.0)
+
+
+def test_the_tied_output_matrix_is_not_masked(tokens):
+    model = build_tiny_lm("tied", dropout_embedding=0.9).double()
+    log_probs, extra = model(tokens)
+    dropped = extra["states"].layers[0].eq(0).all(-1)
+    assert dropped.any()
+    expected = plain_formulas.output_probs(model.decoder.output, extra["states"].layers)
+    torch.testing.assert_close(log_probs.exp(), expected, rtol=1e-11, atol=1e-13)

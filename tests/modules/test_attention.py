@@ -59,10 +59,6 @@ def attend(attention, query, annotations, padding):
     return attention(query, Memory(annotations=annotations, keys=attention.keys(annotations), padding=padding))
 
 
-def test_the_values_of_the_flag():
-    assert sorted(ATTENTIONS) == sorted(WEIGHTS)
-
-
 @every_attention
 def test_the_matrices_are_those_of_the_formula_and_there_is_no_bias(name):
     assert {key: tuple(weight.shape) for key, weight in make(name).state_dict().items()} == WEIGHTS[name]
@@ -120,11 +116,6 @@ def test_large_scores_and_padding_bring_no_nan_in_half_precision(name, dtype):
     assert all(param.grad.isfinite().all() for param in attention.parameters())
 
 
-def test_dot_needs_equal_widths():
-    with pytest.raises(AssertionError):
-        ATTENTIONS["dot"](5, 7)
-
-
 STACK_B, STACK_T, STACK_S, C = 3, 6, 5, 4
 STACK_WIDTHS = [6, 7]  # the last is the annotations' as well
 CASES = [(name, feeding) for name in sorted(ATTENTIONS) for feeding in ("on", "off")] + [("none", "off")]
@@ -137,10 +128,8 @@ CELLS = {
 }
 
 every_case = pytest.mark.parametrize("attention, feeding", CASES)
-every_cell_and_case = pytest.mark.parametrize(
-    "cell, attention, feeding",
-    [*(("lstm", *case) for case in CASES), *((cell, "general", "on") for cell in CELLS if cell != "lstm")],
-)
+CELLS_AND_CASES = [("lstm", *case) for case in CASES] + [(cell, "general", "on") for cell in CELLS if cell != "lstm"]
+every_cell_and_case = pytest.mark.parametrize("cell, attention, feeding", CELLS_AND_CASES)
 
 
 def make_stack(attention, feeding, *, cell="lstm", widths=STACK_WIDTHS, dropout=0.0, output_dropout=None):
@@ -229,8 +218,14 @@ def assert_as_by_hand(outputs, expected):
         torch.testing.assert_close(outputs.attention, weights, rtol=1e-12, atol=1e-12)
 
 
-@every_cell_and_case
-@pytest.mark.parametrize("widths", [STACK_WIDTHS, [7], [3, 5, 7]])
+@pytest.mark.parametrize(
+    "cell, attention, feeding, widths",
+    [
+        *((*case, STACK_WIDTHS) for case in CELLS_AND_CASES),
+        ("lstm", "mlp", "on", [7]),
+        ("lstm", "mlp", "off", [3, 5, 7]),
+    ],
+)
 def test_outputs_weights_and_state_are_those_of_the_equations(cell, attention, feeding, widths, x):
     stack = make_stack(attention, feeding, cell=cell, widths=widths)
     memory, state = make_memory(stack), make_state(stack, widths)
@@ -296,8 +291,3 @@ def test_gradients_are_those_of_the_equations(cell, attention, feeding, x):
     expected = torch.autograd.grad(layers[-1].pow(2).sum(), wanted)
     torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-12)
     assert all(gradient.abs().sum() > 0 for gradient in ours)
-
-
-def test_feeding_without_attention_is_refused_with_the_remedy():
-    with pytest.raises(ValueError, match="--input-feeding on .*--attention, or off"):
-        make_stack("none", "on")

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from fairseq_plugins.modules.cell import CellContext
-from fairseq_plugins.modules.lstm import WeightDropLSTM, WeightDropOptions
+from fairseq_plugins.modules.lstm import WeightDropOptions
 from fairseq_plugins.modules.major_minor_lstm import MINOR_INPUTS, MajorMinorLSTM, MajorMinorOptions
 from fairseq_plugins.modules.stack import RecurrentStack
 
@@ -94,12 +94,6 @@ def test_proportion_one_is_the_plain_lstm_bit_for_bit(training, dtype, x):
     assert names == list(RecurrentStack(C, WIDTHS).state_dict())
 
 
-def test_a_minor_can_be_left_out_of_any_layer(x):
-    stack = make("0.7 1.0 0.6")
-    assert [type(layer) for layer in stack.layers] == [MajorMinorLSTM, WeightDropLSTM, MajorMinorLSTM]
-    assert [layer.shape[-1] for layer in stack(x).layers] == WIDTHS
-
-
 def test_weight_drop_masks_both_recurrent_matrices_and_nothing_else(x):
     layer, undropped = make_layer(dropout_weight=0.5).double(), make_layer().double()
     undropped.load_state_dict(layer.state_dict())
@@ -109,12 +103,6 @@ def test_weight_drop_masks_both_recurrent_matrices_and_nothing_else(x):
         assert not torch.allclose(outputs[0][..., part], outputs[1][..., part])
         torch.testing.assert_close(outputs[0][:, 0, part], expected[:, 0, part])  # h_0 = 0 knows no recurrent matrix
     assert torch.equal(run(layer.eval(), x), expected)
-
-
-def test_each_part_starts_as_an_lstm_of_its_own_width():
-    layer = make_layer(30, (400, 25), minor_input_size=30)
-    for part, bound in ((layer.major, 0.05), (layer.minor, 0.2)):
-        assert all(0.9 * bound < param.abs().max() <= bound for param in part.parameters())
 
 
 def test_the_parts_are_named():

@@ -66,24 +66,7 @@ def test_what_enters_a_cell_is_bounded_by_the_cap(x):
     assert zeros["c"].abs().max() <= 1
 
 
-# rounds and the mask, read from what they are given
-
-
 # parameters
-
-
-@pytest.mark.parametrize("rank", [0, 3])
-def test_parameters(rank):
-    layer = make(5, rank)
-    matrices = 5 * (rank * (C + D) if rank else C * D)
-    expected = 4 * D * (C + D + 1) + matrices + 3 * C + 2 * D
-    assert sum(param.numel() for param in layer.parameters()) == expected
-
-
-def test_rounds_start_without_biases():
-    layer = MogrifierLSTM(C, D, options=MogrifierOptions(mogrifier_rank=3))
-    assert not any(mogrifier.factors[-1].bias.any() for mogrifier in layer.rounds)
-    assert all(factor.weight.any() for mogrifier in layer.rounds for factor in mogrifier.factors)
 
 
 def test_a_rank_is_that_of_rounds():

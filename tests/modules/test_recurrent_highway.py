@@ -55,16 +55,7 @@ def test_values_and_gradients_are_those_of_the_equations(transform_input, depth,
     assert_as_by_hand(layer, x, state, lambda: by_hand(layer, x, state, mask, transform_input), num_known=num_known)
 
 
-# the mask, read from what reaches the recurrent matrices
-
-
 # parameters
-
-
-@every_transform_input
-def test_each_micro_layer_has_two_matrices_and_one_bias_vector_for_each(transform_input):
-    count = sum(param.numel() for param in make(transform_input).parameters())
-    assert count == 2 * D * C + DEPTH * 2 * (D * D + D)
 
 
 def test_gates_start_at_the_given_bias_and_carry_the_state_on(x, state):

@@ -142,12 +142,6 @@ def test_steps_have_the_masks_of_a_whole_run(x, masks):
     torch.testing.assert_close(run_layer(stack.layers[2], below), top, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("widths", [[], [0], [4, 0], [4, -1]])
-def test_widths_below_one_are_refused(widths):
-    with pytest.raises(ValueError, match="--hidden-sizes"):
-        RecurrentStack(C, widths)
-
-
 ENCODER_C = 5
 ENCODER_WIDTHS = [7, 6, 8]
 LENGTHS = [6, 1, 3, 5]
@@ -298,10 +292,3 @@ def test_one_direction_is_a_stack_that_reads_forwards(sentences, merge, place, c
         found = select_rows(state, slice(row, row + 1))
         torch.testing.assert_close(found, expected.state, rtol=1e-12, atol=1e-12)
     assert len(stack.stacks) == 1 and not annotations[padding].any()
-
-
-@every_merge
-@pytest.mark.parametrize("widths", [[0], [4, 0], [4, -1]])
-def test_encoder_stack_widths_below_one_are_refused(merge, widths):
-    with pytest.raises(ValueError, match="--hidden-sizes"):
-        make_encoder(merge, widths=widths)

@@ -110,9 +110,22 @@ def formula(*args, token_weights, **options) -> Loss:
 
 
 def plain(
-    latents, log_prior, weight, target, *, bias, token_weights, label_smoothing=0.0, gate=None, adversarial_epsilon=0.0
+    latents,
+    log_prior,
+    weight,
+    target,
+    *,
+    bias,
+    token_weights,
+    label_smoothing=0.0,
+    gate=None,
+    adversarial_epsilon=0.0,
+    chunk_size=None,
 ) -> Loss:
-    """The careful path by autograd: everything after the matrix products is in log space and in float32."""
+    """The careful path by autograd: everything after the matrix products is in log space and in float32.
+
+    It has no chunks, so that their size is not read.
+    """
     logits = torch.nn.functional.linear(latents, weight, bias)
     if adversarial_epsilon:
         wide = (x.to(log_prior.dtype) for x in (logits, latents, weight))

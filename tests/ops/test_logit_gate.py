@@ -4,7 +4,7 @@ import pytest
 import torch
 from mixture_cases import GATE, assert_same, draw, outcome, smoothed_or_not
 from nearness import assert_near
-from plain_formulas import gated, mixture_loss
+from plain_formulas import gated
 
 from fairseq_plugins.ops.logit_gate import (
     LogitGate,
@@ -30,13 +30,6 @@ def draw_gate(*leading, num_features=6, vocab_size=7, dtype=torch.float64):
 def test_gated_logits_are_those_of_the_formula(num_experts, vocab_size, leading):
     logits, gate = torch.randn(*leading, num_experts, vocab_size).double(), draw_gate(*leading, vocab_size=vocab_size)
     torch.testing.assert_close(apply_gate(logits, gate), gated(logits, *gate), rtol=1e-12, atol=1e-12)
-
-
-def test_gradcheck():
-    inputs = [torch.randn(2, 3, 7).double(), *draw_gate(2)]
-    for x in inputs:
-        x.requires_grad_()
-    assert torch.autograd.gradcheck(lambda z, *gate: apply_gate(z, LogitGate(*gate)), inputs)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -114,20 +107,6 @@ def test_a_gate_serves_all_experts_of_its_token():
     nll = mixture_nll(latents, log_prior, torch.eye(2), torch.tensor([0, 0]), gate=gate).nll
     sigmoid = torch.sigmoid(torch.tensor([[2.0, -1.0], [-3.0, -5.0]]))
     torch.testing.assert_close(nll, -(sigmoid @ torch.tensor([0.25, 0.75])).log(), rtol=1e-6, atol=0)
-
-
-def test_the_gate_and_the_latents_may_share_what_they_read():
-    """Features that are the embedding of the latents' words, and one matrix for both."""
-    weight = torch.randn(11, 5, dtype=torch.float64, requires_grad=True)
-    log_prior = torch.log_softmax(torch.randn(8, 2, dtype=torch.float64), -1)
-    tokens, target = torch.randint(11, (2, 8))
-    latents = torch.stack([torch.tanh(weight[tokens]), weight[tokens]], dim=1)
-    zeros = torch.zeros(11, dtype=torch.float64)
-    gate = LogitGate(weight[tokens], weight, zeros)
-    loss = mixture_nll(latents, log_prior, weight, target, gate=gate, chunk_size=3).loss
-    expected = mixture_loss(latents, log_prior.exp(), weight, zeros, target, gate=gate)[0].sum()
-    ours, theirs = [torch.autograd.grad(value, weight, retain_graph=True) for value in (loss, expected)]
-    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
 # what is refused
@@ -234,13 +213,6 @@ def test_only_targets_are_lowered(dtype):
     for n, word in enumerate(target):
         expected[n, :, word] = (expected[n, :, word].float() - margins.values[n]).to(dtype)
     assert torch.equal(lowered, expected.flatten(0, 1))
-
-
-def test_margins_of_a_chunk():
-    margins = TargetMargins(torch.arange(5), torch.rand(5, 2), torch.rand(5, 2))
-    for chosen in (slice(1, 4), torch.tensor([0, 4])):
-        part = margins.select(chosen)
-        assert all(torch.equal(mine, theirs[chosen]) for mine, theirs in zip(part, margins))
 
 
 def test_margins_of_narrow_latents_are_wide():

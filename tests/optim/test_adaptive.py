@@ -110,14 +110,6 @@ def test_adam_is_resumed_bit_for_bit():
     assert torch.equal(model.weight, other.weight) and torch.equal(model.bias, other.bias)
 
 
-def test_flags_win_over_what_a_checkpoint_holds():
-    _, optimizer = make(0.1)
-    _, resumed = make(0.3, betas="(0.8, 0.9)", lr=0.5)
-    resumed.load_state_dict(optimizer.state_dict(), resumed.optimizer_config)
-    group = resumed.param_groups[0]
-    assert (group["lr"], group["betas"], group["weight_decay"]) == (0.5, (0.8, 0.9), 0.3)
-
-
 @pytest.mark.parametrize("betas", ["0.9", "0.9 0.99", "(0.9, 0.99, 0.999)", "(a, b)", "(0.9, 1)", "(-0.1, 0.9)"])
 def test_what_are_no_betas_is_refused(betas):
     with pytest.raises(ValueError, match="--adam-betas .*give .*numbers"):

@@ -10,7 +10,6 @@ import pytest
 import torch
 from builders import build_lm, build_output_layer, build_tiny_encdec, make_states, randomise
 from nearness import assert_near
-from single_experts import mean_log_probs
 from tensor_sizes import TensorSizes
 
 from fairseq_plugins.modules.layers import DropsAtRandom
@@ -52,10 +51,6 @@ def test_the_layers_of_the_package():
         "full": TieEmbeddings.NEVER,
         "tied": TieEmbeddings.ALWAYS,
     }
-
-
-def test_a_layer_that_says_nothing_never_shares():
-    assert OutputLayer.tie_embeddings is TieEmbeddings.NEVER
 
 
 @pytest.mark.parametrize(
@@ -162,63 +157,6 @@ def test_probabilities_sum_to_one_with_gradients_and_without(name, scale, traini
 
 
 @every_layer
-@pytest.mark.parametrize("training", [True, False])
-def test_the_loss_is_the_sum_of_log_probabilities(name, training):
-    layer, states = build(name).train(training), make_states(WIDTHS)
-    target = torch.randint(VOCAB_SIZE, (3, 4))
-    distribution, scores = twice(layer, ((states,), {}), ((states, target), {}))
-    expected = -distribution.log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    assert scores.loss.shape == () and not scores.nll.requires_grad
-    torch.testing.assert_close(scores.nll, expected.detach(), rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(scores.loss, expected.sum(), rtol=1e-6, atol=1e-6)
-
-
-@every_layer
-def test_label_smoothing_spreads_a_share_of_the_target(name, smoothing=0.1):
-    layer, states = build(name), make_states(WIDTHS)
-    target = torch.randint(VOCAB_SIZE, (3, 4))
-    (scores,) = twice(layer, ((states, target), {"label_smoothing": smoothing}))
-    log_probs, mean = mean_log_probs(layer, lambda: twice(layer, ((states,), {}))[0])
-    nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    torch.testing.assert_close(scores.loss, ((1 - smoothing) * nll - smoothing * mean).sum(), rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(scores.nll, nll.detach(), rtol=1e-6, atol=1e-6)
-
-
-@every_layer
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_token_weights_are_factors_of_the_loss(name, smoothing):
-    layer, states = build(name).eval().double(), make_states(WIDTHS, dtype=torch.float64)
-    target, weights = torch.randint(VOCAB_SIZE, (3, 4)), torch.rand(3, 4).double()
-    losses = [
-        layer(states, target, token_weights=one_hot, label_smoothing=smoothing).loss
-        for one_hot in torch.eye(12).view(12, 3, 4)
-    ]
-    scores = layer(states, target, token_weights=weights, label_smoothing=smoothing)
-    torch.testing.assert_close(scores.loss, (torch.stack(losses) * weights.flatten()).sum(), rtol=1e-10, atol=1e-10)
-    torch.testing.assert_close(scores.nll, layer(states, target).nll, rtol=1e-10, atol=1e-10)
-
-
-@every_layer
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
-def test_padding_has_neither_nll_nor_gradient(name, smoothing):
-    layer, states = build(name), make_states(WIDTHS)
-    for h in states.layers:
-        h.requires_grad_()
-    mask = torch.arange(4) < torch.tensor([[4], [2], [0]])
-    scores = layer(states, torch.randint(VOCAB_SIZE, (3, 4)), token_weights=mask, label_smoothing=smoothing)
-    gradients = [g for g in torch.autograd.grad(scores.loss, states.layers, allow_unused=True) if g is not None]
-    assert torch.equal(scores.nll != 0, mask)
-    assert gradients and all(torch.equal(g.abs().sum(-1) != 0, mask) for g in gradients)
-
-
-@every_layer
-def test_every_parameter_gets_a_gradient_from_the_loss(name):
-    layer = build(name)
-    layer(make_states(WIDTHS), torch.randint(VOCAB_SIZE, (3, 4))).loss.backward()
-    assert [n for n, p in layer.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0] == []
-
-
-@every_layer
 def test_a_layer_in_half_precision_trains(name, smoothing=0.1):
     layer, states = build(name).bfloat16().eval(), make_states(WIDTHS, dtype=torch.bfloat16)
     scores = layer(states, torch.zeros(3, 4, dtype=torch.long))
@@ -298,12 +236,6 @@ def test_no_tensor_is_as_large_as_all_log_probabilities(name, smoothing=0.1):
     assert max(largest["fused"]) < num_rows * num_steps * VOCAB_SIZE <= min(largest["plain"])
 
 
-@pytest.mark.parametrize("chunk", [0, -1])
-def test_a_chunk_of_no_token_is_refused_with_its_flag(chunk):
-    with pytest.raises(ValueError, match=f"--output-chunk {chunk}"):
-        build("doc", output_chunk=chunk)
-
-
 def test_the_loss_is_fused_unless_the_flag_says_plain():
     parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
     OUTPUT_LAYERS.add_args(parser)
@@ -316,11 +248,6 @@ def test_the_loss_is_fused_unless_the_flag_says_plain():
 
 
 # the values and flags of --output-layer
-
-
-def test_the_layers_of_the_papers_are_registered():
-    assert {"full", "tied", "bilinear", "dual", "drill", "mos", "doc"} <= set(OUTPUT_LAYERS)
-    assert all(OUTPUT_LAYERS[name].name == name for name in OUTPUT_LAYERS)
 
 
 def test_flags_of_all_layers_are_added_without_defaults(capsys):
@@ -340,11 +267,6 @@ def test_flags_of_all_layers_are_added_without_defaults(capsys):
 def test_an_unknown_layer_is_refused():
     with pytest.raises(ValueError, match="--output-layer soft: choose one of .*doc"):
         build("soft")
-
-
-def test_flags_of_another_layer_are_refused():
-    with pytest.raises(ValueError, match="--experts-per-layer: not a flag of --output-layer tied"):
-        build_lm("lstm_lm_awd", 23, experts_per_layer="0 0 0 4")
 
 
 def test_another_layer_than_the_preset_names_drops_the_options_it_does_not_have():
@@ -385,11 +307,6 @@ def test_a_criterion_that_would_not_take_it_is_refused(name):
         layer.train()(states)
     assert layer.eval()(states).log_probs.isfinite().all()
     assert build(name, output_precision="auto").train()(states).log_probs.isfinite().all()
-
-
-def test_the_plain_loss_has_no_chunks():
-    with pytest.raises(ValueError, match="--output-loss plain has no --output-chunk 7: leave out one of them"):
-        build("full", output_loss="plain", output_chunk=7)
 
 
 @every_projected_layer
@@ -488,6 +405,23 @@ def test_a_matrix_whose_masks_are_sampled_has_the_type_too():
     assert first.dtype == torch.bfloat16 and not torch.equal(first, second)
 
 
+@pytest.mark.parametrize(
+    "flags, named",
+    [
+        (dict(output_loss="plain", output_chunk=7), "--output-chunk 7"),
+        (dict(output_loss="plain", output_precision="bfloat16"), "--output-precision bfloat16"),
+        (dict(output_loss="plain", adversarial_epsilon=0.1), "--adversarial-epsilon 0.1"),
+        *((dict(adversarial_epsilon=x), f"--adversarial-epsilon {x}") for x in (-0.1, 1.0, float("nan"))),
+        *((dict(output_precision=name), "--output-precision") for name in ("float16", "", "AUTO")),
+        (dict(expert_warmup=10, experts_per_layer="1 2 0"), "--expert-warmup"),
+        (dict(expert_warmup=-1), "--expert-warmup -1"),
+    ],
+)
+def test_flags_that_do_not_fit_are_refused(flags, named):
+    with pytest.raises(ValueError, match=named):
+        build("doc", **flags)
+
+
 @pytest.mark.parametrize("is_native, dtype, told", [(True, torch.bfloat16, "bfloat16"), (False, None, "float32")])
 def test_auto_is_bfloat16_where_it_is_native_and_says_so_once(is_native, dtype, told, monkeypatch, caplog):
     monkeypatch.setattr(module, "has_native_bfloat16", lambda device: is_native)
@@ -498,13 +432,6 @@ def test_auto_is_bfloat16_where_it_is_native_and_says_so_once(is_native, dtype, 
     assert precision.eval().for_loss() is None and precision.for_search() == dtype
     precision.score_in("auto")
     assert precision.for_scores() == dtype and not precision.state_dict()
-
-
-@pytest.mark.parametrize("name", ["float16", "", "AUTO"])
-def test_other_names_are_refused(name):
-    for take in (OutputPrecision, OutputPrecision("auto").score_in):
-        with pytest.raises(ValueError, match="--output-precision .*: choose one of float32, bfloat16, auto"):
-            take(name)
 
 
 def test_scores_in_bfloat16_need_a_processor_with_it(monkeypatch):
@@ -530,11 +457,6 @@ def test_a_processor_without_it_is_named_before_the_first_update(monkeypatch):
         ValueError, match="this cpu has no matrix products in bfloat16; give --output-precision float32"
     ):
         loss(layer, make_states(WIDTHS))
-
-
-def test_the_plain_loss_has_no_other_precision():
-    with pytest.raises(ValueError, match="--output-loss plain has no --output-precision bfloat16: leave out one"):
-        build("doc", output_loss="plain", output_precision="bfloat16")
 
 
 @pytest.mark.parametrize(

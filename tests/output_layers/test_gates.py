@@ -10,11 +10,9 @@ import pytest
 import torch
 from builders import (
     build_random_output_layer,
-    build_tiny_encdec,
     build_tiny_lm,
     make_dictionary,
     make_states,
-    never_shares,
 )
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import ARCH_MODEL_REGISTRY
@@ -27,7 +25,6 @@ from fairseq_plugins.output_layers.gates import OUTPUT_GATES, build_output_gate
 
 WIDTHS, V, B, T = [8, 12, 8], 101, 3, 4
 
-every_layer = pytest.mark.parametrize("name", sorted(name for name, layer in OUTPUT_LAYERS.items() if layer.takes_gate))
 GATES = sorted({*OUTPUT_GATES, *example_gates.EXAMPLES} - {"none"})
 every_layer_and_gate = pytest.mark.parametrize(
     "name, gate",
@@ -87,26 +84,6 @@ def test_loss_gradients_and_log_probs_are_those_of_the_gated_logits(name, gate, 
         with torch.set_grad_enabled(with_gradients):
             log_probs = layer(states).log_probs
         torch.testing.assert_close(log_probs.detach(), log_p.detach(), rtol=1e-11, atol=1e-11)
-
-
-@every_layer_and_gate
-def test_every_parameter_of_a_gate_learns(name, gate, states):
-    layer = build(name, gate)
-    layer(states, torch.randint(V, (B, T))).loss.backward()
-    assert len(list(layer.gate.parameters())) >= 2
-    assert [key for key, value in layer.gate.named_parameters() if value.grad is None or not value.grad.any()] == []
-
-
-@every_layer_and_gate
-def test_a_gate_of_ones_changes_nothing(name, gate, states):
-    plain, gated = build(name).eval(), build(name, gate).eval()
-    gated.load_state_dict({**gated.state_dict(), **plain.state_dict()})
-    with torch.no_grad():
-        nn.init.zeros_(gated.gate.linear.weight)
-        nn.init.constant_(gated.gate.linear.bias, 50.0)
-    target = torch.randint(V, (B, T))
-    torch.testing.assert_close(gated(states).log_probs, plain(states).log_probs, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(gated(states, target).loss, plain(states, target).loss, rtol=1e-12, atol=1e-12)
 
 
 def part(states, start, end):
@@ -234,10 +211,6 @@ def iog_states():
     return states
 
 
-def test_all_kinds_are_registered():
-    assert set(KINDS) <= set(OUTPUT_GATES)
-
-
 @pytest.mark.parametrize("kind, vocab_size, width, expected", COUNTS)
 def test_parameter_count(kind, vocab_size, width, expected):
     with torch.device("meta"):
@@ -256,14 +229,6 @@ def test_matrices_start_uniformly_and_biases_at_zero(kind, limit):
         else:
             assert 0.98 * limit < param.abs().max() <= limit, name
             assert param.std().item() == pytest.approx(2 * limit / 12**0.5, rel=0.05), name
-
-
-@every_kind
-def test_a_new_gate_halves_every_logit(kind, iog_states):
-    gate = build_gate(kind).double().eval()
-    given, _ = gate(iog_states, gate.initial_state(iog_states.layers[0]))
-    values = torch.sigmoid(given.features @ given.weight.T + given.bias)
-    assert values.shape == (IOG_B, IOG_T, IOG_V) and (values - 0.5).abs().max() < 0.1
 
 
 def iog_by_hand(layer, iog_states, mask):
@@ -327,29 +292,6 @@ def test_the_mask_of_the_embedding_is_fresh_at_every_step_row_and_feature():
     assert gate.eval()(states, {})[0].features.eq(1).all()
 
 
-def test_the_rate_is_that_of_the_flag(iog_states):
-    gate = build_gate("iog", gate_dropout=0.2, gate_dim=400)
-    nn.init.ones_(gate.embedding.weight)
-    features = gate(iog_states, {})[0].features
-    assert (features == 0).float().mean().item() == pytest.approx(0.2, abs=0.03)
-    assert features.max().item() == pytest.approx(1 / 0.8)
-
-
-def test_the_plain_gate_sees_the_input_word_alone_and_the_others_see_more(iog_states):
-    others = make_states(IOG_WIDTHS, IOG_B, IOG_T, dtype=torch.float64)
-    others.tokens = iog_states.tokens.clone()
-    others.tokens[:, 0] = (iog_states.tokens[:, 0] + 1) % IOG_V
-    for kind, changed_by_words, changed_by_layers in (
-        ("iog", False, False),
-        ("iog-hidden", False, True),
-        ("iog-lstm", True, False),
-    ):
-        gate = build_gate(kind).double().eval()
-        state = gate.initial_state(iog_states.layers[0])
-        first, second = (gate(given, state)[0].features[:, 1:] for given in (iog_states, others))
-        assert torch.equal(first, second) != (changed_by_words or changed_by_layers), kind
-
-
 @every_kind
 @pytest.mark.parametrize(
     "flags, message",
@@ -364,55 +306,12 @@ def test_values_that_do_not_fit_are_refused_with_their_flag(kind, flags, message
         build_gate(kind, **flags)
 
 
-def test_flags_of_a_gate_are_refused_without_one():
-    with pytest.raises(ValueError, match="^--gate-dim: not a flag of --output-gate none; leave it out"):
-        build_gate("none", gate_dim=5)
-
-
-PAD, SOURCES, MODEL_V, MODEL_B, S, MODEL_T = 1, 19, 23, 3, 5, 6
-
 every_example_gate = pytest.mark.parametrize("gate", sorted(example_gates.EXAMPLES))
 
 
-@pytest.fixture
-def build_model():
-    """Returns ``build_model(kind, layer, gate)``, which gives a model and keyword arguments of its decoder."""
-
-    def build_model(kind, name, gate):
-        if kind == "language model":
-            return build_tiny_lm(name, output_gate=gate).double().eval(), {}
-        share = {"share_embeddings": "none" if never_shares(name) else "output"}
-        model = build_tiny_encdec(name, output_gate=gate, **share).double().eval()
-        source = torch.randint(4, SOURCES, (1, S)).expand(MODEL_B, -1)
-        return model, {"encoder_out": model.encoder(source, src_lengths=torch.full((MODEL_B,), S))}
-
-    return build_model
-
-
 @every_example_gate
-@every_layer
-@pytest.mark.parametrize("kind", ["language model", "encoder-decoder"])
-@torch.no_grad()
-def test_a_gated_model_decodes_as_in_one_pass_whatever_rows_the_beam_takes(kind, name, gate, build_model):
-    model, context = build_model(kind, name, gate)
-    tokens, store = torch.randint(4, MODEL_V, (MODEL_B, MODEL_T)), {}
-
-    def decode(start, end):
-        steps = range(start + 1, end + 1)
-        return torch.cat([model.decoder(tokens[:, :t], **context, incremental_state=store)[0] for t in steps], dim=1)
-
-    expected = model.decoder(tokens, **context)[0]
-    torch.testing.assert_close(decode(0, 3), expected[:, :3])
-    order = torch.tensor([2, 0, 0])
-    model.decoder.reorder_incremental_state_scripting(store, order)
-    tokens = torch.cat([tokens[order, :3], torch.randint(4, MODEL_V, (MODEL_B, MODEL_T - 3))], dim=1)
-    torch.testing.assert_close(decode(3, MODEL_T), model.decoder(tokens, **context)[0][:, 3:])
-
-
-@every_example_gate
-def test_windows_of_a_stream_are_one_sequence(gate, build_model):
-    model, _ = build_model("language model", "doc", gate)
-    tokens = torch.randint(4, MODEL_V, (MODEL_B, MODEL_T))
-    expected, _ = model(tokens)
-    parts = [model(tokens[:, a:b], stream="train", position=a)[0] for a, b in ((0, 2), (2, 3), (3, MODEL_T))]
-    torch.testing.assert_close(torch.cat(parts, dim=1), expected)
+def test_windows_of_a_stream_are_one_sequence(gate):
+    model = build_tiny_lm("doc", output_gate=gate).double().eval()
+    tokens = torch.randint(4, 23, (3, 7))
+    windows = [model(tokens[:, a:b], stream="train", position=a)[0] for a, b in ((0, 2), (2, 3), (3, 7))]
+    torch.testing.assert_close(torch.cat(windows, dim=1), model(tokens)[0])
