@@ -37,17 +37,14 @@ def _is_known(words: list) -> bool:
 
 
 def _imports_package_of(checkout: str, installed: str) -> bool:
-    """Whether the working directory or PYTHONPATH has the package, and all that have it have that of the checkout.
+    """Whether all folders of the working directory and PYTHONPATH that have the package have that of the checkout.
 
-    Where neither has anything, it is what is installed.
+    If none has it, it is what is installed.
     """
     places = [os.getcwd(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
-    found = [os.path.join(place, "fairseq_plugins") for place in places]
-    if not os.path.isdir(found[0]):  # a working directory need not have it
-        found.pop(0)
-    package = os.path.join(checkout, "fairseq_plugins")
+    found = [place for place in (os.path.join(place, "fairseq_plugins") for place in places) if os.path.isdir(place)]
     found = found or list(filter(None, [installed]))
-    return bool(found) and all(os.path.isdir(place) and os.path.samefile(place, package) for place in found)
+    return bool(found) and all(os.path.samefile(place, os.path.join(checkout, "fairseq_plugins")) for place in found)
 
 
 if __name__ == "__main__":

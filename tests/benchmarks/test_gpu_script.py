@@ -82,6 +82,7 @@ def test_what_the_file_has_is_skipped_and_what_failed_is_tried_again(tmp_path, m
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("warm")
 def test_models_are_timed_and_profiled(tmp_path):
     names = ["translation fairseq lstm, l2_adam", "lm variational", "profile doc", "profile lstm_encdec"]
     typed = ["--cpu", "--small", "--out", str(tmp_path / "out"), "--only", *names]

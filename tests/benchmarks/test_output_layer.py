@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 from argparse import ArgumentTypeError
-from pathlib import Path
 
 import output_layer
 import pytest
@@ -32,7 +31,8 @@ from output_layer import (
     run_command,
 )
 
-from fairseq_plugins.processes import VARIABLES
+from fairseq_plugins.processes import VARIABLES, fairseq_command, training_environment
+from fairseq_plugins.recipes import find_recipe, training_arguments
 from tests.tables import rows_of
 
 
@@ -254,10 +254,11 @@ def test_a_wrong_number_is_one_line(capsys):
 
 
 @pytest.mark.slow
-def test_the_script_writes_a_table_figures_and_a_picture(tmp_path):
-    line = [SCRIPTS / "output_layer.py", "1000,2,16,50", "--repetitions", "1", "--cpu", "--out", "my results"]
-    printed = subprocess.run([sys.executable, *line], cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    stem = tmp_path / "my results/output_layer_cpu_float32"
+def test_the_script_writes_a_table_figures_and_a_picture(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [output_layer.__file__])
+    run_command(get_parser(), run, ["1000,2,16,50", "--repetitions", "1", "--cpu", "--out", "my results"])
+    printed, stem = capsys.readouterr().out, tmp_path / "my results/output_layer_cpu_float32"
     assert stem.with_suffix(".md").read_text() == printed
     assert "output_layer.py 1000,2,16,50 --repetitions 1" in printed
     (case,) = json.loads(stem.with_suffix(".json").read_text())["cases"]
@@ -265,28 +266,15 @@ def test_the_script_writes_a_table_figures_and_a_picture(tmp_path):
     assert stem.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
 
 
-SCRIPTS = Path(output_layer.__file__).parent
 NUM_WORDS = 10_000
 LIMIT = 1.3
-
-MEASURE = """
-import json, sys
-sys.path.insert(0, sys.argv[2])
-from training import find_recipe, measure_trainings
-peaks = {}
-for system, num_updates in (("tied", 2), ("drill", 3)):
-    found = measure_trainings(
-        find_recipe("speed_labels"),
-        [system],
-        data=sys.argv[1],
-        num_updates=num_updates,
-        num_rounds=1,
-        flags=["--cpu", "--log-interval", "1"],
-    )
-    peaks[system] = next(iter(found.values())).peak_mib
-print(json.dumps(peaks))
+PEAK = """
+import os, sys
+_, status, usage = os.wait4(os.posix_spawn(sys.argv[1], sys.argv[1:], os.environ), 0)
+print(usage.ru_maxrss)
+sys.exit(os.waitstatus_to_exitcode(status))
 """
-"""Runs in its own process. Linux counts a child at least as large as its parent, and the tests are large."""
+"""Runs a command. Linux counts a child at least as large as its parent, and the tests are large."""
 
 
 @pytest.mark.slow
@@ -298,11 +286,18 @@ def test_drill_needs_little_more_than_a_tied_softmax(tmp_path, monkeypatch):
     for number in range(NUM_WORDS):
         dictionary.add_symbol(f"w{number}")
     data = tmp_path / "data"
-    lines = [list(range(start, start + 100)) for start in range(4, NUM_WORDS, 100)]  # 20 rows of seven windows
+    lines = [list(range(start, start + 100)) for start in range(4, NUM_WORDS, 100)]  # 20 rows of windows
     for split in ("train", "valid"):
         write_split(data, split, lines, vocab_size=len(dictionary))
     dictionary.save(str(data / "dict.txt"))
-    measured = subprocess.run([sys.executable, "-c", MEASURE, str(data), str(SCRIPTS)], capture_output=True, text=True)
-    assert measured.returncode == 0, measured.stderr[-3000:]
-    peaks = json.loads(measured.stdout.splitlines()[-1])
+    flags = ["--tokens-per-sample", "30", "--no-save", "--disable-validation", "--cpu", "--log-format", "none"]
+    peaks = {}
+    for system, num_updates in (("tied", 1), ("drill", 2)):  # the second update tells whether freed blocks are reused
+        more = [*flags, "--max-update", str(num_updates)]
+        recipe, save_dir = find_recipe("speed_labels"), str(tmp_path / system)
+        arguments = training_arguments(recipe, system, data=str(data), save_dir=save_dir, seed=1, more=more)
+        command = [sys.executable, "-c", PEAK, *fairseq_command("train", arguments)]
+        run = subprocess.run(command, capture_output=True, text=True, env=training_environment())
+        assert run.returncode == 0, run.stderr[-3000:]
+        peaks[system] = int(run.stdout.splitlines()[-1])
     assert peaks["drill"] <= LIMIT * peaks["tied"], peaks

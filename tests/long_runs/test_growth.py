@@ -17,7 +17,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.trainer import Trainer
 from forks import in_fork
-from short_trainings import SMALL_MODELS, train
+from short_trainings import FAMILIES, SMALL_MODELS
 
 import fairseq_plugins
 from fairseq_plugins.evaluation.evaluator import read_methods
@@ -25,31 +25,9 @@ from fairseq_plugins.evaluation.test_time import EvaluatedText, score_tokens
 
 pytestmark = pytest.mark.slow
 MEMORY_GROWTH, TIME_GROWTH = 1.05, 2
-TRAINED = ["DOC", "encoder-decoder, DOC", "Transformer, DRILL"]
 PLUGINS = str(Path(fairseq_plugins.__file__).parent)
-CRITERION = "regularized_cross_entropy"
 LINES_PER_UPDATE = 5
 """Lines and sentences are read so many times as there are updates."""
-_SIZES = ("--embed-dim", 8, "--hidden-sizes", "8 8")
-COMMANDS = {
-    "lstm_lm_doc": [
-        *(
-            SMALL_MODELS / "data/lm",
-            "--task",
-            "stateful_lm",
-            "--arch",
-            "lstm_lm_doc",
-            *_SIZES,
-            "--experts-per-layer",
-            "0 1 2",
-        ),
-        *("--batch-size", 4, "--batch-size-valid", 2, "--tokens-per-sample", 20, "--optimizer", "nt_asgd", "--lr", 1),
-    ],
-    "lstm_encdec_doc": [
-        *(SMALL_MODELS / "data/translation", "--task", "translation", "--arch", "lstm_encdec_doc", *_SIZES),
-        *("--experts-per-layer", "0 1 1 2", "--batch-size", 8, "--optimizer", "adam", "--lr", 0.001),
-    ],
-}
 SECONDS_EACH = 0.5
 """Far more than a step takes, beside other work; so long is waited."""
 
@@ -108,19 +86,11 @@ def num_steps(pytestconfig) -> int:
     return pytestconfig.getoption("--long-run")
 
 
-@pytest.mark.parametrize("name", TRAINED)
-def test_training(name, num_steps, tmp_path):
-    def work(step):
-        train(name, num_updates=num_steps, heard=lambda loss: step(), dtype=torch.float32)
-
-    check_growth(work, tmp_path, num_steps)
-
-
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("name", ["DOC", "encoder-decoder, DOC", "Transformer, DRILL"])
 def test_training_that_validates_and_saves_every_epoch(name, num_steps, tmp_path):
-    """By fairseq-train; epochs have 4 to 15 updates."""
-    arguments = [*COMMANDS[name], "--max-update", num_steps, "--save-dir", tmp_path, "--no-epoch-checkpoints", "--cpu"]
-    arguments += ["--user-dir", PLUGINS, "--num-workers", 0, "--log-format", "none", "--criterion", CRITERION]
+    """By fairseq-train, in epochs of a few updates."""
+    arguments = [*FAMILIES[name], "--max-update", num_steps, "--save-dir", tmp_path, "--no-epoch-checkpoints", "--cpu"]
+    arguments += ["--user-dir", PLUGINS, "--num-workers", 0, "--log-format", "none"]
 
     def work(step):
         train_step = Trainer.train_step
