@@ -21,10 +21,6 @@ def _is_console_script() -> bool:
     return is_module or Path(sys.argv[0] if sys.argv else "").name == "fairseq-plugins"
 
 
-if not _is_console_script():
-    from fairseq_plugins import registration  # noqa: F401
-
-
 def load(
     path: Union[str, Path, Sequence[Union[str, Path]]],
     data: Optional[Union[str, Path]] = None,
@@ -56,3 +52,7 @@ def load(
     from fairseq_plugins.evaluation.api import load_trained  # not above, which would slow down every import
 
     return load_trained(path, data, device=device, text=text, precision=precision, max_tokens=max_tokens)
+
+
+if not _is_console_script():  # at the end, because installed parts may import all of the above
+    from fairseq_plugins import registration  # noqa: F401

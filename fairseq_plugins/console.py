@@ -144,6 +144,7 @@ class Command:
             allow_abbrev=not self.passes_on,  # a flag of fairseq-train may begin like one of the command's
         )
         self.add_arguments(parser)
+        _add_user_dir(parser)
         return parser
 
     def main(self, arguments: Sequence[str], *, program: str, summary: str = "") -> None:
@@ -156,11 +157,24 @@ class Command:
         logging.getLogger().setLevel(logging.WARNING)  # hides fairseq's messages about imports and loading
         if isinstance(sys.stdout, io.TextIOWrapper):  # text may have characters that the terminal lacks
             sys.stdout.reconfigure(errors=_ESCAPED)
-        parser = self.get_parser(program, summary)
-        with ended_in_a_line(parser):
+        early = OneLineParser(prog=program, add_help=False, allow_abbrev=not self.passes_on)
+        _add_user_dir(early)
+        with ended_in_a_line(early):
+            self._import_parts(early, arguments)
+            parser = self.get_parser(program, summary)
             args = self.parse(parser, list(arguments))
             args.command_line = shlex.join([*program.split(), *arguments])
             self.run(args)
+
+    def _import_parts(self, parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
+        """Import the folder of ``--user-dir`` before the other arguments are declared, which may depend on it."""
+        end = given.index("--") if self.forwards_to and "--" in given else len(given)
+        words = [word for word in given[:end] if word != "--" or not self.passes_on]
+        folder: Optional[str] = parser.parse_known_args(words)[0].user_dir
+        if folder is not None:
+            from fairseq_plugins.parts import import_folder  # imports torch and fairseq
+
+            import_folder(folder)
 
     def parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
         """Parse the arguments."""
@@ -174,6 +188,12 @@ class Command:
             parser.error(f"unrecognized arguments: {' '.join(unknown)}{_nearest(unknown[0], parser)}")
         args.forwarded = given[place + 1 :]
         return args
+
+
+def _add_user_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--user-dir", metavar="DIR", help="folder with parts and recipes of your own, which __init__.py imports"
+    )
 
 
 def _parse_training(parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:

@@ -13,9 +13,8 @@ from io import BufferedReader
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from threading import current_thread, main_thread
-from typing import Any, Collection, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence
 
-import fairseq_plugins
 from fairseq_plugins.console import ProgramFailed
 from fairseq_plugins.options import UserError
 
@@ -98,8 +97,8 @@ def forwarded_to(
             signal.signal(number, handler)
 
 
-def run_logged(command: Sequence[str], *, log: Path, environment: Optional[Mapping[str, str]] = None) -> int:
-    """Run a command to its end, show its output and append it to a file.
+def run_logged(command: Sequence[str], *, log: Path) -> int:
+    """Run a training to its end, show its output and append it to a file.
 
     Signals are forwarded, so the command ends or saves its state as if it had been started directly. It dies with this
     process, because nobody would keep its output.
@@ -107,7 +106,6 @@ def run_logged(command: Sequence[str], *, log: Path, environment: Optional[Mappi
     Args:
         command: program and arguments.
         log: file, in a directory that exists.
-        environment: of the command; None means that of this process.
 
     Returns:
         exit status as in a shell: 128 plus the number of a signal that ended the command.
@@ -122,7 +120,7 @@ def run_logged(command: Sequence[str], *, log: Path, environment: Optional[Mappi
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=environment,
+            env=training_environment(),
             process_group=0,
         )
         with process, forwarded_to([process]), DefaultSelector() as selector:
@@ -183,9 +181,6 @@ def training_environment() -> Dict[str, str]:
         return dict(os.environ)
     return {**os.environ, "GLIBC_TUNABLES": TUNABLES}
 
-
-USER_DIR = Path(fairseq_plugins.__file__).resolve().parent
-"""Value of ``--user-dir``."""
 
 USER_ERROR_LINE = re.compile(r"error: |\S+: error: ")
 """Start of the last line of a program after a user error, of this package or of argparse."""

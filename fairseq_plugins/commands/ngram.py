@@ -25,11 +25,10 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _estimate(args: argparse.Namespace) -> Findings:
     check_at_least_one(args.order, flag="--order")
-    show_progress = sys.stderr.isatty()
     dictionary = load_dictionary(args.data)
     tokens = load_training_stream(args.data, dictionary, subset=args.split)
-    estimate = estimate_model(tokens, dictionary, order=args.order, show_progress=show_progress)
-    estimate.model.write_arpa(args.out, show_progress=show_progress)
+    estimate = estimate_model(tokens, dictionary, order=args.order)
+    estimate.model.write_arpa(args.out)
     not_estimated = [order for order, one in enumerate(estimate.discounts, 1) if one.source == "fallback"]
     if not_estimated:
         orders, values = ", ".join(map(str, not_estimated)), ", ".join(f"{one:g}" for one in FALLBACK)
@@ -85,13 +84,12 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _evaluate(args: argparse.Namespace) -> Findings:
     methods = read_methods({} if args.unigram_cache is None else {"unigram-cache": args.unigram_cache})
-    show_progress = sys.stderr.isatty()
     dictionary = load_dictionary(args.data)
     tokens = load_token_stream(args.data, args.split, dictionary)
-    model = NGramModel.read_arpa(args.path, dictionary, show_progress=show_progress)
+    model = NGramModel.read_arpa(args.path, dictionary)
     text = EvaluatedText(tokens, dictionary=dictionary, num_rows=1)
     mixed = [(options.build(text), weight) for options, weight in methods.mixed]
-    result = evaluate_ngram_model(model, tokens, mixed=mixed, show_progress=show_progress)
+    result = evaluate_ngram_model(model, tokens, mixed=mixed)
     without_first = result.without_first.perplexity
     lines = [*perplexity_lines(result.all_tokens), f"without first token {without_first:.4f}"]
     figures = {**perplexity_figures(result.all_tokens), "perplexity_without_first_token": without_first}

@@ -38,6 +38,7 @@ from fairseq_plugins.options import (
     output_folder,
     write_tensors,
 )
+from fairseq_plugins.parts import user_dir
 from fairseq_plugins.processes import Task, run_side_by_side
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
 from fairseq_plugins.recipes.fine_tuning import FineTuning
@@ -354,6 +355,7 @@ def _own_call(planned: PlannedTraining, args: argparse.Namespace, *, decodes: bo
     return [
         *(sys.executable, "-m", "fairseq_plugins", "run", args.recipe, str(args.data)),
         *("--systems", planned.system, "--seeds", str(planned.seed), "--save-dir", str(args.save_dir), *decoded),
+        *("--user-dir", user_dir()),
         *(["--cpu"] if args.cpu else []),
         *args.more,
     ]

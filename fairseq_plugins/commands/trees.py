@@ -1,7 +1,6 @@
 """Reranking of a parser's candidates."""
 
 import argparse
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any, Collection, Dict, List, Mapping, Sequence, Tuple, get_args
@@ -115,7 +114,6 @@ def _rerank(args: argparse.Namespace) -> None:
         check_choice(args.baseline, [PARSER, *groups, *ensembles], flag="--baseline")
     splits = paired_files(args.lists, args.gold)
     device = choose_device(args)
-    shows_progress = sys.stderr.isatty()
     linearisation = read_linearisation(args.data)
     models = [model.to(device) for model in load_scoring_models(paths, args.data)]
     dictionary = load_dictionary(args.data)
@@ -126,7 +124,6 @@ def _rerank(args: argparse.Namespace) -> None:
             linearisation=linearisation,
             dictionary=dictionary,
             punctuation_of=args.punctuation,
-            show_progress=shows_progress,
         )
         for name, (lists, gold) in splits.items()
     }
@@ -146,7 +143,6 @@ def _rerank(args: argparse.Namespace) -> None:
             combination=args.ensemble,
             max_tokens=args.max_tokens,
             device=device,
-            show_progress=shows_progress,
         )
         if args.out:
             columns = {row: scores.alone[index] for row, index in models_of_rows.items()}

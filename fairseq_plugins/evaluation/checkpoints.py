@@ -51,10 +51,7 @@ def translation_languages(paths: Sequence[Union[str, Path]], data: Path, split: 
     check_checkpoints(paths)
     pairs: List[Languages] = []
     for path in paths:
-        task = trained_task(path)
-        if _is_of(task, LanguageModelingTask):
-            raise _not_for_translation(path, task)
-        source, target = languages_of(task)
+        source, target = languages_of(_task_of(read_state(path), path, kind=TranslationTask))
         pairs.append((source, target) if source and target else split_languages(data, split))
     return one_pair(pairs)
 
@@ -65,15 +62,7 @@ def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple
     Raises:
         UserError: if the file is missing, unreadable or refused, or if its vocabulary is not the data's.
     """
-    check_checkpoints([path])
-    state = read_state(path, {"data": str(data_dir)})
-    task = _task_of(state, path)
-    if _is_of(task, TranslationTask):
-        check_pair_dictionaries(Path(data_dir), task.source_lang, task.target_lang)
-    elif _is_of(task, LanguageModelingTask):
-        load_dictionary(data_dir)
-    model, config, _ = _build(path, state)
-    return model, config
+    return _load(path, data_dir)[:2]
 
 
 def load_translation_models(
@@ -88,15 +77,26 @@ def load_translation_models(
     check_checkpoints(paths)
     found: List[Tuple[FairseqEncoderDecoderModel, TranslationTask]] = []
     for path in paths:
-        state = read_state(path, {"data": str(data_dir)})
-        config = _task_of(state, path)
-        if not _is_of(config, TranslationTask):
-            raise _not_for_translation(path, config)
-        check_pair_dictionaries(Path(data_dir), config.source_lang, config.target_lang)
-        model, _, task = _build(path, state)
+        model, _, task = _load(path, data_dir, kind=TranslationTask)
         assert isinstance(model, FairseqEncoderDecoderModel) and isinstance(task, TranslationTask)
         found.append((model, task))
     return found
+
+
+def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, Path]) -> List[FairseqLanguageModel]:
+    """Load language models of any kind in evaluation mode, fairseq's included.
+
+    Raises:
+        UserError: if a file is missing, unreadable or refused, if its vocabulary is not the data's, or if it is no
+            language model.
+    """
+    check_checkpoints(paths)
+    models: List[FairseqLanguageModel] = []
+    for path in paths:
+        model = _load(path, data_dir, kind=LanguageModelingTask)[0]
+        assert isinstance(model, FairseqLanguageModel)
+        models.append(model)
+    return models
 
 
 def stateful_language_model(model: BaseFairseqModel, path: Union[str, Path]) -> FairseqLanguageModel:
@@ -137,32 +137,11 @@ def check_layers(models: Sequence[FairseqLanguageModel], paths: Sequence[Union[s
             _ = model.decoder.stack  # raises for a gated model
 
 
-def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, Path]) -> List[FairseqLanguageModel]:
-    """Load language models of any kind in evaluation mode, fairseq's included.
-
-    Raises:
-        UserError: if a file is missing, unreadable or refused, if its vocabulary is not the data's, or if it is no
-            language model.
-    """
-    check_checkpoints(paths)
-    models: List[FairseqLanguageModel] = []
-    for path in paths:
-        state = read_state(path, {"data": str(data_dir)})
-        task = _task_of(state, path)
-        if not _is_of(task, LanguageModelingTask):
-            raise UserError(f"{path} was trained for --task {task._name}: give a language model's checkpoint")
-        load_dictionary(data_dir)
-        model, _, _ = _build(path, state)
-        assert isinstance(model, FairseqLanguageModel)
-        models.append(model)
-    return models
-
-
-def _task_of(state: Dict[str, Any], path: Union[str, Path]) -> Any:
+def _task_of(state: Dict[str, Any], path: Union[str, Path], *, kind: Type[FairseqTask] = FairseqTask) -> Any:
     """The configuration of the task of a checkpoint that was read.
 
     Raises:
-        UserError: if it has none, or the task is unknown.
+        UserError: if it has none, or the task is unknown or of another kind.
     """
     try:
         task = training_config(state).task
@@ -174,21 +153,23 @@ def _task_of(state: Dict[str, Any], path: Union[str, Path]) -> Any:
         ) from error
     if name not in TASK_REGISTRY:
         raise UserError(f"{path} was trained for --task {name}, which neither fairseq nor this package has")
+    if not issubclass(TASK_REGISTRY[name], kind):
+        wanted = "an encoder-decoder" if kind is TranslationTask else "a language model"
+        raise UserError(f"{path} was trained for --task {name}: give {wanted}'s checkpoint")
     return task
 
 
-def _not_for_translation(path: Union[str, Path], task: Any) -> UserError:
-    return UserError(
-        f"{path} was trained for --task {task._name}, not for translation: give an encoder-decoder's checkpoint"
-    )
-
-
-def _is_of(task: Any, kind: Type[FairseqTask]) -> bool:
-    return issubclass(TASK_REGISTRY[task._name], kind)
-
-
-def _build(path: Union[str, Path], state: Dict[str, Any]) -> Tuple[BaseFairseqModel, DictConfig, FairseqTask]:
-    """The model of a checkpoint that was read, in evaluation mode, the configuration of its run, and the task."""
+def _load(
+    path: Union[str, Path], data_dir: Union[str, Path], *, kind: Type[FairseqTask] = FairseqTask
+) -> Tuple[BaseFairseqModel, DictConfig, FairseqTask]:
+    """The model of a checkpoint in evaluation mode, the configuration of its run, and the task, which is of a kind."""
+    check_checkpoints([path])
+    state = read_state(path, {"data": str(data_dir)})
+    wanted = _task_of(state, path, kind=kind)
+    if issubclass(TASK_REGISTRY[wanted._name], TranslationTask):
+        check_pair_dictionaries(Path(data_dir), wanted.source_lang, wanted.target_lang)
+    elif issubclass(TASK_REGISTRY[wanted._name], LanguageModelingTask):
+        load_dictionary(data_dir)
     with naming_checkpoint(path):
         (model,), config, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
     assert config is not None and task is not None

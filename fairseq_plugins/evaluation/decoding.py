@@ -18,7 +18,8 @@ from fairseq_plugins.data.text import file_digest, name_of, read_lines
 from fairseq_plugins.evaluation.checkpoints import Languages, check_split, translation_languages
 from fairseq_plugins.fairseq_patches.generation import check_direction
 from fairseq_plugins.options import UserError
-from fairseq_plugins.processes import USER_DIR, run_fairseq
+from fairseq_plugins.parts import user_dir
+from fairseq_plugins.processes import run_fairseq
 
 GENERATED_FILE, ASKED_FILE, LOCK_FILE = "generate.txt", "asked.txt", ".decoding.lock"
 """Files in the folder of a decoding: the output, what determines it, and the lock of the process that writes it."""
@@ -75,7 +76,7 @@ class Decoding:
         chosen = {
             "--source-lang": source,
             "--target-lang": target,
-            "--user-dir": str(USER_DIR),
+            "--user-dir": user_dir(),
             "--path": os.pathsep.join(self.models),
             "--gen-subset": self.split,
             "--beam": str(self.beam),

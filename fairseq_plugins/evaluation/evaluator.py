@@ -543,7 +543,6 @@ def evaluate_ngram_model(
     tokens: Tensor,
     *,
     mixed: Sequence[Tuple[Component, float]] = (),
-    show_progress: bool = False,
 ) -> NGramPerplexity:
     """Score a stream. End marks are predicted, and contexts do not cross lines.
 
@@ -552,12 +551,11 @@ def evaluate_ngram_model(
         tokens: (n,) int64, n of at least 2.
         mixed: components that are mixed in, such as an empty unigram cache, and their weights. The first token has the
             probability of the model alone.
-        show_progress: draw a bar.
 
     Raises:
         UserError: if a token has probability zero.
     """
-    log_probs = model.log_probs(tokens, show_progress=show_progress)
+    log_probs = model.log_probs(tokens)
     window = ScoredWindow(
         inputs=tokens[None, :-1],
         target=tokens[None, 1:],

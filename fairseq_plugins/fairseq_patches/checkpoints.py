@@ -32,6 +32,7 @@ import fairseq_plugins
 from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.fairseq_patches.generation import check_task_direction
 from fairseq_plugins.options import UserError, flag_of
+from fairseq_plugins.parts import naming_parts
 
 logger = logging.getLogger(__name__)
 
@@ -255,7 +256,7 @@ def _load_one_by_one(
         if whole is not None:
             check_task_direction(task, whole, name=filename)
             forget_start(whole.get("cfg"))
-        with fitting_weights(filename):
+        with fitting_weights(filename), naming_parts((whole or {}).get("cfg"), name=f"{filename} "):
             (model,), config, task = load_models([filename], arg_overrides, task, strict, suffix, num_shards, whole)
         models.append(model)
     return models, config, task
@@ -547,7 +548,8 @@ def _check_and_upgrade(upgrade: Callable[[Dict[str, Any]], Dict[str, Any]], stat
         if flags is not None:
             if not isinstance(flags, (Namespace, dict)):
                 raise UserError(f"is refused: its flags are of type {type(flags).__name__}")
-            check_flags(flags)
+            with naming_parts(flags):
+                check_flags(flags)
     _check_meters(state.get("extra_state"))
     _check_version(state)
     state = upgrade(state)

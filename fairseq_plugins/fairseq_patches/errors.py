@@ -56,6 +56,7 @@ def patch_one_line_errors() -> None:
     wrap(distributed_utils, "call_main", _run_with_one_line_errors)
     wrap(options, "parse_args_and_arch", _parse_with_one_line_errors)
     wrap(BackgroundConsumer, "run", _make_batches_until_exit)
+    _install_hook_in_programs()  # for errors of --user-dir, which comes before the other flags
     atexit.register(_stop_threads)
 
 
@@ -65,10 +66,14 @@ def _run_with_one_line_errors(call_main: Callable[..., Any], cfg: DictConfig, *a
 
 
 def _parse_with_one_line_errors(parse_args_and_arch: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    program = Path(sys.argv[0])
+    _install_hook_in_programs()
+    return parse_args_and_arch(*args, **kwargs)
+
+
+def _install_hook_in_programs() -> None:
+    program = Path(sys.argv[0] if sys.argv else "")
     if program.name.startswith("fairseq-") or program.parent.name == "fairseq_cli":
         _install_hook()
-    return parse_args_and_arch(*args, **kwargs)
 
 
 def _install_hook() -> None:

@@ -39,6 +39,7 @@ from fairseq_plugins.output_layers.base import OutputPrecision, OutputPrecisionN
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES, NoGate, OutputGate, build_output_gate
 from fairseq_plugins.output_layers.mixture import ensemble_log_probs, ensemble_loss, joint_states
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
+from fairseq_plugins.parts import naming_parts
 
 BaseWeights = Literal["read", "awaited"]
 """Whether the base models have their weights, or still await them from ``load_state_dict``."""
@@ -246,7 +247,7 @@ def read_base_model(path: str, task: TextTask, overrides: BaseFlags) -> Tuple[Ba
     """
     state = read_state(path)
     flags = _checked_flags(state, path)
-    with naming_checkpoint(path):
+    with naming_checkpoint(path), naming_parts(state.get("cfg"), name=f"{path} "):
         model = build_base_model(flags, task, overrides)
         with fitting_weights(path):
             model.load_state_dict(state["model"])

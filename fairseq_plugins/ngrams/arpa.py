@@ -57,7 +57,7 @@ _SIZE = re.compile(rb"ngram\s+(\d{1,9})\s*=\s*(\d{1,18})")
 _OUTSIDE = -1
 
 
-def read_orders(path: Path, symbols: Sequence[str], *, show_progress: bool = False) -> Iterator[ArpaRows]:
+def read_orders(path: Path, symbols: Sequence[str]) -> Iterator[ArpaRows]:
     """Read a file, compressed by gzip or not, one order at a time, from unigrams up.
 
     n-grams with words that the dictionary lacks are left out.
@@ -65,14 +65,13 @@ def read_orders(path: Path, symbols: Sequence[str], *, show_progress: bool = Fal
     Args:
         path: of the file.
         symbols: the words of the dictionary.
-        show_progress: draw a bar, for large files.
 
     Raises:
         UserError: if the file is missing, damaged, or of another format; the message names the line.
     """
     lines = byte_lines(path, wanted="an ARPA file; ngram train writes one, KenLM's lmplz as well")
     numbers = {symbol.encode(): number for number, symbol in enumerate(symbols)}
-    yield from _ArpaLines(lines, path).orders(numbers, show_progress=show_progress)
+    yield from _ArpaLines(lines, path).orders(numbers)
 
 
 class _ArpaLines:
@@ -83,7 +82,7 @@ class _ArpaLines:
         self._path = path
         self._num_read = 0
 
-    def orders(self, numbers: Dict[bytes, int], *, show_progress: bool) -> Iterator[ArpaRows]:
+    def orders(self, numbers: Dict[bytes, int]) -> Iterator[ArpaRows]:
         """See :func:`read_orders`."""
         if not any(line.removeprefix(codecs.BOM_UTF8).strip() == b"\\data\\" for line in self._counted()):
             raise UserError(
@@ -95,7 +94,7 @@ class _ArpaLines:
             total=total,
             desc=f"reading {self._path.name}",
             unit="n-gram",
-            disable=not show_progress or total < PROGRESS_FROM_NGRAMS,
+            disable=True if total < PROGRESS_FROM_NGRAMS else None,  # None draws bars on terminals only
         ) as progress:
             for order, size in enumerate(sizes, 1):
                 self._check(line, f"\\{order}-grams:")
@@ -169,9 +168,7 @@ COMPRESSION = 6
 """Level of gzip."""
 
 
-def write_rows(
-    path: Path, rows: Iterable[ArpaRows], *, symbols: Sequence[str], sizes: Sequence[int], show_progress: bool = False
-) -> None:
+def write_rows(path: Path, rows: Iterable[ArpaRows], *, symbols: Sequence[str], sizes: Sequence[int]) -> None:
     """Write a file, compressed if its name ends in ``.gz``. Equal models give equal files.
 
     Args:
@@ -179,7 +176,6 @@ def write_rows(
         rows: the orders in turn, each in one piece or several.
         symbols: the words of the dictionary.
         sizes: how many n-grams each order has.
-        show_progress: draw a bar.
 
     Raises:
         OSError: if the file cannot be written.
@@ -189,7 +185,7 @@ def write_rows(
     with (
         replaced_file(path) as aside,
         _opened(aside) as file,
-        tqdm(total=sum(sizes), desc=f"writing {path.name}", unit="n-gram", disable=not show_progress) as progress,
+        tqdm(total=sum(sizes), desc=f"writing {path.name}", unit="n-gram", disable=None) as progress,
     ):
         file.write("\\data\\\n" + "".join(f"ngram {k}={size}\n" for k, size in enumerate(sizes, 1)))
         for piece in rows:

@@ -84,14 +84,13 @@ class NGramCounts:
         return occurrences
 
 
-def count_ngrams(stream: Tensor, dictionary: Dictionary, *, order: int, show_progress: bool = False) -> NGramCounts:
+def count_ngrams(stream: Tensor, dictionary: Dictionary, *, order: int) -> NGramCounts:
     """Count the n-grams of a text, line by line.
 
     Args:
         stream: (n,) int64, an end mark after each line.
         dictionary: its unknown word is an ordinary word. Its sentence start and padding must not occur in the text.
         order: K.
-        show_progress: draw a bar.
 
     Raises:
         UserError: if K is below one or above the longest line, or if the text is empty or holds a sentence start or
@@ -109,7 +108,7 @@ def count_ngrams(stream: Tensor, dictionary: Dictionary, *, order: int, show_pro
     numbers = words
     occurrences = [torch.bincount(words, minlength=len(dictionary))]
     suffixes = [torch.zeros(len(dictionary), dtype=torch.int64)]
-    for longer in tqdm(range(2, order + 1), desc="counting", unit="order", disable=not show_progress):
+    for longer in tqdm(range(2, order + 1), desc="counting", unit="order", disable=None):
         keys = index.keys_in(words, numbers)
         whole = keys != ABSENT
         if not bool(whole.any()):
@@ -140,26 +139,26 @@ class Estimate:
     num_words: int
 
 
-def estimate_model(stream: Tensor, dictionary: Dictionary, *, order: int, show_progress: bool = False) -> Estimate:
+def estimate_model(stream: Tensor, dictionary: Dictionary, *, order: int) -> Estimate:
     """Estimate a model from a text.
 
     Unigrams are interpolated with the uniform distribution over all words except the sentence start and the padding of
     the dictionary, which are never predicted.
 
     Args:
-        stream, dictionary, order, show_progress: see :func:`count_ngrams`.
+        stream, dictionary, order: see :func:`count_ngrams`.
 
     Raises:
         UserError: see :func:`count_ngrams`.
     """
-    counts = count_ngrams(stream, dictionary, order=order, show_progress=show_progress)
+    counts = count_ngrams(stream, dictionary, order=order)
     never_predicted = torch.tensor([dictionary.bos(), dictionary.pad()])
     num_words = len(dictionary) - len(never_predicted)
     probs = torch.full((1,), 1 / num_words, dtype=torch.float64)  # of the order below, at first order 0
     discounts: List[Discounts] = []
     log_probs: List[Tensor] = []
     log_backoffs: List[Tensor] = []
-    for n in tqdm(range(1, order + 1), desc="smoothing", unit="order", disable=not show_progress):
+    for n in tqdm(range(1, order + 1), desc="smoothing", unit="order", disable=None):
         adjusted = counts.adjusted(n)
         discounts.append(estimate_discounts(adjusted))
         probs, backoffs = _interpolate(counts, n, adjusted=adjusted, discounts=discounts[-1], shorter=probs)

@@ -239,7 +239,7 @@ class NGramModel:
         return listed.nonzero().squeeze(1)
 
     @torch.no_grad()
-    def log_probs(self, stream: Tensor, *, show_progress: bool = False) -> Tensor:
+    def log_probs(self, stream: Tensor) -> Tensor:
         """The log-probability of each token given those before it in its line, (n,) float64, on the stream's device.
 
         A line starts at the start of the stream and after each end mark. Its first word has a sentence start as its
@@ -247,13 +247,12 @@ class NGramModel:
 
         Args:
             stream: (n,) int64.
-            show_progress: draw a bar.
         """
         read = self._stand_ins[stream.cpu()]
         lines = mark_lines(read, self.dictionary)
         begins = range(0, len(lines.words), PLACES_AT_ONCE)
         pieces = [torch.zeros(0, dtype=torch.float64)]
-        for begin in tqdm(begins, desc="looking up", unit="piece", disable=not show_progress or len(begins) < 2):
+        for begin in tqdm(begins, desc="looking up", unit="piece", disable=True if len(begins) < 2 else None):
             before = max(begin - (self.order - 1), 0)
             pieces.append(self._look_up(lines.words[before : begin + PLACES_AT_ONCE])[begin - before :])
         log_probs = torch.cat(pieces)[lines.places]
@@ -268,7 +267,7 @@ class NGramModel:
             log_probs = torch.where(longer == ABSENT, log_probs + backoffs[contexts_in(shorter)], probs[longer])
         return log_probs
 
-    def write_arpa(self, path: Path, *, show_progress: bool = False) -> None:
+    def write_arpa(self, path: Path) -> None:
         """Write an ARPA file, compressed if its name ends in ``.gz``.
 
         Words that are read as the unknown word are left out, and so is padding without n-grams. The sentence start is
@@ -276,7 +275,6 @@ class NGramModel:
 
         Args:
             path: of the file.
-            show_progress: draw a bar.
 
         Raises:
             OSError: if the file cannot be written.
@@ -287,7 +285,6 @@ class NGramModel:
             (self._rows(order, piece) for order in orders for piece in self._listed(order).split(PLACES_AT_ONCE)),
             symbols=self.dictionary.symbols,
             sizes=[self.num_ngrams(order) for order in orders],
-            show_progress=show_progress,
         )
 
     def _rows(self, order: int, numbers: Tensor) -> ArpaRows:
@@ -301,7 +298,7 @@ class NGramModel:
         )
 
     @classmethod
-    def read_arpa(cls, path: Path, dictionary: Dictionary, *, show_progress: bool = False) -> "NGramModel":
+    def read_arpa(cls, path: Path, dictionary: Dictionary) -> "NGramModel":
         """Read an ARPA file, compressed by gzip or not.
 
         n-grams with words that the dictionary lacks are left out, because they are never looked up. Words of the
@@ -312,7 +309,6 @@ class NGramModel:
         Args:
             path: of the file.
             dictionary: of the words.
-            show_progress: draw a bar.
 
         Raises:
             UserError: if the file is missing or damaged, has no word of the dictionary, or probabilities that sum to
@@ -322,7 +318,7 @@ class NGramModel:
         log_probs: List[Tensor] = []
         log_backoffs: List[Tensor] = []
         known = torch.zeros(len(dictionary), dtype=torch.bool)
-        for rows in read_orders(path, dictionary.symbols, show_progress=show_progress):
+        for rows in read_orders(path, dictionary.symbols):
             if rows.order == 1:
                 known[rows.words[:, 0]] = True
             keys, by_key = index.keys_of(rows.words).sort()

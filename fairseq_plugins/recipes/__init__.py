@@ -18,6 +18,18 @@ RECIPES: Dict[str, Recipe] = {
 """All recipes by name."""
 
 
+def register_recipe(recipe: Recipe) -> Recipe:
+    """Add a recipe, such as one of the user's own, and return it.
+
+    Raises:
+        UserError: if the name is taken.
+    """
+    if recipe.name in RECIPES:
+        raise UserError(f"recipe {recipe.name} is registered twice: give one of them another name")
+    RECIPES[recipe.name] = recipe
+    return recipe
+
+
 def find_recipe(name: str) -> Recipe:
     """The recipe of that name.
 
@@ -29,4 +41,4 @@ def find_recipe(name: str) -> Recipe:
     return RECIPES[name]
 
 
-__all__ = ["RECIPES", "Recipe", "System", "find_recipe", "training_arguments"]
+__all__ = ["RECIPES", "Recipe", "System", "find_recipe", "register_recipe", "training_arguments"]

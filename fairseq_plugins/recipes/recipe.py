@@ -15,7 +15,7 @@ from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.copying import COPYING
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
-from fairseq_plugins.processes import USER_DIR
+from fairseq_plugins.parts import user_dir
 
 Result = Literal["best", "last"]
 """The checkpoint that counts as the result of a run: ``checkpoint_best.pt`` or ``checkpoint_last.pt``."""
@@ -258,7 +258,7 @@ def fairseq_arguments(flags: Mapping[str, Value], *, data: str, save_dir: str, m
         save_dir: directory for checkpoints.
         more: further arguments, which come last and win. ``--keep-last-epochs`` among them keeps checkpoints of epochs.
     """
-    given = {"user-dir": str(USER_DIR), "save-dir": str(save_dir), **flags}
+    given = {"user-dir": user_dir(), "save-dir": str(save_dir), **flags}
     if any(argument.partition("=")[0] == "--keep-last-epochs" for argument in more):
         del given["no-epoch-checkpoints"]
     return [str(data), *command_line(given), *more]

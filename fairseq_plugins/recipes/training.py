@@ -14,7 +14,7 @@ from filelock import FileLock, Timeout
 import fairseq_plugins
 from fairseq_plugins.data.text import file_digest
 from fairseq_plugins.options import UserError, check_output_folder, write_text
-from fairseq_plugins.processes import fairseq_command, run_logged, training_environment
+from fairseq_plugins.processes import fairseq_command, run_logged
 from fairseq_plugins.recipes.recipe import Recipe, training_arguments
 
 RUN_FILE = "run.json"
@@ -100,9 +100,8 @@ class Training:
         self.save_dir.mkdir(parents=True, exist_ok=True)
         with self._locked():
             record = self._new_record()
-            command, environment = fairseq_command("train", self.arguments), training_environment()
             with self._recorded(record):
-                status = run_logged(command, log=self.save_dir / "train.log", environment=environment)
+                status = run_logged(fairseq_command("train", self.arguments), log=self.save_dir / "train.log")
             if status != 0:
                 raise SystemExit(status)
             if STOPPING_FLAG not in _by_flag(self.arguments):

@@ -304,7 +304,6 @@ def read_sentences(
     linearisation: Linearisation,
     dictionary: Dictionary,
     punctuation_of: PunctuationOf = "gold",
-    show_progress: bool = False,
 ) -> List[Sentence]:
     """The sentences of lists and gold trees, with their hypotheses.
 
@@ -314,7 +313,6 @@ def read_sentences(
         linearisation: that the models were trained with.
         dictionary: of the models.
         punctuation_of: see :mod:`~fairseq_plugins.trees.trees`.
-        show_progress: draw a bar.
 
     Raises:
         UserError: if a candidate is not a tree, or lists and sentences do not match, for example because no tree has
@@ -322,7 +320,7 @@ def read_sentences(
     """
     paired = pair_lists(lists, gold)
     sentences = []
-    bar = tqdm(zip(paired.items(), gold), "reading trees", len(gold), unit="sentence", disable=not show_progress)
+    bar = tqdm(zip(paired.items(), gold), "reading trees", len(gold), unit="sentence", disable=None)
     for (name, candidates), sentence in bar:
         gold_tree = GoldTree(sentence.tree, punctuation_of=punctuation_of)
         hypotheses = merge_candidates(candidates, gold_tree, linearisation=linearisation, dictionary=dictionary)
@@ -362,7 +360,6 @@ def score_hypotheses(
     combination: Combination = "sum",
     max_tokens: int = 4096,
     device: str = "cpu",
-    show_progress: bool = False,
 ) -> ModelScores:
     """Score every hypothesis from a fresh state.
 
@@ -372,14 +369,13 @@ def score_hypotheses(
         ensembles: indices of the models of each ensemble.
         combination: of the models of an ensemble.
         max_tokens, device: see :func:`~fairseq_plugins.evaluation.scoring.score_sequences`.
-        show_progress: draw a bar.
 
     Raises:
         UserError: if a batch would have no token, or an NLL is not finite.
     """
     scores = ModelScores(alone=[[] for _ in models], together=[[] for _ in ensembles])
     num_symbols = len(models) * sum(_num_symbols(sentence) for sentence in sentences)
-    with tqdm(total=num_symbols, desc="scoring", unit="symbol", disable=not show_progress) as bar:
+    with tqdm(total=num_symbols, desc="scoring", unit="symbol", disable=None) as bar:
         for chunk in iter_chunks(sentences):
             sequences = [hypothesis.symbols.long() for sentence in chunk for hypothesis in sentence.hypotheses]
             sizes = [len(sentence.hypotheses) for sentence in chunk]

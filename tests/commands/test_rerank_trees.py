@@ -5,18 +5,12 @@ import json
 import re
 import shutil
 import zlib
-from argparse import Namespace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import torch
 from builders import build_lm, randomise
 from fairseq.data import Dictionary
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from generated_corpora import write_parses
-from omegaconf import OmegaConf
 from typed_commands import type_command
 
 from fairseq_plugins.commands import trees
@@ -78,35 +72,6 @@ def test_a_model_is_loaded_from_its_checkpoint(here, capsys):
     assert list(systems) == ["parser", path, "oracle"] and systems[path]["num_trees"] == 5
 
 
-@pytest.mark.slow
-def test_models_of_fairseq_rerank_too(here, capsys):
-    dictionary = Dictionary.load(str(here / "data/dict.txt"))
-    task = SimpleNamespace(dictionary=dictionary, source_dictionary=dictionary, target_dictionary=dictionary)
-    flags = {
-        "lstm_lm_awd": dict(embed_dim=8, hidden_sizes="8 8"),
-        "transformer_lm": dict(decoder_layers=1, decoder_embed_dim=8, decoder_attention_heads=2),
-    }
-    tasks = {"lstm_lm_awd": "stateful_lm", "transformer_lm": "language_modeling"}
-    for arch, values in flags.items():
-        args = Namespace(
-            arch=arch, task=tasks[arch], data="elsewhere", criterion="cross_entropy", tokens_per_sample=99, **values
-        )
-        ARCH_CONFIG_REGISTRY[arch](args)
-        if arch == "transformer_lm":
-            args.max_target_positions = 99
-        config = convert_namespace_to_omegaconf(args)
-        state = randomise(ARCH_MODEL_REGISTRY[arch].build_model(config.model, task), seed=1).state_dict()
-        config = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
-        history = [{"criterion_name": "", "best_loss": None, "num_updates": 0}]
-        extra = {"optimizer_history": history, "extra_state": {"epoch": 1, "train_iterator": {"epoch": 1}}}
-        torch.save({"cfg": config, "args": None, "model": state, **extra}, here / f"{arch}.pt")
-    paths = [str(here / f"{arch}.pt") for arch in flags]
-    run(here, *paths, "--json")
-    systems = json.loads(capsys.readouterr().out)["splits"]["gold.test"]["systems"]
-    assert list(systems) == ["parser", *paths, "sum of 2", "oracle"]
-    assert all(one["num_trees"] == 5 for one in systems.values())
-
-
 def test_the_table_has_the_parser_each_model_all_of_them_and_the_oracle(rerank):
     lines = rerank("a.pt", "b.pt").splitlines()
     assert lines[0] == "gold.test: 5 sentences, 20 candidates, 20 different"
@@ -161,6 +126,11 @@ def test_models_of_a_name_have_their_mean_and_choose_together(rerank, here):
         proposed = [line.rstrip() for line in file if line.startswith("(")]
     chosen = (here / "out/gold.test.reranked.trees").read_text().splitlines()
     assert chosen == [proposed[4 * number + place] for number, place in enumerate(best)]
+    # the written trees, as lists of one candidate each, have the scores of the ensemble
+    pairs = "".join(f"1\t{number}\n0\n{tree}\n\n" for number, tree in enumerate(chosen))
+    (here / "my parses/chosen.txt").write_text(pairs)
+    again = json.loads(rerank("a.pt", "--json", lists="chosen.txt"))["splits"]["gold.test"]["systems"]["parser"]
+    assert again == figures["systems"]["sum of 4"]
 
 
 @pytest.mark.parametrize("baseline", ["parser", "AWD", "AWD (sum of 3)", "sum of 4"])
@@ -192,29 +162,6 @@ def test_splits_are_scored_one_after_the_other(rerank, here):
     assert (here / "out/table.md").read_text().startswith(printed)
     assert printed.index("valid: 2 sentences") < printed.index("gold.test: 5 sentences")
     assert printed.count("Brackets as EVALB") == 1
-
-
-def test_chosen_trees_and_scores_are_written(rerank, here):
-    figures = json.loads(rerank("a.pt", "b.pt", "--json", "--out", here / "a folder"))
-    folder = here / "a folder"
-    names = {"table.md", "table.json", "gold.test.reranked.trees", "gold.test.scores.tsv"}
-    assert {path.name for path in folder.iterdir()} == names
-    head, *rows = [line.split("\t") for line in (folder / "gold.test.scores.tsv").read_text().splitlines()]
-    assert head == ["sentence", "candidate", "parser", "a.pt", "b.pt", "sum of 2"] and len(rows) == 20
-    with gzip.open(here / "my parses/nbest.test.txt.gz", "rt") as file:
-        proposed = [line.rstrip() for line in file if line.startswith("(")]
-    chosen = (folder / "gold.test.reranked.trees").read_text().splitlines()
-    for number, tree in enumerate(chosen):
-        of_sentence = [row for row in rows if row[0] == f"test.{number}"]
-        assert [row[1:3] for row in of_sentence] == [[str(place), str(-19 - place)] for place in range(1, 5)]
-        assert all(float(a) + float(b) == pytest.approx(float(both), abs=2e-6) for *_, a, b, both in of_sentence)
-        best = min(range(4), key=lambda place: float(of_sentence[place][-1]))
-        assert tree == proposed[4 * number + best]
-    # the written trees, as lists of one candidate each, have the scores of the ensemble
-    pairs = "".join(f"1\t{number}\n0\n{tree}\n\n" for number, tree in enumerate(chosen))
-    (here / "my parses/chosen.txt").write_text(pairs)
-    again = json.loads(rerank("a.pt", "--json", lists="chosen.txt"))["splits"]["gold.test"]["systems"]["parser"]
-    assert again == figures["splits"]["gold.test"]["systems"]["sum of 2"]
 
 
 def test_the_parsers_scores_are_written_in_full(rerank, here):
@@ -287,10 +234,3 @@ def test_what_is_refused(flags, message, here, rerank, capsys):
         type_command("trees rerank", [here / "data", *given, *(flag.format(here=here) for flag in flags)])
     told = capsys.readouterr().err
     assert error.value.code == 2 and message in told and told.count("\n") == 1
-
-
-def test_data_without_kept_words_is_refused(here, rerank, capsys):
-    (here / "data/trees/kept_words.txt").unlink()
-    with pytest.raises(SystemExit) as error:
-        rerank("a.pt")
-    assert error.value.code == 2 and "data-prep/wsj/prepare.sh" in capsys.readouterr().err

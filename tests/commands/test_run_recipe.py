@@ -31,7 +31,7 @@ def trained(monkeypatch):
 
     trained = Trained()
 
-    def run_logged(command, *, log, environment):
+    def run_logged(command, *, log):
         trained.append(log.parent.name)
         if trained.status == 0:
             pairs = any(word == str(PAIRS) or "pairs" in word for word in command)

@@ -9,7 +9,7 @@ import pytest
 from filelock import FileLock
 from typed_commands import type_command
 
-from fairseq_plugins.processes import USER_DIR
+from fairseq_plugins.parts import user_dir
 from fairseq_plugins.recipes import RECIPES, training_arguments
 
 
@@ -73,7 +73,7 @@ def test_a_dry_run_prints_the_command_line_and_does_nothing(commands, tmp_path, 
     arguments = ["reduced", "doc", "no data", "--save-dir", str(tmp_path / "save"), "--dry-run", "--lr", "2"]
     type_command("train", arguments)
     words = shlex.split(capsys.readouterr().out)
-    assert words[:3] == ["fairseq-train", "no data", f"--user-dir={USER_DIR}"] and words[-2:] == ["--lr", "2"]
+    assert words[:3] == ["fairseq-train", "no data", f"--user-dir={user_dir()}"] and words[-2:] == ["--lr", "2"]
     assert not commands and not list(tmp_path.iterdir())
 
 

@@ -49,7 +49,7 @@ def test_it_is_done_again_where_anything_that_it_reads_has_changed(flag, folder,
 
 def test_it_stays_wherever_the_same_files_are_and_however_they_are_named(folder, decoded, monkeypatch):
     assert decoded("--lenpen", "2") == 1
-    monkeypatch.setattr(decoding, "USER_DIR", folder / "another")
+    monkeypatch.setattr(decoding, "user_dir", lambda: "another")
     moved = folder / "moved"
     moved.mkdir()
     for name in ("model.pt", "data", "out"):

@@ -43,13 +43,18 @@ def documented_sections(document: str) -> List[str]:
 
 
 def _sections(document: str) -> Dict[str, List[str]]:
-    parts = re.split(r"^##? ", (ROOT / document).read_text(encoding="utf-8"), flags=re.M)
+    parts = re.split(r"^##? (?!\S+\.py$)", (ROOT / document).read_text(encoding="utf-8"), flags=re.M)
     titled = (part.partition("\n") for part in parts)
     return {title: [_as_bash(*block) for block in re.findall(BLOCK, content, re.S)] for title, _, content in titled}
 
 
 def _as_bash(language: str, block: str) -> str:
-    return block if language == "bash" else f"cat > block.py <<'END'\n{block}END\n{sys.executable} block.py\n"
+    """Code of a page; a block of Python that begins with the name of a file is written there, others are run."""
+    if language == "bash":
+        return block
+    if named := re.match(r"# (\S+)/(\S+\.py)\n", block):
+        return f"mkdir -p {named[1]} && cat > {named[1]}/{named[2]} <<'END'\n{block}END\n"
+    return f"cat > block.py <<'END'\n{block}END\n{sys.executable} block.py\n"
 
 
 def shortened(command: str) -> str:

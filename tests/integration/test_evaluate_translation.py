@@ -502,7 +502,7 @@ def test_another_language_than_that_of_the_data_is_refused(decoded, folder, caps
     [
         (
             OLDER / "lstm_lm_doc.pt",
-            "model.pt was trained for --task stateful_lm, not for translation: give an encoder-",
+            "model.pt was trained for --task stateful_lm: give an encoder-",
         ),
         (OLDER / "data/lm/dict.txt", "model.pt is no checkpoint or was cut short"),
     ],

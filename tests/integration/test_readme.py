@@ -1,14 +1,13 @@
-"""The READMEs: links, commands, every section run by some test; here those on language models and on own parts."""
+"""The READMEs: links, commands, every section run by some test; here those on language models."""
 
 import importlib
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from commands import ENVIRONMENT, ROOT
+from commands import ROOT
 from readme_commands import documented_sections, put_penn_treebank, run_sections
 
 LANGUAGE_MODELS = [("README.md", "Language models"), ("README.md", "By hand")]
@@ -16,8 +15,7 @@ MODELS = [
     ("fairseq_plugins/models/README.md", section)
     for section in ("Architectures", "A gate on a trained model", "Learning from noise")
 ]
-OWN_PART = [("CONTRIBUTING.md", "Add a part")]
-SECTIONS = [*LANGUAGE_MODELS, *MODELS, *OWN_PART]
+SECTIONS = [*LANGUAGE_MODELS, *MODELS]
 RUN_BY_PEOPLE = [
     ("README.md", "Quick start"),
     ("CONTRIBUTING.md", "Set up and test"),
@@ -29,7 +27,7 @@ DOCUMENTS += [str(path.relative_to(ROOT)) for path in (ROOT / "fairseq_plugins")
 
 def test_every_command_is_run():
     found = {(document, section) for document in DOCUMENTS for section in documented_sections(document)}
-    names = (path.stem for path in Path(__file__).parent.glob("test_readme*.py"))
+    names = ["test_own_parts", *(path.stem for path in Path(__file__).parent.glob("test_readme*.py"))]
     sections = [pair for name in names for pair in importlib.import_module(name).SECTIONS]
     assert found == {*RUN_BY_PEOPLE, *sections}
 
@@ -82,49 +80,3 @@ def test_models(data, tmp_path):
     for name in ("ptb", "text8"):
         shutil.copytree(data, tmp_path / "data-bin" / name, ignore=shutil.ignore_patterns("digests.json"))
     run_sections(MODELS, tmp_path)
-
-
-CHECK = """
-import sys
-
-sys.path[:0] = [".", sys.argv[1]]
-import torch
-from block import ScaledSoftmax
-from builders import build_encdec, build_tiny_encdec, build_tiny_lm, build_tiny_transformer
-
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
-
-assert OUTPUT_LAYERS["scaled"] is ScaledSoftmax
-model = build_tiny_lm("scaled", logit_scale=0.5).double().eval()
-tokens = torch.randint(4, 20, (2, 9))
-target = tokens.flip(1)
-loss, _ = model(tokens, target=target)
-log_probs, extra = model(tokens)
-output = model.decoder.output
-hidden, weight = extra["states"].layers[-1], output.projection.weight
-logits = (0.5 + output.shift) * hidden @ weight.T + output.projection.bias
-torch.testing.assert_close(log_probs, torch.log_softmax(logits, dim=-1))
-torch.testing.assert_close(loss, -log_probs.gather(-1, target.unsqueeze(-1)).sum())
-loss.backward()
-assert output.shift.grad.abs() > 0
-translators = build_tiny_encdec("scaled"), build_tiny_transformer("transformer_full", output_layer="scaled")
-for translator in translators:
-    assert any(isinstance(part, ScaledSoftmax) for part in translator.modules())
-for flags in {}, {"init": "by-layer"}:
-    started = build_encdec("lstm_encdec", 19, 23, output_layer="scaled", logit_scale=5.0, **flags)
-    (output,) = (part for part in started.modules() if isinstance(part, ScaledSoftmax))
-    assert abs(output.logit_scale + output.shift - 5) < 0.2, flags
-print("checked")
-"""
-
-
-def test_the_example_is_an_output_layer_of_every_model(tmp_path):
-    run_sections(OWN_PART, tmp_path)
-    checked = subprocess.run(
-        [sys.executable, "-c", CHECK, str(ROOT / "tests")],
-        cwd=tmp_path,
-        env={**ENVIRONMENT, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert checked.stdout == "checked\n", checked.stderr

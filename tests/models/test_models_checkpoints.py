@@ -12,7 +12,6 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.ema.ema import EMA
 
 from fairseq_plugins.fairseq_patches.checkpoints import other_flags
-from fairseq_plugins.models.checkpoints import VocabularyFingerprint
 
 WORDS = ["a", "b", "c", "d", "e"]
 EXCHANGED = ["a", "c", "b", "d", "e"]
@@ -71,18 +70,6 @@ def test_a_language_model_of_other_words_is_refused(arch):
     build(arch, WORDS, **sizes).load_state_dict(dict(saved))
     with pytest.raises(ValueError, match="the vocabulary, dict.txt, is not the one.*--srcdict and its dict.txt"):
         build(arch, EXCHANGED, **sizes).load_state_dict(dict(saved))
-
-
-def test_one_dictionary_of_both_sides():
-    flags = dict(SIZES, share_embeddings="all")
-    saved = build("lstm_encdec_doc", WORDS, **flags).state_dict()
-    build("lstm_encdec_doc", WORDS, **flags).load_state_dict(dict(saved))
-    with pytest.raises(ValueError, match="the source dictionary"):
-        build("lstm_encdec_doc", EXCHANGED, **flags).load_state_dict(dict(saved))
-
-
-def test_a_fingerprint_has_no_parameters():
-    assert not list(VocabularyFingerprint(dictionary(WORDS), name="it", file="dict.txt", flag="--srcdict").parameters())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

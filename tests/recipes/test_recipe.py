@@ -7,7 +7,7 @@ from example_layers import OwnSoftmax
 
 from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
-from fairseq_plugins.processes import USER_DIR
+from fairseq_plugins.parts import user_dir
 from fairseq_plugins.recipes import RECIPES, Recipe, System, find_recipe, training_arguments
 from fairseq_plugins.recipes.recipe import COMMON, scored_validation
 
@@ -56,7 +56,7 @@ def test_a_recipe_may_be_the_whole_training(recipe):
 def test_arguments_of_a_training(recipe):
     arguments = training_arguments(recipe, "longer", data="a b", save_dir="c d", seed=7, more=["--lr", "2"])
     assert arguments[0] == "a b" and arguments[-2:] == ["--lr", "2"]
-    assert {f"--user-dir={USER_DIR}", "--save-dir=c d", "--seed=7", "--no-epoch-checkpoints"} <= set(arguments)
+    assert {f"--user-dir={user_dir()}", "--save-dir=c d", "--seed=7", "--no-epoch-checkpoints"} <= set(arguments)
     assert "--seed=3" in training_arguments(recipe, "longer", data="a b", save_dir="c d")
     for flag in (["--keep-last-epochs", "5"], ["--keep-last-epochs=5"]):
         kept = training_arguments(recipe, "longer", data="a b", save_dir="c d", more=flag)

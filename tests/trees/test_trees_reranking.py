@@ -8,7 +8,6 @@ import torch
 from builders import build_lm, randomise
 from fairseq.data import Dictionary
 
-from fairseq_plugins.trees import reranking
 from fairseq_plugins.trees.reranking import (
     CandidateTree,
     GoldSentence,
@@ -82,13 +81,6 @@ def test_what_is_of_neither_form_is_refused_with_its_line(content, message, tmp_
         read_parse_lists(tmp_path / "lists")
 
 
-def test_a_candidate_that_is_no_tree_is_told_with_its_line(tmp_path):
-    (tmp_path / "lists").write_text("1\ta\n-1\n(A (B b)\n")
-    (candidate,) = read_parse_lists(tmp_path / "lists").candidates["a"]
-    with pytest.raises(ValueError, match="lists, line 3: the text ends within a tree"):
-        candidate.tree()
-
-
 def test_damaged_files_are_refused(tmp_path):
     path = tmp_path / "lists.gz"
     path.write_bytes(gzip.compress(TABLE.encode() * 99)[:-20])
@@ -100,39 +92,31 @@ def test_damaged_files_are_refused(tmp_path):
     (tmp_path / "lists").write_bytes(b"1\ta\n-1\n(A (B \xff))\n")
     with pytest.raises(ValueError, match="lists, line 3: not UTF-8"):
         read_parse_lists(tmp_path / "lists")
+    (tmp_path / "lists").write_text("1\ta\n-1\n(A (B b)\n")
+    with pytest.raises(ValueError, match="lists, line 3: the text ends within a tree"):
+        read_parse_lists(tmp_path / "lists").candidates["a"][0].tree()
     with pytest.raises(ValueError, match="none does not exist: give a file of a parser's candidates"):
         read_parse_lists(tmp_path / "none")
     with pytest.raises(ValueError, match="is a folder: give a file of gold trees"):
         read_gold_sentences(tmp_path)
 
 
-def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path):
-    (tmp_path / "parser").write_text(f"\ufeff{PARSER}")
-    assert list(read_parse_lists(tmp_path / "parser").candidates) == ["wsj_1.0", "wsj_1.1", "wsj_1.2"]
-    (tmp_path / "table").write_text(f"\ufeff{TABLE}")
-    assert list(read_parse_lists(tmp_path / "table").candidates) == ["1", "0"]
-    (tmp_path / "gold").write_text("\ufeffx\t(S1 (A (NN a)))\n")
-    assert [one.name for one in read_gold_sentences(tmp_path / "gold")] == ["x"]
-
-
-def test_tabs_within_a_tree_are_blanks(tmp_path):
-    (tmp_path / "gold").write_text("(S1\t(A\t(NN a)))\n (S1 (B\t(NN b)))\n")
-    sentences = read_gold_sentences(tmp_path / "gold")
-    assert [(one.name, str(one.tree)) for one in sentences] == [(None, "(S1 (A (NN a)))"), (None, "(S1 (B (NN b)))")]
-    (tmp_path / "table").write_text("x\t-1\t(S1\t(A (NN a)))\n")
-    (candidate,) = read_parse_lists(tmp_path / "table").candidates["x"]
-    assert str(candidate.tree()) == "(S1 (A (NN a)))"
-
-
-def test_gold_trees_with_and_without_names(tmp_path):
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_gold_trees_have_names_or_none_and_tabs_within_a_tree_are_blanks(mark, tmp_path):
+    """A mark of the byte order is no part of the text."""
     path = tmp_path / "gold"
-    path.write_text("(S1 (A (NN a)))\n(S1 (B (NN b)))\n")
+    path.write_text(f"{mark}(S1\t(A\t(NN a)))\n (S1 (B\t(NN b)))\n")
     assert [(one.name, str(one.tree)) for one in read_gold_sentences(path)] == [
         (None, "(S1 (A (NN a)))"),
         (None, "(S1 (B (NN b)))"),
     ]
-    path.write_text("x\t(S1 (A (NN a)))\ny\t(S1 (B (NN b)))\n")
+    path.write_text(f"{mark}x\t(S1 (A (NN a)))\ny\t(S1 (B (NN b)))\n")
     assert [one.name for one in read_gold_sentences(path)] == ["x", "y"]
+    path.write_text(f"{mark}x\t-1\t(S1\t(A (NN a)))\n")
+    (candidate,) = read_parse_lists(path).candidates["x"]
+    assert str(candidate.tree()) == "(S1 (A (NN a)))"
+    path.write_text(f"{mark}{PARSER}")
+    assert list(read_parse_lists(path).candidates) == ["wsj_1.0", "wsj_1.1", "wsj_1.2"]
 
 
 @pytest.mark.parametrize(
@@ -271,12 +255,6 @@ def test_lists_of_other_sentences_are_refused(nbest, trees, names, message, dict
         read(lists(*nbest), gold(*[GOLD] * trees, names=names), dictionary)
 
 
-def test_the_first_list_of_another_sentence_is_named(dictionary):
-    foreign = {name: [CandidateTree(FLAT, 0, "")] for name in ["a", *map(str, range(20)), "b"]}
-    with pytest.raises(ValueError, match="a list for sentence 0, which"):
-        read(ParseLists(foreign, order="any"), gold(GOLD, GOLD, names=["a", "b"]), dictionary)
-
-
 @torch.no_grad()
 def token_log_probs(model, symbols):
     """Of each symbol, by a model that reads one tree and nothing before it."""
@@ -311,31 +289,6 @@ def test_scores_do_not_depend_on_how_many_are_in_memory(dictionary, build_model,
     monkeypatch.setattr("fairseq_plugins.trees.reranking.SYMBOLS_AT_A_TIME", 5)
     assert [len(chunk) for chunk in iter_chunks(sentences)] == [1, 1, 2]
     torch.testing.assert_close(score_hypotheses([model], sentences).alone, expected.alone, rtol=1e-12, atol=0)
-
-
-def test_the_bar_counts_the_symbols_of_each_model(dictionary, build_model, monkeypatch):
-    bars = []
-
-    class Bar:
-        def __init__(self, **options):
-            self.total, self.seen = options["total"], []
-            bars.append(self)
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def update(self, number):
-            self.seen.append(number)
-
-    sentences = read(lists([FLAT, GOLD], [WRONG]), gold(GOLD, GOLD), dictionary)
-    monkeypatch.setattr(reranking, "tqdm", Bar)
-    score_hypotheses([build_model(1), build_model(2)], sentences)
-    (bar,) = bars
-    num_symbols = sum(len(one.symbols) for sentence in sentences for one in sentence.hypotheses)
-    assert bar.total == 2 * num_symbols and bar.seen == [num_symbols, num_symbols]
 
 
 def test_what_is_chosen(dictionary):
