@@ -158,31 +158,18 @@ def translation_findings(scores: List[Score], comparisons: List[Comparison]) -> 
 def _add_rouge_arguments(parser: argparse.ArgumentParser) -> None:
     add_scored_text(parser, several_references=True)
     add_rouge_settings(parser)
-    parser.add_argument(
-        "--processes",
-        type=int,
-        help="processes that score, at most as many as cores and texts allow (default: one for each 500 texts)",
-    )
 
 
 def _evaluate_rouge(args: argparse.Namespace) -> Findings:
     settings = read_rouge_settings(args)
-    if args.processes is not None:
-        check_at_least_one(args.processes, flag="--processes")
     text = read_scored_text(args)
     text.decode(result="rouge.txt")
     if text.format == "generate":
         hypotheses = read_headlines(*text.files, references=text.references)
     else:
         hypotheses = [line for path in text.files for line in read_lines(path)]
-    scores = score_headlines(
-        hypotheses,
-        text.name,
-        text.references,
-        settings,
-        num_processes=args.processes,
-        show_progress=sys.stderr.isatty(),
-    )
+    show_progress = sys.stderr.isatty()
+    scores = score_headlines(hypotheses, text.name, text.references, settings, show_progress=show_progress)
     if text.decoding is not None:
         write_text(text.decoding.out / HYPOTHESES_FILE, "".join(f"{line}\n" for line in hypotheses))
     signature = settings.signature(num_references=len(text.references))

@@ -6,9 +6,7 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Iterable, Iterator, List, Optional, Sequence
-
-from tqdm import tqdm
+from typing import List, Optional, Sequence
 
 from fairseq_plugins.command_line import (
     add_checkpoints,
@@ -20,6 +18,7 @@ from fairseq_plugins.command_line import (
     add_split,
     add_tokenised,
     choose_device,
+    progress_bar,
 )
 from fairseq_plugins.commands.findings import Findings, finding
 from fairseq_plugins.console import Command
@@ -226,13 +225,23 @@ def _score(args: argparse.Namespace) -> None:
         for name, lines in streams
         for line in scorer.score_stream(lines, context=args.context, buffer=buffer, name=name)
     )
-    draws, number = args.plot is not None, 0
-    with _Speed(scored) as lines:
-        for number, line in enumerate(lines, start=1):
-            if draws and len(line.tokens) > 1:
-                save_picture(draw_surprisal(line, side), args.plot)
-                draws = False
-            print(_line_json(line, number) if args.json else _line_text(line, number, per=args.per), flush=True)
+    draws, number, num_tokens, num_unknown, start = args.plot is not None, 0, 0, 0, time.perf_counter()
+    try:
+        with progress_bar("scoring", unit="token") as bar:
+            for number, line in enumerate(scored, start=1):
+                num_tokens, num_unknown = num_tokens + len(line.tokens), num_unknown + sum(line.unknown)
+                if draws and len(line.tokens) > 1:
+                    save_picture(draw_surprisal(line, side), args.plot)
+                    draws = False
+                print(_line_json(line, number) if args.json else _line_text(line, number, per=args.per), flush=True)
+                bar.update(len(line.tokens))
+    finally:
+        seconds = time.perf_counter() - start
+        print(
+            f"{number:,} lines, {num_tokens:,} tokens with end marks, {num_unknown:,} unknown; {seconds:,.1f} s, "
+            f"{num_tokens / seconds:,.0f} tokens/s",
+            file=sys.stderr,
+        )
     if number == 0:
         raise_empty(paths)
     if draws:
@@ -251,37 +260,6 @@ Raw text is split into words (and subwords) as DATA was. Every token is predicte
 after an end mark. Several checkpoints are averaged as probabilities. A blank line is an end mark alone.""",
     example="data-bin/ptb --path checkpoints/doc --input text.txt --per token",
 )
-
-
-class _Speed:
-    """Iterates over lines and counts them. Prints the number of scored tokens and the time at the end."""
-
-    def __init__(self, lines: Iterable[ScoredLine]):
-        self._lines = lines
-
-    def __enter__(self) -> Iterator[ScoredLine]:
-        self._start = time.perf_counter()
-        self._num_lines = self._num_tokens = self._num_unknown = 0
-        return self._counted()
-
-    def _counted(self) -> Iterator[ScoredLine]:
-        shows_progress = sys.stderr.isatty() and not sys.stdout.isatty()
-        with tqdm(unit="token", desc="scoring", disable=not shows_progress) as bar:
-            for line in self._lines:
-                self._num_lines += 1
-                self._num_tokens += len(line.tokens)
-                self._num_unknown += sum(line.unknown)
-                yield line
-                bar.update(len(line.tokens))
-
-    def __exit__(self, *error: object) -> None:
-        seconds = time.perf_counter() - self._start
-        sys.stdout.flush()
-        print(
-            f"{self._num_lines:,} lines, {self._num_tokens:,} tokens with end marks, {self._num_unknown:,} unknown; "
-            f"{seconds:,.1f} s, {self._num_tokens / seconds:,.0f} tokens/s",
-            file=sys.stderr,
-        )
 
 
 def _line_text(line: ScoredLine, number: int, *, per: str) -> str:
@@ -389,16 +367,17 @@ def _generate(args: argparse.Namespace) -> None:
         unknown=args.unknown,
         device=device,
     )
-    shows_progress = sys.stderr.isatty() and not sys.stdout.isatty()
     with ExitStack() as contexts:
         after = contexts.enter_context(generator.open_stream(earlier)) if earlier else None
-        for prefix in contexts.enter_context(tqdm(lines, unit="line", disable=not shows_progress)):
+        bar = contexts.enter_context(progress_bar("generating", unit="line"))
+        for prefix in lines:
             if args.beam is None:
                 found = generator.sample(prefix, num=args.num, seed=seed, sampling=sampling, after=after)
             else:
                 found = generator.search(prefix, beam=args.beam, num=args.num, after=after)
             for one in found:
                 print(_continuation_json(prefix, one) if args.json else one.text.replace("\n", " </s> "), flush=True)
+            bar.update()
 
 
 GENERATE = Command(

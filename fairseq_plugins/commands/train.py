@@ -33,6 +33,7 @@ from fairseq_plugins.options import (
     check_data_folder,
     check_not_read,
     check_output_folder,
+    checkpoint_of,
     data_folder,
     given_path,
     output_folder,
@@ -437,6 +438,8 @@ def _average(args: argparse.Namespace) -> None:
         paths = last_epoch_checkpoints(paths[0], args.last)
     elif len(paths) == 1 and paths[0].is_dir():
         raise UserError(f"{paths[0]} is a folder: give --last N to average its last N epoch checkpoints")
+    else:
+        paths = [checkpoint_of(path) for path in paths]
     check_not_read(args.out, paths, flag="--out")
     mean = average_checkpoints(paths, show_progress=sys.stderr.isatty())
     write_tensors(args.out, mean)

@@ -2,14 +2,13 @@
 
 import argparse
 import sys
-from dataclasses import asdict, replace
-from itertools import islice
+from dataclasses import asdict, fields, replace
+from itertools import tee
 from pathlib import Path
-from typing import Dict, Iterable, Iterator, List, Literal, Mapping, Optional, Sequence, TypeVar
+from typing import Dict, List, Literal, Mapping, Optional, Sequence
 
 import numpy as np
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
-from tqdm import tqdm
 
 from fairseq_plugins.command_line import (
     add_beam,
@@ -21,6 +20,7 @@ from fairseq_plugins.command_line import (
     add_output_precision,
     add_plot,
     choose_device,
+    progress_bar,
 )
 from fairseq_plugins.console import Command
 from fairseq_plugins.data.text import STANDARD_INPUT, name_of
@@ -41,7 +41,16 @@ from fairseq_plugins.evaluation.rescoring import (
 )
 from fairseq_plugins.evaluation.scored_text import DECODING_HELP, add_decoding, read_decoding
 from fairseq_plugins.evaluation.scoring import prepare_to_score
-from fairseq_plugins.evaluation.translation import EXTRA_PIECES, load_translator
+from fairseq_plugins.evaluation.translation import (
+    EXTRA_PIECES,
+    GENERATION_FLAGS,
+    SearchOptions,
+    TranslatedSentence,
+    load_translator,
+)
+from fairseq_plugins.evaluation.translation import (
+    SEED as SAMPLING_SEED,
+)
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, TITLES, bootstrap_scores, check_script, paired_difference
 from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint
@@ -60,26 +69,70 @@ from fairseq_plugins.reports.plots import save_attention_map
 from fairseq_plugins.reports.tables import as_table, json_text
 from fairseq_plugins.reports.training_log import with_origin
 
-FILE_BATCH_SIZE = 32
+BATCH_SIZE = 32
 
 
-Item = TypeVar("Item")
+BATCHES_AT_ONCE = 32
+"""Batches of a file that are read before they are translated."""
 
 
 def _add_translate_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
     add_checkpoints(parser, help="one encoder-decoder, or several as an ensemble")
-    add_input(parser, help="sentences, one a line (default: the standard input)")
+    add_input(parser, help="sentences, one a line, - is the standard input (default)")
+    add_beam(parser)
+    parser.add_argument(
+        "--nbest", type=int, default=1, metavar="N", help="translations of each line, the best first (default: 1)"
+    )
+    shown = parser.add_mutually_exclusive_group()
+    shown.add_argument(
+        "--scores", action="store_true", help="print the score and a tab before each, as fairseq-generate scores it"
+    )
+    shown.add_argument("--json", action="store_true", help="print a JSON object for each line")
+    parser.add_argument(
+        "--lenpen", type=float, default=1.0, metavar="L", help="divide scores by the length to this power (default: 1)"
+    )
+    parser.add_argument(
+        "--max-len",
+        type=int,
+        metavar="N",
+        help=f"subwords of a translation at most (default: {EXTRA_PIECES} more than its source has)",
+    )
+    parser.add_argument(
+        "--replace-unk",
+        nargs="?",
+        const=True,
+        default=False,
+        metavar="FILE",
+        help="replace unknown words by the source words that the attention reads most, or by what FILE gives for them, "
+        'lines "source target"',
+    )
+    parser.add_argument(
+        "--sampling",
+        action="store_true",
+        help="draw --beam hypotheses instead of searching; what is drawn depends on the line and the seed alone",
+    )
+    parser.add_argument("--top-k", "--sampling-topk", type=int, metavar="K", help="draw from the K most probable words")
+    parser.add_argument(
+        "--top-p",
+        "--sampling-topp",
+        type=float,
+        metavar="P",
+        help="draw from the fewest words whose probabilities sum up to P",
+    )
+    parser.add_argument(
+        "--temperature", type=float, default=1.0, help="divides log-probabilities before words are drawn (default: 1)"
+    )
+    parser.add_argument("--seed", type=int, help=f"of --sampling (default: {SAMPLING_SEED})")
     add_plot(
         parser,
         help="draw the attention of the first sentence, up to 100 words of either side, such as attention.png",
     )
-    add_beam(parser)
     parser.add_argument(
         "--batch-size",
         type=int,
-        help="lines that are translated at a time "
-        f"(default: {FILE_BATCH_SIZE} of files, 1 of the standard input, which answers every line at once)",
+        help="lines that are translated at a time; it does not change translations "
+        f"(default: {BATCH_SIZE} of files, 1 of the standard input, which answers every line at once)",
     )
     add_output_precision(parser, choices=OUTPUT_PRECISIONS)
     add_cpu(parser)
@@ -87,50 +140,65 @@ def _add_translate_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _translate(args: argparse.Namespace) -> None:
     paths: List[Path] = args.input or [STANDARD_INPUT]
-    batch_size: Optional[int] = args.batch_size
-    if batch_size is None:
-        batch_size = 1 if STANDARD_INPUT in paths else FILE_BATCH_SIZE
-    check_at_least_one(args.beam, flag="--beam")
+    is_typed = STANDARD_INPUT in paths
+    batch_size: int = (1 if is_typed else BATCH_SIZE) if args.batch_size is None else args.batch_size
     check_at_least_one(batch_size, flag="--batch-size")
+    names = [option.name for option in fields(SearchOptions) if option.name != "flags"]
+    search = SearchOptions(**{name: getattr(args, name) for name in names}, flags=args.forwarded)
     lines = stream_lines(paths)
     device = choose_device(args)
     translator = load_translator(args.path, args.data, device=device)
     prepare_to_score(translator.models, device=device, precision=args.output_precision)
+    lines, raw_lines = tee(translator.preparation.watched(lines, name=name_of(*paths)))
+    translated = translator.translate_stream(
+        lines,
+        search,
+        batch_size=batch_size,
+        buffer=batch_size * (1 if is_typed else BATCHES_AT_ONCE),
+        name=name_of(*paths),
+    )
     draws = args.plot is not None
-    shows_progress = sys.stderr.isatty() and not sys.stdout.isatty()
-    lines = translator.preparation.watched(lines, name=name_of(*paths))
-    with tqdm(unit="line", desc="translating", disable=not shows_progress) as bar:
-        for batch in batches(lines, batch_size):
-            sentences = translator.translate(batch, beam=args.beam)
-            first = next((sentence for sentence in sentences if sentence.source), None)
-            if draws and first:
-                save_attention_map(first, translator.preparation, args.plot)
+    with progress_bar("translating", unit="line") as bar:
+        for sentence, line in zip(translated, raw_lines):
+            if draws and sentence.source:
+                save_attention_map(sentence, translator.preparation, args.plot)
                 draws = False
-            for sentence in sentences:
-                print(sentence.text, flush=True)
-            bar.update(len(batch))
+            found = [sentence, *sentence.others]
+            if args.json:
+                print(_translations_json(line, found), flush=True)
+            else:
+                texts = [f"{one.score:.6f}\t{one.text}" if args.scores else one.text for one in found]
+                print("\n".join(texts), flush=True)
+            bar.update()
     if draws:
         raise UserError(f"--plot {args.plot}: there is no sentence to draw, all lines are blank")
+
+
+def _translations_json(line: str, found: Sequence[TranslatedSentence]) -> str:
+    hypotheses = [
+        {"text": one.text, "score": one.score, "tokens": one.target, "alignment": one.alignment} for one in found
+    ]
+    return json_text({"source": line, "tokens": found[0].source, "hypotheses": hypotheses}, letters="kept")
+
+
+TAKEN_FLAGS = ", ".join(map(flag_of, GENERATION_FLAGS))
 
 
 TRANSLATE = Command(
     add_arguments=_add_translate_arguments,
     run=_translate,
     description=f"""\
-A sentence a line becomes a translation a line, in the same order; a blank line stays blank. Sentences are tokenised,
-put into lower case and split into subwords as DATA was, by the subword model that lies there; translations are
-detokenised. They are printed as soon as a batch is translated; one that does not end by itself is cut {EXTRA_PIECES}
-subwords beyond the length of the longest sentence of its batch. Of Gigaword, which comes in tokens of its own, such
-as -lrb- and ##, give such tokens between blanks; translations are such, too.""",
-    example="data-bin/tatoeba.de-en --path checkpoints/tatoeba --input sentences.de",
+A sentence a line becomes a translation a line, or --nbest lines, in the same order; a blank line stays blank. Sentences
+are tokenised, put into lower case and split into subwords as DATA was, by the subword model that lies there;
+translations are detokenised. They do not depend on other lines. Of Gigaword, which comes in tokens of its own, such as
+-lrb- and ##, give such tokens between blanks; translations are such, too.
+
+A score is log2 of the probability, divided by the length to the power --lenpen. --json: the line, the tokens that the
+model reads, and for each translation its text, score, tokens with unknown words as <unk>, and alignment, pairs of
+positions in source and translation. Flags of fairseq-generate follow a --: {TAKEN_FLAGS}.""",
+    example="data-bin/tatoeba.de-en --path checkpoints/tatoeba --input sentences.de --nbest 3 --scores",
+    forwards_to="fairseq-generate",
 )
-
-
-def batches(items: Iterable[Item], size: int) -> Iterator[List[Item]]:
-    """Lists of ``size`` items. The last may be shorter. Each is yielded as soon as it is complete."""
-    iterator = iter(items)
-    while batch := list(islice(iterator, size)):
-        yield batch
 
 
 def _add_decode_arguments(parser: argparse.ArgumentParser) -> None:

@@ -137,24 +137,22 @@ class TrainedTranslator:
     def __init__(self, translator: Translator):
         self.translator = translator
 
-    def translate(
-        self, lines: Sequence[str], *, beam: int = 5, nbest: int = 1, batch_size: int = 32
-    ) -> List[TranslatedSentence]:
+    def translate(self, lines: Sequence[str], *, batch_size: int = 32, **options: Any) -> List[TranslatedSentence]:
         """The best translation of each raw line, in the order of the lines. A blank line stays blank.
 
         Args:
             lines: sentences, or articles.
-            beam: number of hypotheses.
-            nbest: number of translations of each line; the best one has the others in ``others``.
-            batch_size: lines in a batch. The longest line of a batch bounds the length of its translations.
+            batch_size: lines that are translated at a time. It does not change the translations.
+            options: ``beam``, ``nbest``, ``lenpen``, ``max_len``, ``replace_unk``, ``sampling``, ``top_k``, ``top_p``,
+                ``temperature``, ``seed`` and ``flags``; see
+                :class:`~fairseq_plugins.evaluation.translation.SearchOptions`. With ``nbest``, the best translation
+                has the others in ``others``.
 
         Raises:
-            UserError: if a line is longer than the models read, or a number does not fit.
+            UserError: if a line is longer than the models read, or an option does not fit.
         """
-        check_at_least_one(batch_size, flag="batch size")
         lines = list(self.translator.preparation.watched(_checked_lines(lines)))
-        batches = [lines[start : start + batch_size] for start in range(0, len(lines), batch_size)]
-        return [one for batch in batches for one in self.translator.translate(batch, beam=beam, nbest=nbest)]
+        return self.translator.translate(lines, batch_size=batch_size, **options)
 
     def attention(self, line: str, *, beam: int = 5) -> WordAttention:
         """Attention between the words of a raw line and those of its translation.

@@ -1,6 +1,8 @@
 """Decode a split by ``fairseq-generate``, once for the same models, data and flags, and read its output."""
 
 import argparse
+import fcntl
+import json
 import os
 import re
 import shlex
@@ -9,25 +11,37 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Collection, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple
 
 from fairseq import options
-from filelock import FileLock, Timeout
 
+import fairseq_plugins
 from fairseq_plugins.data.text import file_digest, name_of, read_lines
 from fairseq_plugins.evaluation.checkpoints import Languages, check_split, translation_languages
 from fairseq_plugins.fairseq_patches.generation import check_direction
-from fairseq_plugins.options import UserError
+from fairseq_plugins.options import UserError, write_text
 from fairseq_plugins.parts import user_dir
 from fairseq_plugins.processes import run_fairseq
 
-GENERATED_FILE, ASKED_FILE, LOCK_FILE = "generate.txt", "asked.txt", ".decoding.lock"
-"""Files in the folder of a decoding: the output, what determines it, and the lock of the process that writes it."""
+GENERATED_FILE = "generate.txt"
+"""File in the folder of a decoding: the output of ``fairseq-generate``."""
+
+RUN_FILE = "run.json"
+"""File beside it: the record of the decoding.
+
+It has the ``command`` line, the digests of the ``models`` by path and of the ``data`` files by name, ``flags`` without
+model and data, ``max_tokens``, the ``languages``, and the package's ``version``.
+"""
+
+Record = Dict[str, Any]
+"""The content of :data:`RUN_FILE`."""
+
+_FIELDS = {"command": str, "models": dict, "data": dict, "flags": list, "max_tokens": int, "languages": list}
 
 IN_ONE_PROCESS = ("--num-workers", "0")
 """Flags of every decoding, before the user's. A data loading process takes up to five seconds to end.
 
-They do not change the output, so :data:`ASKED_FILE` lacks them.
+They do not change the output, so the record lacks them.
 """
 
 
@@ -39,7 +53,7 @@ class Decoding:
         data: folder of sentence pairs.
         models: checkpoints; several are an ensemble.
         split: such as "test".
-        out: folder for ``generate.txt``, the output, and ``generate.log``.
+        out: folder for ``generate.txt``, the output, ``generate.log`` and ``run.json``.
         beam: number of hypotheses.
         max_tokens: of a batch.
         subwords: the kind of subwords to join, a value of ``--remove-bpe``.
@@ -70,27 +84,25 @@ class Decoding:
         return translation_languages(self.models, self.data, self.split)
 
     @property
+    def _deciding_flags(self) -> List[str]:
+        own = ["--gen-subset", self.split, "--beam", str(self.beam), f"--remove-bpe={self.subwords}"]
+        return [*own, *self.flags]
+
+    @property
     def arguments(self) -> List[str]:
         """Arguments of ``fairseq-generate``."""
         source, target = self.languages
-        chosen = {
-            "--source-lang": source,
-            "--target-lang": target,
-            "--user-dir": user_dir(),
-            "--path": os.pathsep.join(self.models),
-            "--gen-subset": self.split,
-            "--beam": str(self.beam),
-            "--max-tokens": str(self.max_tokens),
-        }
-        pairs = (part for pair in chosen.items() for part in pair)
-        return [str(self.data), *pairs, f"--remove-bpe={self.subwords}", *self.flags]
+        places = ["--user-dir", user_dir(), "--path", os.pathsep.join(self.models)]
+        languages = ["--source-lang", source, "--target-lang", target]
+        return [str(self.data), *places, *languages, "--max-tokens", str(self.max_tokens), *self._deciding_flags]
 
     def check(self) -> None:
         """Check models, data and flags before any work.
 
         Raises:
             UserError: if a model, the data or the split is missing, a model is damaged or a language model, the models
-                or the flags have several directions, or ``fairseq-generate`` has no such flag or value.
+                or the flags have several directions, ``fairseq-generate`` has no such flag or value, or ``out`` is the
+                folder of a training.
         """
         check_flags(self.arguments)
         given = languages_among(self.flags)
@@ -101,11 +113,12 @@ class Decoding:
                 "--target-lang out"
             )
         check_split(self.data, self.split, self.languages)
+        _read_record(self.out)
 
     @property
     def is_done(self) -> bool:
         """Whether the output of these models, data and flags exists."""
-        return self._is_done(self._describe())
+        return self._is_done(self._new_record())
 
     def run(self) -> None:
         """Decode after :meth:`check`, unless that was done. The output is written aside and renamed.
@@ -116,58 +129,62 @@ class Decoding:
             UserError: if ``fairseq-generate`` reports a user error.
             ProgramFailed: if ``fairseq-generate`` fails in another way.
         """
-        asked = self._describe()
-        if self._is_done(asked):
+        record = self._new_record()
+        if self._is_done(record):
             return
         self.out.mkdir(parents=True, exist_ok=True)
         with self._locked():
-            if not self._is_done(asked):  # by the process that this one waited for
-                self._run(asked)
+            if not self._is_done(record):  # by the process that this one waited for
+                self._run(record)
 
-    def _is_done(self, asked: str) -> bool:
-        asked_file = self.out / ASKED_FILE
-        if not (_holds(self.generated) and _holds(asked_file)):
-            return False
-        done = _deciding(asked_file.read_text(encoding="utf-8"))
-        return done is not None and done == _deciding(asked)
+    def _is_done(self, record: Record) -> bool:
+        found = _read_record(self.out)
+        is_whole = self.generated.is_file() and self.generated.stat().st_size > 0
+        return found is not None and is_whole and _deciding(found) == _deciding(record)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        lock = FileLock(self.out / LOCK_FILE)
+        """Lock the folder itself, which ends with the process. On a file system without locks there is none."""
+        folder = os.open(self.out, os.O_RDONLY)
         try:
-            lock.acquire(timeout=0)
-        except Timeout:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             print(f"waiting for another decoding that writes to {self.out}", file=sys.stderr, flush=True)
-            lock.acquire()
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        except OSError:
+            pass
         try:
             yield
         finally:
-            lock.release()
+            os.close(folder)
 
-    def _run(self, asked: str) -> None:
+    def _run(self, record: Record) -> None:
         log = self.out / "generate.log"
         print(f"== decode {self.split} (log: {log})", file=sys.stderr, flush=True)
         aside = self.out / "generate.txt.tmp"
         aside.unlink(missing_ok=True)  # a killed run may still be writing: its file has no name any more
         try:
             run_fairseq("generate", [*IN_ONE_PROCESS, *self.arguments], log=log, output=aside)
-            self.generated.unlink(missing_ok=True)  # an old output must never stand beside the new description
-            (self.out / ASKED_FILE).write_text(asked, encoding="utf-8")
+            self.generated.unlink(missing_ok=True)  # an old output must never stand beside the new record
+            write_text(self.out / RUN_FILE, f"{json.dumps(record, indent=1)}\n")
             aside.replace(self.generated)
         finally:
             aside.unlink(missing_ok=True)
 
-    def _describe(self) -> str:
-        """The checksums of all files that are read, and the arguments: they determine the output."""
-        read = [
-            *map(Path, self.models),
-            *sorted(self.data.glob("dict.*.txt")),
-            *sorted(self.data.glob(f"{self.split}.*")),
-        ]
+    def _new_record(self) -> Record:
+        """Digests of all files that are read, and the flags: they determine the output."""
         values = [word.partition("=")[2] if word.startswith("-") else word for word in self.flags]
-        read += [path for path in map(Path, filter(None, values)) if path.is_file()]  # such as --lm-path
-        sums = [f"{file_digest(path)}  {path}" for path in read]
-        return "\n".join([*sums, shlex.join(self.arguments), ""])
+        given = [path for path in map(Path, filter(None, values)) if path.is_file()]  # such as --lm-path
+        read = [*sorted(self.data.glob("dict.*.txt")), *sorted(self.data.glob(f"{self.split}.*")), *given]
+        return {
+            "command": shlex.join(["fairseq-generate", *self.arguments]),
+            "models": {model: file_digest(Path(model)) for model in self.models},
+            "data": {path.name: file_digest(path) for path in read},
+            "flags": self._deciding_flags,
+            "max_tokens": self.max_tokens,
+            "languages": list(self.languages),
+            "version": fairseq_plugins.__version__,
+        }
 
 
 def check_flags(arguments: Sequence[str]) -> None:
@@ -183,7 +200,8 @@ def check_flags(arguments: Sequence[str]) -> None:
         raise UserError(f"flags of fairseq-generate: {' '.join(text.removeprefix(f'{parser.prog}: error: ').split())}")
 
     vars(parser).update(error=refuse, exit=lambda status=0, message="": refuse(message))
-    options.parse_args_and_arch(parser, _flags(["", *arguments], without=["--user-dir"]))
+    words = iter(arguments)
+    options.parse_args_and_arch(parser, [word for word in words if word != "--user-dir" or not next(words)])
 
 
 def languages_among(flags: Sequence[str]) -> Tuple[Optional[str], Optional[str]]:
@@ -195,99 +213,74 @@ def languages_among(flags: Sequence[str]) -> Tuple[Optional[str], Optional[str]]
     return found.source_lang, found.target_lang
 
 
-PLACES = ("--path", "--user-dir")
-"""Flags whose values, which follow them, are paths."""
+def _read_record(folder: Path) -> Optional[Record]:
+    """The record of the decoding in a folder; None if there is none.
 
-NO_MATTER = (*PLACES, "--max-tokens", "--source-lang", "--target-lang")
-"""Flags that may differ between comparable decodings; their values follow them."""
-
-
-def _deciding(asked: str) -> Optional[Tuple[List[Tuple[str, str]], List[str]]]:
-    """Checksum and name of each file that was read, and the flags; None if the description cannot be parsed.
-
-    Folders are left out, so that a decoding stays valid when its files move.
+    Raises:
+        UserError: if it is damaged, or that of a training.
     """
-    parts = _parted(asked)
-    if parts is None:
+    path = folder / RUN_FILE
+    if not path.is_file():
         return None
-    read = [line.partition("  ") for line in parts[0]]
-    return [(digest, Path(path).name) for digest, _, path in read], _flags(parts[1], without=PLACES)
-
-
-def _parted(asked: str) -> Optional[Tuple[List[str], List[str]]]:
-    """Lines of checksums, and the arguments; None if they cannot be parsed."""
-    *sums, arguments = asked.removesuffix("\n").split("\n")
     try:
-        return sums, shlex.split(arguments)
-    except ValueError:
-        return None
+        record = json.loads(path.read_text(encoding="utf-8"))
+        assert all(isinstance(record[name], kind) for name, kind in _FIELDS.items()) and len(record["languages"]) == 2
+    except (AssertionError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise UserError(f"{path} is no record of a decoding: give another folder, or remove it") from error
+    return record
 
 
-def _flags(arguments: Sequence[str], *, without: Collection[str]) -> List[str]:
-    """The arguments of ``fairseq-generate`` after DATA, without some flags and the values that follow them."""
-    words = iter(arguments[1:])
-    return [word for word in words if not (word in without and next(words, ""))]
+def _deciding(record: Record) -> Sequence[Any]:
+    """Parts of a record that decide what is written. Folders are left out: files may move."""
+    models = [(Path(path).name, digest) for path, digest in record["models"].items()]
+    return [models, *(record[name] for name in ("data", "flags", "max_tokens", "languages"))]
 
 
 def decoded_with(folder: Path) -> Optional[List[str]]:
-    """Flags of the decoding in a folder, without model and data; None if they are unknown."""
-    asked = _read_asked(folder)
-    if asked is None:
-        return None
-    return [word for word in _flags(asked[1], without=NO_MATTER) if word != "--cpu"]
+    """Flags of the decoding in a folder, without model and data; None if they are unknown.
+
+    Raises:
+        UserError: if the record is damaged.
+    """
+    record = _read_record(folder)
+    return None if record is None else [word for word in record["flags"] if word != "--cpu"]
 
 
 def decoded_languages(folder: Path) -> Optional[Languages]:
-    """Source and target language of the decoding in a folder; None if they are unknown."""
-    asked = _read_asked(folder)
-    source, target = (None, None) if asked is None else languages_among(asked[1])
-    return (source, target) if source and target else None
+    """Source and target language of the decoding in a folder; None if they are unknown.
+
+    Raises:
+        UserError: if the record is damaged.
+    """
+    record = _read_record(folder)
+    if record is None:
+        return None
+    source, target = record["languages"]
+    return source, target
 
 
 def check_decoded_by(checkpoint: Path, folder: Path) -> None:
-    """Check that the decoding in a folder is of a checkpoint. A folder without a description passes.
+    """Check that the decoding in a folder is of a checkpoint. A folder without a record passes.
 
     If the checkpoint does not exist any more, only its name is compared, because its epoch is not known.
 
     Raises:
-        UserError: if the folder holds the output of another checkpoint, or of an ensemble.
+        UserError: if the folder holds the output of another checkpoint, or of an ensemble, or its record is damaged.
     """
-    asked = _read_asked(folder)
-    if asked is None:
+    record = _read_record(folder)
+    if record is None:
         return
-    sums, words = asked
-    models = _models(sums, words[words.index("--path") + 1]) if "--path" in words else []
-    digests = [line.partition(" ")[0] for line in sums[: len(models)]]
     if not checkpoint.exists():
-        if [Path(model).name for model in models] != [checkpoint.name]:
+        if [Path(model).name for model in record["models"]] != [checkpoint.name]:
             raise UserError(
                 f"{folder} was not decoded by a {checkpoint.name} alone, and {checkpoint} is not there any more: fetch "
                 "it, or what it wrote"
             )
-    elif digests != [file_digest(checkpoint)]:
+    elif list(record["models"].values()) != [file_digest(checkpoint)]:
         raise UserError(
             f"{folder} was not decoded by {checkpoint} alone, or it was before the training went on: decode with "
             f"--path {checkpoint} --out {folder}, and give runs of one --save-dir one checkpoint"
         )
-
-
-def _models(sums: Sequence[str], joined: str) -> List[str]:
-    """The models of a decoding: as many of the first files that were read as ``--path`` joins."""
-    files = [line.partition("  ")[2] for line in sums]
-    counts = range(1, len(files) + 1)
-    return next((files[:count] for count in counts if os.pathsep.join(files[:count]) == joined), [])
-
-
-def _read_asked(folder: Path) -> Optional[Tuple[List[str], List[str]]]:
-    """Lines of checksums and the arguments of the decoding in a folder; None if they are unknown."""
-    asked = folder / ASKED_FILE
-    if not asked.is_file():
-        return None
-    return _parted(asked.read_text(encoding="utf-8"))
-
-
-def _holds(path: Path) -> bool:
-    return path.is_file() and path.stat().st_size > 0
 
 
 # Output of fairseq-generate.

@@ -113,7 +113,7 @@ class TextScorer:
             raise UserError(f"a buffer of {buffer} lines: give at least 1")
         stream = None if context == "line" else self._open_stream()
         watched = self.text.watched(lines, name=name)
-        return self._score_buffers(_buffers(watched, num_lines=buffer), context, stream, name=name)
+        return self._score_buffers(buffered(watched, num_lines=buffer), context, stream, name=name)
 
     def _open_stream(self) -> ScoredStream:
         check_carries_state(self.models, remedy="score each line alone, with the context 'line'")
@@ -156,7 +156,7 @@ class TextScorer:
         return ScoredLine(text=line.text, tokens=line.tokens, log_probs=(-nll).tolist(), unknown=unknown)
 
 
-def _buffers(lines: Iterable[str], *, num_lines: int) -> Iterator[List[str]]:
+def buffered(lines: Iterable[str], *, num_lines: int) -> Iterator[List[str]]:
     """Lines in lists of ``num_lines`` lines or :data:`BUFFERED_CHARACTERS` characters.
 
     If reading fails, the lines before are yielded first.

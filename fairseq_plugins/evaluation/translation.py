@@ -1,28 +1,186 @@
 """Translation of raw text by trained encoder-decoders, with the attention between words."""
 
-from dataclasses import dataclass, field, replace
+import argparse
+import math
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, Iterable, Iterator, List, NoReturn, Optional, Sequence, Tuple, Union
 
+import numpy as np
 import torch
 from fairseq import utils
+from fairseq.data import Dictionary
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import FairseqEncoderDecoderModel
+from fairseq.search import Search
 from fairseq.tasks.translation import TranslationTask
 from sacremoses import MosesDetokenizer
 from torch import Tensor
 
+from fairseq_plugins.data.text import read_lines
 from fairseq_plugins.evaluation.checkpoints import load_translation_models, one_pair
+from fairseq_plugins.evaluation.generation import Sampling
 from fairseq_plugins.evaluation.raw_text import Subwords, TextPreparation, load_text_preparation
-from fairseq_plugins.options import UserError, check_at_least_one, check_data_folder, check_whole
+from fairseq_plugins.evaluation.text_scorer import buffered
+from fairseq_plugins.options import (
+    UserError,
+    check_at_least_one,
+    check_data_folder,
+    check_not_negative,
+    check_whole,
+    flag_of,
+)
 
 EXTRA_PIECES = 200
-"""A translation has at most so many pieces more than its source, end mark included."""
+"""A translation has at most so many pieces more than its source, end mark included, rounded up to :data:`STEP`."""
+
+STEP = 50
+
+SEED = 1
+"""Default seed of sampling."""
+
+Alignment = List[Tuple[int, int]]
+"""Positions in the source and in the translation, from 0, in the order of the translation."""
+
+GENERATION_FLAGS = (
+    *("max_len_a", "max_len_b", "min_len", "match_source_len", "unnormalized", "unkpen", "no_repeat_ngram_size"),
+    *("diverse_beam_groups", "diverse_beam_strength", "diversity_rate"),
+)
+"""Options of ``fairseq-generate`` that are taken as they are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """How translations are searched or drawn.
+
+    Attributes:
+        beam: number of hypotheses.
+        nbest: number of translations of each line, at most ``beam``.
+        lenpen: scores are divided by the length to this power.
+        max_len: largest number of subwords of a translation. Default: :data:`EXTRA_PIECES` more than the source has.
+        replace_unk: replace unknown words by the source words that the attention reads most, or by what a file of
+            ``source target`` lines gives for these.
+        sampling: draw the hypotheses instead of searching. What is drawn depends on the line and the seed alone.
+        top_k, top_p, temperature: see :class:`~fairseq_plugins.evaluation.generation.Sampling`.
+        seed: of sampling, 0 or more; default :data:`SEED`.
+        flags: further flags of ``fairseq-generate``, of :data:`GENERATION_FLAGS`.
+
+    Raises:
+        UserError: if a value does not fit, or two options contradict each other.
+    """
+
+    beam: int = 5
+    nbest: int = 1
+    lenpen: float = 1.0
+    max_len: Optional[int] = None
+    replace_unk: Union[bool, str, Path] = False
+    sampling: bool = False
+    top_k: Optional[int] = None
+    top_p: Optional[float] = None
+    temperature: float = 1.0
+    seed: Optional[int] = None
+    flags: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        check_at_least_one(self.beam, flag="--beam")
+        if not 1 <= check_whole(self.nbest, flag="--nbest") <= self.beam:
+            raise UserError(f"--nbest {self.nbest} of a beam of {self.beam}: give 1 to {self.beam}, or a larger --beam")
+        if not math.isfinite(self.lenpen):
+            raise UserError(f"--lenpen {self.lenpen}: give a finite value")
+        if self.max_len is not None:
+            check_at_least_one(self.max_len, flag="--max-len")
+        sampling = self.drawn_by
+        if not self.sampling and (sampling != Sampling() or self.seed is not None):
+            raise UserError("--top-k, --top-p, --temperature and --seed are of --sampling: add it, or leave them out")
+        check_not_negative(check_whole(self.seed or 0, flag="--seed"), flag="--seed")
+        _ = self.config, self.unknown_words
+
+    @property
+    def drawn_by(self) -> Sampling:
+        """How words are drawn."""
+        return Sampling(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+
+    @cached_property
+    def config(self) -> GenerationConfig:
+        """Options of fairseq's generator, without the largest length."""
+        given = _read_flags(self.flags)
+        options: Dict[str, Any] = {"beam": self.beam, "nbest": self.nbest, "lenpen": self.lenpen, **given}
+        config = GenerationConfig(**options)
+        searches = {
+            "--sampling": self.sampling,
+            "--match-source-len": config.match_source_len,
+            "--diverse-beam-groups": config.diverse_beam_groups > 0,
+            "--diversity-rate": config.diversity_rate > -1,
+        }
+        chosen = [flag for flag, is_chosen in searches.items() if is_chosen]
+        if len(chosen) > 1:
+            raise UserError(f"{' and '.join(chosen)} are different searches: give one of them")
+        lengths = [flag_of(name) for name in ("max_len_a", "max_len_b", "match_source_len") if name in given]
+        if self.max_len is not None and lengths:
+            raise UserError(f"--max-len {self.max_len} and {lengths[0]}: give one of them")
+        if config.diverse_beam_groups > 0 and self.beam % config.diverse_beam_groups:
+            raise UserError(f"--diverse-beam-groups {config.diverse_beam_groups}: --beam must be a multiple of it")
+        return config
+
+    @cached_property
+    def unknown_words(self) -> Dict[str, str]:
+        """Words that replace unknown ones, by words of the source."""
+        if isinstance(self.replace_unk, bool):
+            return {}
+        pairs = [line.split() for line in read_lines(Path(self.replace_unk), when_empty="kept")]
+        wrong = next((number for number, pair in enumerate(pairs, start=1) if len(pair) != 2), None)
+        if wrong is not None:
+            raise UserError(f"--replace-unk {self.replace_unk}, line {wrong}: give two words, of source and target")
+        return {source: target for source, target in pairs}
+
+    def longest(self, num_pieces: int) -> int:
+        """Largest number of pieces of a translation of so many pieces, an end mark included in the source alone."""
+        if self.max_len is not None:
+            return self.max_len
+        if self.config.match_source_len:
+            return num_pieces
+        if any(flag.startswith("--max-len-") for flag in self.flags):
+            return int(self.config.max_len_a * num_pieces + self.config.max_len_b)
+        return STEP * math.ceil((num_pieces + EXTRA_PIECES) / STEP)
+
+
+_BEFORE = {
+    **{name: flag_of(name) for name in ("beam", "nbest", "lenpen", "replace_unk", "sampling", "temperature")},
+    **{"sampling_topk": "--top-k", "sampling_topp": "--top-p", "seed": "--seed", "path": "--path", "cpu": "--cpu"},
+    **{"batch_size": "--batch-size", "max_sentences": "--batch-size", "print_alignment": "--json"},
+}
+"""Options of ``fairseq-generate`` that the command has itself, with its flags."""
+
+
+def _read_flags(flags: Sequence[str]) -> Dict[str, Any]:
+    """Values of :data:`GENERATION_FLAGS`, by name."""
+
+    def refuse(message: str) -> NoReturn:
+        raise UserError(f"flags of fairseq-generate: {message}")
+
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    vars(parser).update(error=refuse)
+    for one in fields(GenerationConfig):
+        if one.name in GENERATION_FLAGS:
+            kind: Any = {"action": "store_true"} if one.type is bool else {"type": one.type}
+            parser.add_argument(flag_of(one.name), **kind)
+    found, unknown = parser.parse_known_args(list(flags))
+    if unknown:
+        flag = unknown[0].partition("=")[0]
+        own = _BEFORE.get(flag.removeprefix("--").replace("-", "_"))
+        taken = ", ".join(map(flag_of, GENERATION_FLAGS))
+        remedy = f"give {own} before the --" if own else f"translate takes {taken} there"
+        raise UserError(f"{flag} after the --: {remedy}")
+    for name, value in vars(found).items():
+        if not math.isfinite(value):
+            raise UserError(f"{flag_of(name)} {value}: give a finite value")
+    return vars(found)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranslatedSentence:
-    """A sentence and the best translation that the beam search found.
+    """A sentence and its best translation.
 
     Attributes:
         text: the translation as plain text.
@@ -30,7 +188,8 @@ class TranslatedSentence:
         target: T pieces that they wrote, without the end mark.
         attention: weights (T + 1, S + 1) float32, the mean of the models. The last row and column are those of the end
             marks. None if no model has attention.
-        score: of the beam search, the mean log-probability of the pieces and the end mark in nats.
+        score: log2 of the probability of the pieces and the end mark, divided by their number to the power
+            ``lenpen``, as ``fairseq-generate`` prints it.
         others: the next best translations, if they were requested.
     """
 
@@ -40,6 +199,47 @@ class TranslatedSentence:
     attention: Optional[Tensor] = field(default=None, compare=False)
     score: float = 0.0
     others: List["TranslatedSentence"] = field(default_factory=list)
+
+    @property
+    def alignment(self) -> Optional[Alignment]:
+        """For each target piece the source piece that it attends to most. None without attention."""
+        if self.attention is None:
+            return None
+        return [(read, written) for written, read in enumerate(self.attention[:-1, :-1].argmax(1).tolist())]
+
+
+class _SeededSampling(Search):
+    """Draws words. Each sentence has its own random generator, so no other sentence has an effect on it.
+
+    Args:
+        dictionary: of the target.
+        sampling: how words are drawn.
+        generators: one for each sentence of the batch, by its number.
+    """
+
+    def __init__(self, dictionary: Dictionary, sampling: Sampling, generators: Sequence[np.random.Generator]):
+        super().__init__(dictionary)
+        self.sampling, self.generators = sampling, generators
+
+    def step(
+        self,
+        step: int,
+        lprobs: Tensor,
+        scores: Tensor,
+        prev_output_tokens: Optional[Tensor] = None,
+        original_batch_idxs: Optional[Tensor] = None,
+    ) -> Tuple[Tensor, Tensor, Tensor]:
+        """Log-probability of each hypothesis with one more word, the word, and the hypothesis, (sentences, beam)."""
+        assert original_batch_idxs is not None
+        num_sentences, beam, num_words = lprobs.shape
+        draws = np.stack([self.generators[number].random(beam) for number in original_batch_idxs.tolist()])
+        rows = lprobs.reshape(-1, num_words).double().cpu()
+        words = (
+            self.sampling.choose(rows, torch.from_numpy(draws).flatten()).view(num_sentences, beam).to(lprobs.device)
+        )
+        log_probs = lprobs.gather(2, words.unsqueeze(2)).squeeze(2)
+        beams = torch.arange(beam, device=lprobs.device).repeat(num_sentences, 1)
+        return (log_probs if step == 0 else log_probs + scores[:, :, step - 1]), words, beams
 
 
 class Translator:
@@ -65,40 +265,83 @@ class Translator:
             model.make_generation_fast_(need_attn=True)  # no beam size, which would be fixed for all translations
         limits = utils.resolve_max_positions(task.max_positions(), *[model.max_positions() for model in self.models])
         self.max_length: int = limits[0]
+        self._max_target_length = min(model.max_decoder_positions() for model in self.models) - 1
 
-    def translate(self, lines: Sequence[str], *, beam: int = 5, nbest: int = 1) -> List[TranslatedSentence]:
-        """Translate raw lines in one batch, in their order. A blank line stays blank.
+    def translate(self, lines: Sequence[str], *, batch_size: int = 32, **options: Any) -> List[TranslatedSentence]:
+        """Translate raw lines, in their order. A blank line stays blank.
 
-        The length of a translation is at most :data:`EXTRA_PIECES` above that of the longest source, and at most the
-        longest that the models can write.
+        A translation does not depend on other lines or ``batch_size``, beyond rounding.
 
         Args:
             lines: sentences.
-            beam: number of hypotheses.
-            nbest: number of translations of each sentence, at most ``beam``. The best one has the others in ``others``.
+            batch_size: lines that are translated at a time.
+            options: see :class:`SearchOptions`.
 
         Raises:
-            UserError: if a line is longer than the models can read, or a number does not fit.
+            UserError: if a line is longer than the models can read, or an option does not fit.
         """
-        check_at_least_one(beam, flag="beam")
-        if not 1 <= check_whole(nbest, flag="nbest") <= beam:
-            raise UserError(f"nbest {nbest} of a beam of {beam}: give 1 to {beam}, or a larger beam")
-        pieces = [self.preparation.split(line) for line in lines]
-        for line, sentence in zip(lines, pieces):
-            if len(sentence) + 1 > self.max_length:
+        search = SearchOptions(**options)
+        return list(self.translate_stream(lines, search, batch_size=batch_size, buffer=max(len(lines), 1)))
+
+    def translate_stream(
+        self,
+        lines: Iterable[str],
+        search: SearchOptions,
+        *,
+        batch_size: int = 32,
+        buffer: int = 1024,
+        name: str = "the text",
+    ) -> Iterator[TranslatedSentence]:
+        """Translate raw lines as they come, in their order; see :meth:`translate`.
+
+        Args:
+            lines: sentences.
+            search: how.
+            batch_size: lines that are translated at a time.
+            buffer: lines that are read before they are translated, sorted by length among themselves.
+            name: of the text, in messages.
+
+        Raises:
+            UserError: while reading, after the translations of the lines before, if a line is longer than the models
+                can read, or shorter than its translation must be.
+        """
+        check_at_least_one(batch_size, flag="--batch-size")
+        num_read = 0
+        for group in buffered(lines, num_lines=buffer):
+            pieces = [self.preparation.split(line) for line in group]
+            too_long = next((n for n, one in enumerate(pieces) if len(one) >= self.max_length), len(pieces))
+            yield from self._translate_group(pieces[:too_long], search, batch_size=batch_size)
+            if too_long < len(pieces):
                 raise UserError(
-                    f"the line that begins with '{line.strip()[:30]}' has {len(sentence):,} subwords, the model reads "
+                    f"{name}: line {num_read + too_long + 1:,} has {len(pieces[too_long]):,} subwords, the model reads "
                     f"up to {self.max_length - 1:,}: divide it into sentences"
                 )
-        translated = [TranslatedSentence(text="", source=[], target=[]) for _ in lines]
-        chosen = [number for number, sentence in enumerate(pieces) if sentence]
-        if chosen:
-            found = self._translate([pieces[number] for number in chosen], beam=beam, nbest=nbest)
-            for number, sentence in zip(chosen, found):
-                translated[number] = sentence
-        return translated
+            num_read += len(group)
 
-    def _translate(self, sentences: Sequence[List[str]], *, beam: int, nbest: int) -> List[TranslatedSentence]:
+    def _translate_group(
+        self, pieces: Sequence[List[str]], search: SearchOptions, *, batch_size: int
+    ) -> Iterator[TranslatedSentence]:
+        """Translate sentences in batches of similar lengths. fairseq has one largest length for a whole batch."""
+        by_length: Dict[int, List[int]] = {}
+        for number in sorted(range(len(pieces)), key=lambda number: len(pieces[number])):
+            if pieces[number]:
+                longest = min(search.longest(len(pieces[number]) + 1), self._max_target_length)
+                by_length.setdefault(longest, []).append(number)
+        translated: Dict[int, TranslatedSentence] = {}
+        for longest, numbers in by_length.items():
+            for start in range(0, len(numbers), batch_size):
+                batch = numbers[start : start + batch_size]
+                found = self._translate_batch([pieces[number] for number in batch], search, longest=longest)
+                translated.update(zip(batch, found))
+        blank = TranslatedSentence(text="", source=[], target=[])
+        blank = replace(blank, others=[blank] * (search.nbest - 1))
+        return (translated.get(number, blank) for number in range(len(pieces)))
+
+    def _translate_batch(
+        self, sentences: Sequence[List[str]], search: SearchOptions, *, longest: int
+    ) -> List[TranslatedSentence]:
+        if search.config.min_len > longest:
+            raise UserError(f"--min-len {search.config.min_len}: a translation has at most {longest} subwords here")
         source_dictionary = self.task.source_dictionary
         tokens = [
             source_dictionary.encode_line(" ".join(sentence), add_if_not_exist=False).long() for sentence in sentences
@@ -108,27 +351,48 @@ class Translator:
         device = next(self.models[0].parameters()).device
         if device.type == "cuda":
             batch = utils.move_to_cuda(batch, device=device)
-        options = GenerationConfig(beam=beam, max_len_a=1, max_len_b=EXTRA_PIECES)
-        generator = self.task.build_generator(self.models, options)
+        config = replace(search.config, max_len_a=0, max_len_b=longest)
+        generator = self.task.build_generator(self.models, config)
+        if search.sampling:
+            seed = SEED if search.seed is None else search.seed
+            chances = [np.random.default_rng((seed, *sentence.tolist())) for sentence in tokens]
+            generator.search = _SeededSampling(self.task.target_dictionary, search.drawn_by, chances)
         found = self.task.inference_step(generator, self.models, batch)
         translated: Dict[int, TranslatedSentence] = {}
         for number, read, hypotheses in zip(batch["id"].tolist(), batch["net_input"]["src_tokens"], found):
             is_read = read.ne(source_dictionary.pad()).cpu()
-            best, *others = (self._as_sentence(sentences[number], one, is_read) for one in hypotheses[:nbest])
+            best, *others = (
+                self._as_sentence(sentences[number], one, is_read, search) for one in hypotheses[: search.nbest]
+            )
             translated[number] = replace(best, others=others)
         return [translated[number] for number in range(len(sentences))]
 
-    def _as_sentence(self, source: List[str], hypothesis: Dict[str, Any], is_read: Tensor) -> TranslatedSentence:
+    def _as_sentence(
+        self, source: List[str], hypothesis: Dict[str, Any], is_read: Tensor, search: SearchOptions
+    ) -> TranslatedSentence:
         dictionary = self.task.target_dictionary
         target = [dictionary[token] for token in hypothesis["tokens"].tolist() if token != dictionary.eos()]
         attention = hypothesis["attention"]  # (source positions with padding, T + 1), empty without attention
-        return TranslatedSentence(
-            text=self.preparation.join(target),
+        sentence = TranslatedSentence(
+            text=self._join(target),
             source=source,
             target=target,
             attention=attention.float().cpu()[is_read].t() if attention.numel() else None,
-            score=float(hypothesis["score"]),
+            score=float(hypothesis["score"]) / math.log(2),
         )
+        if search.replace_unk is False:
+            return sentence
+        if sentence.alignment is None:
+            raise UserError("--replace-unk: the model has no attention, which would tell what to copy: leave it out")
+        pieces = [
+            search.unknown_words.get(source[read], source[read]) if piece == dictionary.unk_word else piece
+            for piece, (read, _) in zip(target, sentence.alignment)
+        ]
+        return replace(sentence, text=self._join(pieces))
+
+    def _join(self, pieces: Sequence[str]) -> str:
+        """Plain text of pieces. Models may write ``<s>``, which fairseq leaves out as well."""
+        return self.preparation.join([piece for piece in pieces if piece != self.task.target_dictionary.bos_word])
 
 
 def load_translator(paths: Sequence[Union[str, Path]], data: Union[str, Path], *, device: str = "cpu") -> Translator:

@@ -1,16 +1,13 @@
 """Translations and headlines against raw references: BLEU and chrF by sacreBLEU, ROUGE, and whether the texts match."""
 
-import sys
-import unicodedata
 from dataclasses import dataclass
-from functools import lru_cache
-from itertools import accumulate
 from pathlib import Path
-from typing import Collection, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Dict, List, Sequence, Tuple
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest, Result
+from sacremoses import MosesTokenizer
 
 from fairseq_plugins.data.text import name_of, read_lines
 from fairseq_plugins.evaluation.decoding import check_pairs, check_words, read_generated
@@ -18,7 +15,6 @@ from fairseq_plugins.evaluation.moses import MosesWords
 from fairseq_plugins.evaluation.raw_text import SIDE_LANGUAGES
 from fairseq_plugins.metrics.corpus import LetterCase, bleu_of_text
 from fairseq_plugins.metrics.rouge import (
-    MOSES_ESCAPES,
     UNKNOWN_REFERENCE,
     RougeScore,
     RougeSettings,
@@ -204,7 +200,7 @@ def read_headlines(*paths: Path, references: Sequence[Path] = ()) -> List[str]:
     for reference, lines in texts.items():
         check_pairs(generated.hypotheses, lines, name=name_of(*paths), reference_name=reference)
     if texts:
-        nearest = min(texts, key=lambda name: compare_with_references(generated.references, texts[name]).num_other)
+        nearest = max(texts, key=lambda name: similarity(generated.references, texts[name]))
         check_raw_references(generated.references, texts[nearest], name=name_of(*paths), reference_name=nearest)
     return [without_escapes(line) for line in generated.hypotheses]
 
@@ -215,7 +211,6 @@ def score_headlines(
     references: Sequence[Path],
     settings: RougeSettings,
     *,
-    num_processes: Optional[int] = None,
     show_progress: bool = False,
 ) -> List[RougeScore]:
     """ROUGE of hypotheses against files of references, a reference a line.
@@ -225,7 +220,6 @@ def score_headlines(
         name: name of the hypotheses in messages.
         references: files; each hypothesis has one reference in each file.
         settings: of the score.
-        num_processes: see :func:`~fairseq_plugins.metrics.rouge.score_corpus`.
         show_progress: draw a bar.
 
     Raises:
@@ -242,31 +236,21 @@ def score_headlines(
         hypotheses,
         list(zip(*texts)),
         settings,
-        num_processes=num_processes,
         show_progress=show_progress,
     )
 
 
-# Whether raw references are the targets that were decoded.
-#
-# Preparation may change case, digits, marks and the characters that Moses escapes. A dictionary may lack words or parts
-# of words. So no single line proves that a reference is wrong. All lines count together: the letters of a target are
-# looked for in its reference, and a text is another one if they are missing from many lines.
+# Whether raw references are the targets that were decoded. Preparation may change case, digits, marks and escapes, and
+# a dictionary may lack words or parts of words. So no single line proves that they differ.
+
+FEWEST_LETTERS = 15
+"""Targets with fewer letters prove nothing."""
+
+LOWEST_SIMILARITY = 50
+"""Lowest :func:`similarity` of a text itself; 71 was measured with dictionaries that lack letters."""
 
 LONGEST_START = 40
 """Characters of a line in a message."""
-
-NUM_LETTERS = 4
-"""Length of the parts of a target that are looked for. Shorter parts occur in too many other lines of the language."""
-
-OTHER_LINES = 0.25
-"""Share of lines without most of their parts above which a text is another one."""
-
-FEWEST_PARTS = 15
-"""Fewest parts in all such lines together; fewer, such as those of one short line, prove nothing."""
-
-QUOTES = "\"'`\u00b4\u2018\u2019\u201a\u201b\u201c\u201d\u201e\u201f\u00ab\u00bb\u2039\u203a"
-"""Marks that preparation may have replaced by one another before it wrote them as escapes."""
 
 
 def check_blank_references(references: Sequence[str], *, name: str) -> None:
@@ -280,8 +264,20 @@ def check_blank_references(references: Sequence[str], *, name: str) -> None:
             raise UserError(f"{name}, line {number}: blank, nothing could be compared with it: give a reference")
 
 
+def similarity(targets: Sequence[str], references: Sequence[str]) -> float:
+    """Share of the n-grams of letters of targets that their raw references have, 0 to 100. Other texts have 15 to 30.
+
+    Unknown words do not count. References may have escapes themselves, or targets parts of them.
+    """
+    precision = CHRF(char_order=4, beta=0, lowercase=True)
+    plain = [without_escapes(line) for line in references]
+    escaped = [MosesTokenizer.escape_xml(MosesTokenizer(), line) for line in references]
+    known = [without_escapes(line.replace(UNKNOWN_REFERENCE, "")) for line in targets]
+    return precision.corpus_score(known, [plain, list(references), escaped]).score
+
+
 def check_raw_references(targets: Sequence[str], references: Sequence[str], *, name: str, reference_name: str) -> None:
-    """Check that references belong to the decoded text, and warn if the comparison is inconclusive.
+    """Check that references belong to the decoded text.
 
     Args:
         targets: tokenised, as ``fairseq-generate`` prints them beside the hypotheses, with subwords joined.
@@ -292,134 +288,25 @@ def check_raw_references(targets: Sequence[str], references: Sequence[str], *, n
     Raises:
         UserError: if they are of another text, or the words of the targets are joined.
     """
-    found = compare_with_references(targets, references)
-    if found.first_other is not None:
-        target, reference = targets[found.first_other], references[found.first_other]
-        lines = (
-            f"its line {found.first_other + 1} is '{_start(reference)}', and decoding printed the target "
-            f"'{_start(target)}'"
-        )
-        if found.is_other_text:
-            raise UserError(
-                f"{reference_name} is not the reference of the text that {name} was decoded from: {lines}: give the "
-                "one that belongs to it"
-            )
-        warn_once(
-            f"warning: {found.num_other:,} of {len(targets):,} lines of {reference_name} have little in common with "
-            f"what {name} was decoded from: {lines}"
-        )
-    elif 2 * found.num_compared < len(targets):
-        num_unknown = len(targets) - found.num_compared
-        warn_once(
-            f"warning: whether {reference_name} is the reference of the text that {name} was decoded from cannot be "
-            f"seen: the dictionary knows too little of {num_unknown:,} of {len(targets):,} targets"
-        )
-    if found.first_joined is not None:
-        target, reference = targets[found.first_joined], references[found.first_joined]
+    letters = "".join(targets).replace(UNKNOWN_REFERENCE, "")
+    if sum(map(str.isalpha, letters)) < FEWEST_LETTERS:
+        return
+    lines = range(len(targets))
+    if similarity(targets, references) < LOWEST_SIMILARITY:
+        worst = min(lines, key=lambda n: similarity(targets[n : n + 1], references[n : n + 1]))
         raise UserError(
-            f"{name}: the words of target {found.first_joined}, '{_start(target)}', are joined, and in "
-            f"{reference_name} they are '{_start(reference)}': decode with the kind of subwords that the data have "
-            "(--bpe, or BPE in the environment)"
+            f"{reference_name} is not the reference of the text that {name} was decoded from: its line {worst + 1} is "
+            f"'{_start(references[worst])}', and decoding printed the target '{_start(targets[worst])}': give the one "
+            "that belongs to it"
         )
-
-
-@dataclass(frozen=True)
-class Compared:
-    """Result of comparing targets with references line by line.
-
-    Attributes:
-        num_compared: number of lines with enough known letters in the target.
-        num_other: number of those lines whose reference lacks most parts of the target.
-        num_other_parts: number of parts of the targets of these lines.
-        first_other: the first of these lines, from 0, or None.
-        first_joined: if most words of the targets are joined, the first such line, or None.
-    """
-
-    num_compared: int
-    num_other: int
-    num_other_parts: int
-    first_other: Optional[int]
-    first_joined: Optional[int]
-
-    @property
-    def is_other_text(self) -> bool:
-        """Whether the references are those of another text."""
-        return self.num_other > OTHER_LINES * self.num_compared and self.num_other_parts >= FEWEST_PARTS
-
-
-def compare_with_references(targets: Sequence[str], references: Sequence[str]) -> Compared:
-    """Compare targets with as many references."""
-    others: List[int] = []
-    joined: List[int] = []
-    num_compared = num_other_parts = num_ends = num_same_ends = 0
-    for number, (target, reference) in enumerate(zip(targets, references)):
-        parts = _parts(target)
-        if not parts:
-            continue
-        num_compared += 1
-        if not (_has_most(parts, [_letters(reference)]) or _has_most(parts, _readings(reference))):
-            others.append(number)
-            num_other_parts += len(parts)
-            continue
-        words, raw_words = _words(without_escapes(target)), _words(without_escapes(reference))
-        if "".join(words) == "".join(raw_words):
-            ends, raw_ends = _ends(words), _ends(raw_words)
-            num_ends, num_same_ends = num_ends + len(raw_ends), num_same_ends + len(ends & raw_ends)
-            if not raw_ends <= ends:
-                joined.append(number)
-    return Compared(
-        num_compared=num_compared,
-        num_other=len(others),
-        num_other_parts=num_other_parts,
-        first_other=others[0] if others else None,
-        first_joined=joined[0] if joined and 2 * num_same_ends < num_ends else None,
-    )
-
-
-@lru_cache(maxsize=None)
-def warn_once(message: str) -> None:
-    """Print a warning, only the first time that the same texts are compared."""
-    print(message, file=sys.stderr, flush=True)
+    if 2 * sum(line.count(" ") for line in targets) < sum(line.count(" ") for line in references):
+        joined = max(lines, key=lambda n: references[n].count(" ") - targets[n].count(" "))
+        raise UserError(
+            f"{name}: the words of target {joined}, '{_start(targets[joined])}', are joined, and in {reference_name} "
+            f"they are '{_start(references[joined])}': decode with the kind of subwords that the data have (--bpe, or "
+            "BPE in the environment)"
+        )
 
 
 def _start(line: str) -> str:
     return line if len(line) <= LONGEST_START else f"{line[:LONGEST_START]} ..."
-
-
-def _words(line: str) -> List[str]:
-    """The letters of each word that has any, without case and accents; tokenisers split decomposed text at accents."""
-    folded = unicodedata.normalize("NFKD", line).casefold()
-    return [word for word in ("".join(filter(str.isalpha, word)) for word in folded.split()) if word]
-
-
-def _letters(line: str) -> str:
-    return "".join(_words(line))
-
-
-def _parts(target: str) -> List[str]:
-    """All runs of :data:`NUM_LETTERS` letters between unknown words; all letters of a line without more."""
-    known = [_letters(text) for text in target.split(UNKNOWN_REFERENCE)]
-    if len(known) == 1 and len(known[0]) <= NUM_LETTERS:
-        return [letters for letters in known if letters]
-    return [
-        letters[start : start + NUM_LETTERS] for letters in known for start in range(len(letters) - NUM_LETTERS + 1)
-    ]
-
-
-def _has_most(parts: List[str], readings: Collection[str]) -> bool:
-    """Whether at least half of the parts occur in any of the readings."""
-    return 2 * sum(any(part in reading for reading in readings) for part in parts) >= len(parts)
-
-
-def _readings(reference: str) -> Set[str]:
-    """The letters of a reference, without Moses' escapes and with the letters of the escapes."""
-    marks = {character: escape for escape, character in MOSES_ESCAPES.items()}
-    quotes = [dict.fromkeys(QUOTES, escape) for escape in ("&quot;", "&apos;")]
-    tables = [marks, *({**marks, **more} for more in quotes)]
-    escaped = [reference.translate(str.maketrans(table)) for table in tables]
-    return set(map(_letters, (reference, without_escapes(reference), *escaped)))
-
-
-def _ends(words: List[str]) -> Set[int]:
-    """Positions of word ends in the letters of a line, without the end of the line."""
-    return set(accumulate(map(len, words[:-1])))

@@ -6,7 +6,7 @@ Shapes: S statistics of a sentence, N sentences, R runs of a system, K bootstrap
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial
-from typing import Callable, Dict, Iterable, List, Literal, Protocol, Sequence
+from typing import Callable, Dict, Iterable, List, Literal, Sequence
 
 import numpy as np
 from sacrebleu.metrics import BLEU, CHRF
@@ -89,16 +89,6 @@ class RougeMean(CorpusMetric):
         return 100 * f1 / num_sentences if num_sentences else 0.0
 
 
-class MakesCorpusMetric(Protocol):
-    """Makes a metric of text in a language, by its code, or in any language with blanks between words.
-
-    Raises:
-        UserError: if the tokeniser of the language is not installed.
-    """
-
-    def __call__(self, *, case: LetterCase = "kept", language: str = "") -> CorpusMetric: ...
-
-
 def bleu_of_text(*, case: LetterCase = "kept", language: str = "", force: bool = False) -> BLEU:
     """BLEU of raw text with sacreBLEU's tokeniser for the language: WMT's for most, characters for Chinese.
 
@@ -130,12 +120,12 @@ def _rouge(name: str, *, case: LetterCase = "kept", language: str = "") -> Corpu
     return RougeMean(name)
 
 
-CORPUS_METRICS: Dict[str, MakesCorpusMetric] = {
+CORPUS_METRICS: Dict[str, Callable[..., CorpusMetric]] = {
     "bleu": _bleu,
     "chrf": _chrf,
     **{name: partial(_rouge, name) for name in ROUGE_METRICS},
 }
-"""Factories of metrics of tokenised or raw text, by name."""
+"""Factories of metrics of tokenised or raw text, by name; for ``case`` and ``language`` see :func:`bleu_of_text`."""
 
 TITLES = {"bleu": "BLEU", "chrf": "chrF", **ROUGE_METRICS}
 """Names in tables and pictures."""

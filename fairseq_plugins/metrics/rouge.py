@@ -13,16 +13,10 @@ Differences from ROUGE-1.5.5:
 
 import argparse
 import logging
-import math
-import os
-import signal
 import unicodedata
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
-from functools import partial
 from importlib.metadata import version
-from typing import Dict, List, Optional, Sequence, Tuple, Union
+from typing import Dict, List, Sequence, Union
 
 import numpy as np
 import regex
@@ -46,8 +40,6 @@ SEED = 12345
 TOKENIZERS = ("rouge", "unicode")
 LONGEST = 5000
 """Words of a text at most."""
-TEXTS_AT_ONCE = 100
-"""Texts that a worker process gets at a time."""
 
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 _WORD = regex.compile(
@@ -216,7 +208,6 @@ def score_corpus(
     references: Sequence[Sequence[str]],
     settings: RougeSettings,
     *,
-    num_processes: Optional[int] = None,
     show_progress: bool = False,
 ) -> List[RougeScore]:
     """ROUGE of hypotheses with one or more references each.
@@ -225,13 +216,11 @@ def score_corpus(
         hypotheses: a text each.
         references: of every hypothesis, one or more.
         settings: what decides the score.
-        num_processes: largest number of processes, by default one for each 500 texts. There are never more than
-            available cores, or than one for each :data:`TEXTS_AT_ONCE` texts.
         show_progress: draw a bar.
 
     Raises:
-        UserError: on different numbers of texts, no text, a hypothesis without references, a text with more than
-            :data:`LONGEST` words, or if a process ended early.
+        UserError: on different numbers of texts, no text, a hypothesis without references, or a text with more than
+            :data:`LONGEST` words.
     """
     if len(hypotheses) != len(references):
         raise UserError(f"{len(hypotheses):,} hypotheses and {len(references):,} references: give as many")
@@ -239,23 +228,9 @@ def score_corpus(
         raise UserError("there is no text to score")
     if not all(references):
         raise UserError(f"line {[bool(texts) for texts in references].index(False) + 1} has no reference")
-    if num_processes is None:
-        num_processes = max(1, len(hypotheses) // 500)
-    num_processes = min(num_processes, len(os.sched_getaffinity(0)), math.ceil(len(hypotheses) / TEXTS_AT_ONCE))
-    pairs = list(zip(hypotheses, references))
-    bar = partial(tqdm, total=len(pairs), unit=" texts", desc="ROUGE", disable=not show_progress)
-    if num_processes == 1:
-        rouge = Rouge(settings)
-        scores = [rouge.score(*pair) for pair in bar(pairs)]
-    else:
-        with ProcessPoolExecutor(num_processes, initializer=_start_worker, initargs=(settings,)) as pool:
-            try:
-                scores = list(bar(pool.map(_score_in_worker, pairs, chunksize=TEXTS_AT_ONCE)))
-            except BrokenProcessPool:
-                raise UserError("a scoring process ended (out of memory?): score with one process") from None
-            except KeyboardInterrupt:
-                pool.shutdown(cancel_futures=True)
-                raise
+    rouge = Rouge(settings)
+    pairs = tqdm(list(zip(hypotheses, references)), unit=" texts", desc="ROUGE", disable=not show_progress)
+    scores = [rouge.score(*pair) for pair in pairs]
     return [_aggregate(title, [score[metric] for score in scores]) for metric, title in METRICS.items()]
 
 
@@ -282,20 +257,6 @@ def check_tokens(
             f"line {emptied[0]} of the references has no word of a-z and 0-9, which ROUGE-1.5.5 knows alone, nor have "
             f"{len(emptied) - 1} others: {remedy}"
         )
-
-
-_rouge: Optional[Rouge] = None
-
-
-def _start_worker(settings: RougeSettings) -> None:
-    global _rouge
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent alone reports an interrupt from the keyboard
-    _rouge = Rouge(settings)
-
-
-def _score_in_worker(pair: Tuple[str, Sequence[str]]) -> Dict[str, scoring.Score]:
-    assert _rouge is not None
-    return _rouge.score(*pair)
 
 
 def _aggregate(title: str, scores: List[scoring.Score]) -> RougeScore:

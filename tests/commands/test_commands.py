@@ -28,6 +28,18 @@ def test_all_commands_are_listed_in_a_line_each(capsys):
     assert max(map(len, listed.splitlines())) <= 120
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_folder_of_a_run_stands_for_its_checkpoint(name, tmp_path):
+    (tmp_path / "checkpoint_best.pt").touch()
+    action = parser_of(name)._option_string_actions.get("--path")
+    if action is None or action.metavar not in ("CKPT", "NAME=CKPT") or name == "average":  # which reads whole folders
+        return
+    for prefix in ("", "DOC=") if action.metavar == "NAME=CKPT" else ("",):
+        given, args = action.type(f"{prefix}{tmp_path}"), argparse.Namespace(path=None)
+        action(None, args, [given] if action.nargs else given, "--path")
+        assert str(tmp_path / "checkpoint_best.pt") in str(args.path)
+
+
 @pytest.mark.parametrize("typed", ["lm", "lm --help", "analyze -h"])
 def test_a_prefix_lists_what_follows(typed, capsys):
     main(typed.split())

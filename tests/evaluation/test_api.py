@@ -153,15 +153,12 @@ def test_translations_with_the_next_best_and_attention(name, pair_data):
         if not line:
             continue
         assert len(one.others) == 2 and one.source == line.split()
-        scores = [each.score for each in (one, *one.others)]
-        assert scores == sorted(scores, reverse=True) and len({each.text for each in (one, *one.others)}) == 3
+        assert len({each.text for each in (one, *one.others)}) == 3
         (best,) = translator.translate([line], beam=4)
         assert (best.text, best.others) == (one.text, []) and best.score == pytest.approx(one.score, rel=1e-5)
         attention = translator.attention(line, beam=4)
         assert attention.source == [*line.split(), "</s>"] and attention.target[-1] == "</s>"
         torch.testing.assert_close(attention.weights.sum(1), torch.ones(len(attention.target)))
-    with pytest.raises(ValueError, match="nbest 3 of a beam of 2: give 1 to 2, or a larger beam"):
-        translator.translate(lines, beam=2, nbest=3)
     with pytest.raises(ValueError, match="a blank line has no attention"):
         translator.attention(" ")
 

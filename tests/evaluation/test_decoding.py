@@ -1,12 +1,24 @@
 """Decodings that are done once, and the output of fairseq-generate."""
 
+import hashlib
+import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from fairseq_plugins.evaluation import decoding
-from fairseq_plugins.evaluation.decoding import Decoding, check_pairs, check_words, decoded_with, read_generated
+from fairseq_plugins.evaluation.decoding import (
+    Decoding,
+    check_decoded_by,
+    check_pairs,
+    check_words,
+    decoded_languages,
+    decoded_with,
+    read_generated,
+)
+from fairseq_plugins.options import UserError
 
 
 @pytest.fixture
@@ -62,26 +74,58 @@ def test_it_stays_wherever_the_same_files_are_and_however_they_are_named(folder,
         replace(again, flags=["--lenpen", "1"]).run()
 
 
-@pytest.mark.parametrize("kept", ["", "no sums", "0 1  model.pt\n'no end\n", "\u2028\n"])
-def test_a_damaged_record_of_what_was_asked_is_none(kept, folder, decoded):
+def test_a_folder_with_another_record_is_refused_before_work(folder, decoded, monkeypatch):
+    """A training keeps its record under the same name."""
     assert decoded() == 1
-    (folder / "out/asked.txt").write_text(kept)
-    assert decoded() == decoded() == 2
+    whole = (folder / "out/run.json").read_text()
+    for kept in ("", "[]", "[" * 100_000, '{"command": "fairseq-train", "status": "begun"}'):
+        (folder / "out/run.json").write_text(kept)
+        with pytest.raises(UserError, match="out/run.json is no record of a decoding: give another folder, or remove"):
+            decoded()
+    (folder / "out/run.json").write_text(whole)
+    assert decoded() == 1
 
 
-def test_it_stays_with_a_name_that_ends_a_line_elsewhere(folder, decoded, monkeypatch):
-    (folder / "data").rename(folder / "da\u2028ta")
-    place = Decoding(data=folder / "da\u2028ta", models=[str(folder / "model.pt")], split="test", out=folder / "out")
-    place.run()
-    monkeypatch.setattr(decoding, "run_fairseq", None)
-    place.run()
-
-
-def test_what_it_was_decoded_with_is_told_without_model_and_data(folder, decoded):
-    assert decoded_with(folder / "out") is None
+def test_the_record_tells_what_was_decoded_with_what(folder, decoded):
+    assert decoded_with(folder / "out") is decoded_languages(folder / "out") is None
     decoded("--lenpen", "0.6", "--cpu", beam=4, max_tokens=9)
     flags = "--gen-subset test --beam 4 --remove-bpe=subword_nmt --lenpen 0.6"
-    assert decoded_with(folder / "out") == flags.split()
+    assert decoded_with(folder / "out") == flags.split() and decoded_languages(folder / "out") == ("en", "de")
+    record = json.loads((folder / "out/run.json").read_text())
+    model = folder / "model.pt"
+    assert record["models"] == {str(model): hashlib.sha256(b"model.pt").hexdigest()}
+    assert list(record["data"]) == ["dict.de.txt", "test.en-de.de.bin"] and record["version"]
+    assert record["command"].startswith("fairseq-generate ") and record["command"].endswith(f"9 {flags} --cpu")
+    check_decoded_by(model, folder / "out")
+    with pytest.raises(UserError, match="was not decoded by .*data/dict.de.txt alone"):
+        check_decoded_by(folder / "data/dict.de.txt", folder / "out")
+
+
+def test_a_decoding_that_fails_leaves_nothing_that_counts(folder, decoded, monkeypatch):
+    assert decoded() == 1
+
+    def fail(*arguments, log, output):
+        output.write_text("H-0")
+        raise KeyboardInterrupt
+
+    repeats = decoding.run_fairseq
+    monkeypatch.setattr(decoding, "run_fairseq", fail)
+    with pytest.raises(KeyboardInterrupt):
+        decoded(beam=2)
+    assert sorted(path.name for path in (folder / "out").iterdir()) == ["generate.txt", "run.json"]
+    assert decoded() == 1  # the former one stays
+    monkeypatch.setattr(decoding, "run_fairseq", repeats)
+    monkeypatch.setattr(Path, "replace", fail_to_rename)
+    with pytest.raises(OSError):
+        decoded(beam=2)
+    monkeypatch.undo()
+    assert not (folder / "out/generate.txt").exists()
+
+
+def fail_to_rename(path, target):
+    if Path(target).name == "generate.txt":
+        raise OSError("no")
+    os.replace(path, target)
 
 
 GENERATED = """S-1\tb

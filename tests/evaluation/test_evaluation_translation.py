@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from builders import build_tiny_encdec, build_tiny_transformer
 from fairseq.models.fconv import FConvModel, base_architecture
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 import fairseq_plugins
 from fairseq_plugins.evaluation.raw_text import SubwordNMT, load_text_preparation
-from fairseq_plugins.evaluation.translation import EXTRA_PIECES, TranslatedSentence, Translator, word_attention
+from fairseq_plugins.evaluation.translation import SearchOptions, TranslatedSentence, Translator, word_attention
+from fairseq_plugins.options import UserError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
 
@@ -52,26 +54,173 @@ def test_convolutional_models_translate_with_any_beam(build_translator):
         )
 
 
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (dict(beam=2.0), "beam 2.0: give a whole number"),
-        (dict(beam=2, nbest=1.5), "nbest 1.5: give a whole number"),
-        (dict(beam=2, nbest=3), "nbest 3 of a beam of 2: give 1 to 2, or a larger beam"),
+MODELS = {
+    "recurrent": lambda: [build_tiny_encdec("doc", source_size=16, vocab_size=16)],
+    "transformer": lambda: [build_tiny_transformer("transformer_drill", source_size=16, vocab_size=16)],
+    "copying": lambda: [build_tiny_encdec("full", source_size=16, vocab_size=16, copying="attention")],
+    "ensemble": lambda: [
+        build_tiny_encdec("mos", source_size=16, vocab_size=16),
+        build_tiny_encdec("full", source_size=16, vocab_size=16, seed=1),
     ],
+}
+
+
+@pytest.fixture(params=MODELS)
+def translator(request, build_translator):
+    """Models with random weights, so that their translations are of many lengths."""
+    plain = build_translator()
+    models = [model.eval() for model in MODELS[request.param]()]
+    return Translator(models=models, task=plain.task, preparation=plain.preparation)
+
+
+LINES = ["i c k", "", "a h l e b d", "g", "q q", "a h l e b d", "c"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(beam=3, nbest=3, lenpen=0.5, max_len=9),
+        dict(sampling=True, seed=7, top_k=9, top_p=0.9, temperature=1.5, beam=2, nbest=2, max_len=12),
+        dict(flags=["--max-len-a", "1.5", "--max-len-b=2", "--min-len", "2", "--no-repeat-ngram-size", "2"]),
+        dict(beam=4, flags=["--diverse-beam-groups", "2"], max_len=6),
+        dict(flags=["--match-source-len"]),
+    ],
+    ids=["beam", "sampling", "lengths", "diverse", "match"],
 )
-def test_numbers_that_do_not_fit_are_refused(options, message, build_translator):
-    with pytest.raises(ValueError, match=message):
+def test_a_line_is_translated_alike_whatever_the_others(options, translator):
+    def found(lines, **batching):
+        hypotheses = [[one, *one.others] for one in translator.translate(lines, **batching, **options)]
+        return {
+            line: [(h.text, pytest.approx(h.score, abs=1e-4)) for h in each] for line, each in zip(lines, hypotheses)
+        }
+
+    expected = found(LINES, batch_size=1)
+    assert found(LINES[::-1], batch_size=3) == expected == {line: found([line])[line] for line in LINES}
+    assert all(len(each) == options.get("nbest", 1) for each in expected.values())
+    assert expected[""] == [("", 0)] * options.get("nbest", 1)
+
+
+@pytest.mark.parametrize("options", [dict(), dict(lenpen=0.3), dict(sampling=True)], ids=str)
+def test_scores_are_those_of_the_models(options, translator):
+    """Against models that read the whole translation at once."""
+    for line in ("i c k", "g"):
+        (best,) = translator.translate([line], beam=4, nbest=4, max_len=5, **options)
+        scores = [one.score for one in (best, *best.others)]
+        assert scores == sorted(scores, reverse=True)
+        for one in (best, *best.others):
+            source, target = (
+                dictionary.encode_line(" ".join(pieces), add_if_not_exist=False).long().unsqueeze(0)
+                for dictionary, pieces in (
+                    (translator.task.source_dictionary, one.source),
+                    (translator.task.target_dictionary, one.target),
+                )
+            )
+            read = torch.tensor([source.size(1)])
+            probs = []
+            for model in translator.models:
+                output = model(source, read, torch.cat([target[:, -1:], target[:, :-1]], dim=1))
+                probs.append(model.get_normalized_probs(output, log_probs=False).double())
+            steps = torch.stack(probs).mean(0).gather(2, target.unsqueeze(2)).log2()
+            assert one.score * target.size(1) ** options.get("lenpen", 1) == pytest.approx(float(steps.sum()), rel=1e-4)
+
+
+def test_samples_repeat_with_their_seed(translator):
+    def drawn(seed, **options):
+        (best,) = translator.translate(["a h l e"], beam=8, nbest=8, sampling=True, seed=seed, max_len=8, **options)
+        return [one.text for one in (best, *best.others)]
+
+    assert drawn(1) == drawn(1) == drawn(None) != drawn(2)
+    assert len(set(drawn(1))) > 3 and len(set(drawn(1, top_k=1))) == 1 == len(set(drawn(1, temperature=1e-6)))
+
+
+def test_samples_have_the_probabilities_of_the_model(build_translator):
+    translator = build_translator()
+    lines = [" ".join(word * 2) for word in translator.task.source_dictionary.symbols[4:]]
+    (first,) = translator.translate(lines[:1], beam=1, max_len=1)
+    drawn = translator.translate(lines[:1], beam=12, nbest=12, sampling=True, max_len=1, temperature=0.2)
+    assert first.text in {one.text for one in (drawn[0], *drawn[0].others)}
+
+
+def test_unknown_words_are_replaced_by_what_the_attention_reads_most(translator, tmp_path):
+    unknown, dictionary = [], translator.task.target_dictionary
+    (tmp_path / "words").write_text("i INSTEAD\nzz ZED\n")
+    options = dict(sampling=True, beam=12, nbest=12, max_len=8)
+    for replaced, table in ((True, {}), (tmp_path / "words", {"i": "INSTEAD", "zz": "ZED"})):
+        (plain,), (found,) = (
+            translator.translate(["i c k zz"], replace_unk=flag, **options) for flag in (False, replaced)
+        )
+        for one, other in zip((plain, *plain.others), (found, *found.others)):
+            places = dict((written, read) for read, written in one.alignment)
+            words = [
+                table.get(one.source[places[i]], one.source[places[i]]) if word == dictionary.unk_word else word
+                for i, word in enumerate(one.target)
+            ]
+            unknown.append(dictionary.unk_word in one.target)
+            text = translator.preparation.join([word for word in words if word != dictionary.bos_word])
+            assert other.text == text and other.target == one.target
+    assert any(unknown)
+
+
+@pytest.mark.parametrize(
+    "options, flag",
+    [
+        (dict(beam=0), "--beam 0: give at least 1"),
+        (dict(beam=2.0), "--beam 2.0: give a whole number"),
+        (dict(nbest=1.5), "--nbest 1.5: give a whole number"),
+        (dict(nbest=0), "--nbest 0 of a beam of 5"),
+        (dict(nbest=-1), "--nbest -1 of a beam of 5"),
+        (dict(beam=2, nbest=3), "--nbest 3 of a beam of 2: give 1 to 2, or a larger --beam"),
+        (dict(lenpen=float("nan")), "--lenpen nan"),
+        (dict(max_len=0), "--max-len 0"),
+        (dict(top_k=3), "--sampling: add it"),
+        (dict(seed=1), "--sampling: add it"),
+        (dict(sampling=True, seed=-1), "--seed -1"),
+        (dict(sampling=True, seed=1.5), "--seed 1.5"),
+        (dict(sampling=True, top_p=2), "top-p 2"),
+        (dict(sampling=True, temperature=0), "temperature 0"),
+        (dict(sampling=True, flags=["--match-source-len"]), "--sampling and --match-source-len are different searches"),
+        (dict(max_len=9, flags=["--max-len-a", "1"]), "--max-len 9 and --max-len-a"),
+        (dict(flags=["--diverse-beam-groups", "3"]), "--diverse-beam-groups 3: --beam must be a multiple"),
+        (dict(flags=["--beam", "3"]), "--beam after the --: give --beam before the --"),
+        (dict(flags=["--sampling-topk=3"]), "--sampling-topk after the --: give --top-k before"),
+        (dict(flags=["--max-tokens", "9"]), "--max-tokens after the --: translate takes --max-len-a, "),
+        (dict(flags=["--min-len", "x"]), "--min-len: invalid int value"),
+        (dict(flags=["--unkpen", "inf"]), "--unkpen inf"),
+        (dict(flags=["--min-len", "9"], max_len=3), "--min-len 9: a translation has at most 3 subwords"),
+        (dict(replace_unk="nowhere"), "nowhere does not exist"),
+        (dict(batch_size=0), "--batch-size 0"),
+        (dict(unknown=1), "unknown"),
+    ],
+    ids=str,
+)
+def test_options_that_do_not_fit_are_refused(options, flag, build_translator):
+    with pytest.raises(TypeError if "unknown" in options else UserError, match=flag):
         build_translator().translate(["i c"], **options)
 
 
-@pytest.mark.parametrize("num_words", [3, 250])
-def test_a_translation_that_does_not_end_is_cut_beyond_the_length_of_its_source(num_words, build_translator):
+def test_a_table_of_unknown_words_has_two_words_a_line(build_translator, tmp_path):
+    (tmp_path / "words").write_text("a b\nc\n")
+    with pytest.raises(UserError, match="words, line 2: give two words"):
+        build_translator().translate(["i c"], replace_unk=tmp_path / "words")
+
+
+def test_lines_before_a_line_that_is_too_long_are_translated(build_translator):
+    translator, found = build_translator(max_positions=20), []
+    with pytest.raises(UserError, match="corpus: line 3 has 18 subwords, the model reads up to 17: divide it"):
+        for one in translator.translate_stream(["i", "c", "i " * 18, "k"], SearchOptions(), name="corpus"):
+            found.append(one.source)
+    assert found == [["i"], ["c"]]
+    assert translator.translate(["i " * 17])[0].source == ["i"] * 17
+
+
+@pytest.mark.parametrize("options, longest", [(dict(), 250), (dict(max_len=7), 7), (dict(flags=["--max-len-b=9"]), 9)])
+def test_a_translation_that_does_not_end_is_cut(options, longest, build_translator):
     translator = build_translator(max_positions=600)
     (model,) = translator.models
     model.decoder.fc3.bias.data[translator.task.target_dictionary.eos()] = -1e9
-    (found,) = translator.translate([" ".join(["i"] * num_words)], beam=1)
-    assert len(found.target) == len(found.source) + 1 + EXTRA_PIECES and len(found.source) >= num_words
+    for num_words, cut in ((3, longest), (250, 500 if longest == 250 else longest)):
+        (found,) = translator.translate([" ".join(["i"] * num_words)], beam=1, **options)
+        assert len(found.target) == cut
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Raw text is translated as fairseq translates the same text binarised, in the direction of the checkpoint."""
 
+import json
 import re
 import shutil
 import subprocess
@@ -17,7 +18,6 @@ from fairseq_plugins.evaluation.translation import load_translator
 from fairseq_plugins.output_layers import base
 
 CASES = ROOT / "tests/cases"
-LINES = ["a b c d", "", "e f", "g h i a b"]
 
 
 @pytest.fixture(scope="module")
@@ -51,34 +51,62 @@ def translate(call):
     return partial(call, "translate", "--cpu")
 
 
-def translations_of_fairseq(prepared, path, *flags):
-    found = generate(prepared, path, *flags)
-    return [" ".join(found[number].hypotheses[0].words) for number in sorted(found)]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["recurrent", "transformer", "ensemble"])
-def test_translations_are_those_of_fairseq(model, prepared, sources, translator, plain_translator, transformer):
+def test_translations_and_scores_are_those_of_fairseq(
+    model, prepared, pairs, sources, translator, plain_translator, transformer, translate
+):
     paths = {
-        "recurrent": [translator / "checkpoint_best.pt"],
+        "recurrent": [translator],
         "transformer": [transformer],
         "ensemble": [translator / "checkpoint_best.pt", plain_translator / "checkpoint_last.pt"],
     }[model]
-    translated = load_translator(paths, prepared).translate(sources, beam=3)
-    expected = translations_of_fairseq(prepared, ":".join(map(str, paths)), "--beam", 3)
-    assert [sentence.text for sentence in translated] == expected and len(set(expected)) > 1
+    own, more = ["--beam", 3, "--nbest", 2, "--lenpen", 0.7], ["--no-repeat-ngram-size", "2", "--min-len", "3"]
+    files = ["--input", pairs / "test.src"]
+    status, printed, told = translate(prepared, "--path", *paths, *files, *own, "--scores", "--", *more)
+    assert (status, told) == (0, "")
+    models = [path / "checkpoint_best.pt" if path.is_dir() else path for path in paths]
+    found = generate(prepared, ":".join(map(str, models)), *own, *more)
+    expected = [one for number in range(len(sources)) for one in found[number].hypotheses]
+    scores, texts = zip(*(line.split("\t") for line in printed.splitlines()))
+    assert [text.split() for text in texts] == [one.words for one in expected] and len(set(texts)) > 1
+    assert [float(score) for score in scores] == pytest.approx([one.score for one in expected], abs=2e-4)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("batch_size", [1, 3, 32])
-def test_lines_keep_their_order_and_blank_ones_their_place(batch_size, prepared, best, translate, tmp_path):
-    (tmp_path / "one.txt").write_text(f"{LINES[0]}\n{LINES[1]}\n")
-    (tmp_path / "two.txt").write_text(f"{LINES[2]}\n{LINES[3]}")
-    files = ["--input", tmp_path / "one.txt", tmp_path / "two.txt", "--batch-size", batch_size]
-    status, printed, told = translate(prepared, "--path", best, *files)
+def test_files_keep_their_lines_and_every_output_has_the_same_translations(prepared, best, translate, tmp_path):
+    (tmp_path / "one.txt").write_bytes(b"a b c d\r\n\n")
+    (tmp_path / "two.txt").write_bytes(b"e f\ng h i a b\nzz")
+    given = ["--path", best, "--input", tmp_path / "one.txt", tmp_path / "two.txt", "--nbest", 2]
+    lines = ["a b c d", "", "e f", "g h i a b", "zz"]
+    status, printed, told = translate(prepared, *given, "--batch-size", 2)
+    texts = printed.split("\n")[:-1]
     assert (status, told) == (0, "")
-    expected = [" ".join(f"x{word}" for word in reversed(line.split())) for line in LINES]
-    assert printed.split("\n")[:-1] == expected
+    assert texts[:-2:2] == [" ".join(f"x{word}" for word in reversed(line.split())) for line in lines[:-1]]
+    found = [json.loads(line) for line in translate(prepared, *given, "--json")[1].splitlines()]
+    assert [one["source"].rstrip() for one in found] == lines
+    assert [each["text"] for one in found for each in one["hypotheses"]] == texts
+    in_python = fairseq_plugins.load(best, prepared).translate(lines, nbest=2)
+    for one, expected in zip(found, in_python):
+        assert one["tokens"] == expected.source
+        for each, hypothesis in zip(one["hypotheses"], [expected, *expected.others]):
+            assert each["tokens"] == hypothesis.target and each["score"] == pytest.approx(hypothesis.score, abs=1e-4)
+            assert each["alignment"] == (hypothesis.alignment and [list(pair) for pair in hypothesis.alignment])
+
+
+@pytest.mark.slow
+def test_what_is_wrong_is_told_in_a_line_after_the_lines_before(prepared, best, translate):
+    for typed, flags, told in (
+        (b"a b\n\xff\xfe\n", [], "standard input, line 2: "),
+        (b"a b\n" + b"a " * 2000 + b"\n", [], "standard input: line 2 has 2,000 subwords, the model reads up to 1,023"),
+        (b"", [], "standard input is empty"),
+        (b"a b\n", ["--nbest", 7], "--nbest 7 of a beam of 5"),
+        (b"a b\n", ["--", "--quiet"], "--quiet after the --: translate takes --max-len-a"),
+        (b"a b\n", ["--scores", "--json"], "not allowed with argument --scores"),
+    ):
+        status, printed, error = translate(prepared, "--path", best, *flags, typed=typed)
+        assert status == 2 and told in error and error.count("\n") == 1
+        assert printed == ("xb xa\n" if "line 2" in told else "")
 
 
 @pytest.mark.slow
@@ -89,10 +117,9 @@ def test_the_output_layer_is_in_float32_unless_told_otherwise(prepared, best, tr
     def load(*arguments, **options):
         translator = load_translator(*arguments, **options)
         (model,) = translator.models
-        translate_lines = translator.translate
-        precision = model.decoder.output.precision
-        translator.translate = lambda lines, *, beam: (
-            searched.append(precision.for_search()) or translate_lines(lines, beam=beam)
+        stream, precision = translator.translate_stream, model.decoder.output.precision
+        translator.translate_stream = lambda *given, **how: (
+            searched.append(precision.for_search()) or stream(*given, **how)
         )
         return translator
 
@@ -124,9 +151,7 @@ def test_attention_is_that_of_fairseq_whatever_else_is_in_the_batch(prepared, so
         torch.testing.assert_close(sentence.attention, alone.attention)
         assert sentence.attention.shape == (len(sentence.target) + 1, len(sentence.source) + 1)
         torch.testing.assert_close(sentence.attention.sum(1), torch.ones(len(sentence.target) + 1))
-        aligned = dict(reversed(pair.split("-")) for pair in found[number].hypotheses[0].alignment)
-        ends = sentence.attention[:-1, :-1].argmax(1)  # fairseq aligns words with words
-        assert {str(place): str(int(end)) for place, end in enumerate(ends)} == aligned
+        assert [f"{read}-{written}" for read, written in sentence.alignment] == found[number].hypotheses[0].alignment
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
 """ROUGE against the rouge-score package and by hand."""
 
-import os
 import random
-import time
 
 import numpy as np
 import pytest
@@ -135,35 +133,6 @@ def test_a_text_scores_all_against_itself_escapes_or_not(tmp_path):
     assert read_headlines(generated) == ["Moody 's cuts AT &amp; T", "the B&regional bank < [ x"]
 
 
-@pytest.fixture
-def three_cores(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
-
-
-def test_a_process_that_ends_ends_the_scoring(monkeypatch, three_cores):
-    monkeypatch.setattr(Rouge, "score", lambda *_: os._exit(1))
-    with pytest.raises(ValueError, match="a scoring process ended.*score with one process"):
-        score_corpus(["a"] * 300, [["a"]] * 300, RougeSettings(), num_processes=2)
-
-
-def test_order_survives_processes_of_different_speed(monkeypatch, three_cores):
-    hypotheses, references = draw(1200, seed=1), [[line] for line in draw(1200, seed=2)]
-    rouge = Rouge(RougeSettings())
-    in_order = [rouge.score(*pair) for pair in zip(hypotheses, references)]
-    alone = score_corpus(hypotheses, references, RougeSettings(), num_processes=1)
-    assert score_corpus(hypotheses, references, RougeSettings(), num_processes=3) == alone
-    score = Rouge.score
-
-    def at_any_speed(self, *pair):
-        time.sleep(random.random() / 500)
-        return score(self, *pair)
-
-    monkeypatch.setattr(Rouge, "score", at_any_speed)
-    monkeypatch.setattr(rouge_module, "_aggregate", lambda title, scores: (title, scores))
-    together = score_corpus(hypotheses, references, RougeSettings(), num_processes=3)
-    assert together == [(title, [scores[name] for scores in in_order]) for name, title in METRICS.items()]
-
-
 @pytest.mark.parametrize(
     "settings, message",
     [
@@ -205,10 +174,9 @@ def test_fairseqs_scorer_counts_unknown_words_of_the_reference_and_no_escapes():
     )
 
 
-@pytest.mark.parametrize("num_processes", [1, 2])
-def test_a_text_of_too_many_words_is_refused(num_processes, three_cores, monkeypatch):
+def test_a_text_of_too_many_words_is_refused(monkeypatch):
     monkeypatch.setattr(rouge_module, "LONGEST", 20)
-    short, long = ["oil prices"] * 300, [["oil " * 20], *[["oil prices " * 10 + "rise"]] * 299]
+    short, long = ["oil prices"] * 2, [["oil " * 20], ["oil prices " * 10 + "rise"]]
     with pytest.raises(ValueError, match="the text that begins with 'oil prices .* has 21 words, .* at most 20: limit"):
-        score_corpus(short, long, RougeSettings(), num_processes=num_processes)
-    score_corpus(short, long, RougeSettings(max_words=20), num_processes=num_processes)
+        score_corpus(short, long, RougeSettings())
+    score_corpus(short, long, RougeSettings(max_words=20))

@@ -1,5 +1,6 @@
 """The table of several runs; integration tests read it from real trainings."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -7,7 +8,7 @@ import pytest
 import sacrebleu
 
 from fairseq_plugins.data.text import file_digest
-from fairseq_plugins.evaluation.decoding import ASKED_FILE
+from fairseq_plugins.evaluation.decoding import RUN_FILE
 from fairseq_plugins.metrics.rouge import RougeSettings
 from fairseq_plugins.reports import comparison
 from fairseq_plugins.reports.comparison import (
@@ -31,6 +32,12 @@ def decoded(folder, name="checkpoint_best.pt", text="oil prices rise"):
     (folder / "test/generate.txt").write_text(f"T-0\t{text}\nH-0\t-1\t{text}\n", encoding="utf-8")
     (folder / "reference").write_text("oil prices rise\n", encoding="utf-8")
     return SimpleNamespace(save_dir=folder, data=str(folder), checkpoint=folder / name)
+
+
+def write_record(run, models, flags=()):
+    """The record of a decoding by models, whose digests are given by path."""
+    record = dict(command="", models=models, data={}, flags=list(flags), max_tokens=4, languages=["en", "de"])
+    (run.save_dir / "test" / RUN_FILE).write_text(json.dumps(record))
 
 
 def run(name, seed, **figures):
@@ -123,15 +130,12 @@ def test_the_language_of_translations_is_that_of_the_data_whatever_the_reference
 def test_what_another_checkpoint_wrote_is_not_scored(tmp_path):
     run = decoded(tmp_path)
     run.checkpoint.write_bytes(b"model")
-    asked = tmp_path / "test" / ASKED_FILE
-    line = f"{file_digest(run.checkpoint)}  checkpoint_best.pt"
-    asked.write_text(f"{line}\n{'0' * 64}  dict.de.txt\nDATA --path checkpoint_best.pt --beam 5\n", encoding="utf-8")
+    first = {"checkpoint_best.pt": file_digest(run.checkpoint)}
+    write_record(run, first)
     assert RougeMetric(tmp_path / "reference").read(run) == ["oil prices rise"]
     for other in ("an ensemble", "a later epoch"):
-        if other == "an ensemble":
-            asked.write_text(f"{line}\n{'1' * 64}  b.pt\nDATA --path checkpoint_best.pt:b.pt --beam 5\n")
-        else:
-            asked.write_text(f"{line}\nDATA --path checkpoint_best.pt --beam 5\n")
+        write_record(run, {**first, "b.pt": "1"} if other == "an ensemble" else first)
+        if other == "a later epoch":
             run.checkpoint.write_bytes(b"another model")
         for metric in (RougeMetric(tmp_path / "reference"), BleuMetric(tmp_path / "reference", language="de")):
             with pytest.raises(ValueError, match="was not decoded by .* alone, or it was before the training went on"):
@@ -140,16 +144,10 @@ def test_what_another_checkpoint_wrote_is_not_scored(tmp_path):
 
 def test_a_text_whose_checkpoint_is_gone_is_of_one_model(tmp_path):
     run = decoded(tmp_path)
-    asked = tmp_path / "test" / ASKED_FILE
-
-    def decoded_by(*models):
-        sums = "".join(f"{'1' * 64}  {model}\n" for model in models)
-        asked.write_text(f"{sums}{'0' * 64}  dict.de.txt\nDATA --path {':'.join(models)} --beam 5\n", encoding="utf-8")
-
-    decoded_by("there/checkpoint_best.pt")
+    write_record(run, {"there/checkpoint_best.pt": "1"})
     assert RougeMetric(tmp_path / "reference").read(run) == ["oil prices rise"]
     for others in (["a/checkpoint_best.pt", "b/checkpoint_best.pt"], ["there/checkpoint_last.pt"]):
-        decoded_by(*others)
+        write_record(run, dict.fromkeys(others, "1"))
         with pytest.raises(ValueError, match="was not decoded by a checkpoint_best.pt alone, and .* fetch it, or what"):
             RougeMetric(tmp_path / "reference").read(run)
 
@@ -194,9 +192,9 @@ def test_a_run_that_lacks_its_text_is_told_before_others_are_scored(tmp_path, mo
 @pytest.mark.parametrize(
     "flags, told",
     [
-        ("--user-dir /b --path b.pt --gen-subset test --beam 5 --max-tokens 9 --remove-bpe=subword_nmt --cpu", None),
-        ("--user-dir /a --path b.pt --gen-subset test --beam 4 --max-tokens 4 --remove-bpe=subword_nmt", "--beam 4 "),
-        ("--path b.pt --gen-subset test --beam 5 --remove-bpe=subword_nmt --lenpen 0.6", "--lenpen 0.6"),
+        ("--gen-subset test --beam 5 --remove-bpe=subword_nmt --cpu", None),
+        ("--gen-subset test --beam 4 --remove-bpe=subword_nmt", "--beam 4 "),
+        ("--gen-subset test --beam 5 --remove-bpe=subword_nmt --lenpen 0.6", "--lenpen 0.6"),
     ],
 )
 def test_the_table_tells_where_runs_were_decoded_otherwise(flags, told, tmp_path):
@@ -204,12 +202,11 @@ def test_the_table_tells_where_runs_were_decoded_otherwise(flags, told, tmp_path
     (tmp_path / "reference.de").write_text("oil prices rise\n")
     metric = text_metric(name_of_metric, tmp_path / "reference.de", data=tmp_path, split="test", language="de")
     found = []
-    first = "--user-dir /a --path a.pt --gen-subset test --beam 5 --max-tokens 4 --remove-bpe=subword_nmt"
+    first = "--gen-subset test --beam 5 --remove-bpe=subword_nmt"
     for name, given in (("a", first), ("b", flags)):
         run = decoded(tmp_path / name, f"{name}.pt")
         run.checkpoint.write_bytes(name.encode())
-        asked = f"{file_digest(run.checkpoint)}  {name}.pt\nDATA-{name} {given}\n"
-        (run.save_dir / "test" / ASKED_FILE).write_text(asked)
+        write_record(run, {f"{name}.pt": file_digest(run.checkpoint)}, given.split())
         found.append({"name": name, **metric.measure(run)})
     for names in ("ab", "aa"):  # two systems, or two seeds of one
         note = metric.note([{**one, "name": name} for one, name in zip(found, names)])
