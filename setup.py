@@ -34,6 +34,10 @@ setup(
         "matplotlib",
         "tabulate",
         "tqdm",
+        "tensorboardX",  # fairseq asks for it at each start
     ],
-    extras_require={"dev": ["pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "pyrefly"]},
+    extras_require={
+        "tensorboard": ["tensorboard"],
+        "dev": ["pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "pyrefly"],
+    },
 )

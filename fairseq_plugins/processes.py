@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -170,16 +171,23 @@ VARIABLES = (
 """Environment variables by which a user configures the allocator."""
 
 
-def training_environment() -> Dict[str, str]:
-    """Environment of a training: that of this process, with ``GLIBC_TUNABLES``.
+TYPED = "FAIRSEQ_PLUGINS_TYPED"
+"""Environment variable of a training: the command that started it, which an interrupted one prints."""
 
-    The variable is not set if the user has set any of :data:`VARIABLES`, even to nothing, or if the C library is not
+
+def training_environment() -> Dict[str, str]:
+    """Environment of a training: that of this process, with :data:`TYPED` and ``GLIBC_TUNABLES``.
+
+    The latter is not set if the user has set any of :data:`VARIABLES`, even to nothing, or if the C library is not
     glibc. It is only read at the start of a process, so it cannot be set in the process that trains.
     """
+    program = Path(sys.argv[0])
+    name = "fairseq-plugins" if program.name == "__main__.py" else program.name
+    environment = {**os.environ, TYPED: shlex.join([name, *sys.argv[1:]])}
     set_by_user = any(name in os.environ for name in VARIABLES)
     if set_by_user or platform.libc_ver()[0] != "glibc":
-        return dict(os.environ)
-    return {**os.environ, "GLIBC_TUNABLES": TUNABLES}
+        return environment
+    return {**environment, "GLIBC_TUNABLES": TUNABLES}
 
 
 USER_ERROR_LINE = re.compile(r"error: |\S+: error: ")

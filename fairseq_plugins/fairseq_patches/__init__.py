@@ -26,6 +26,7 @@ def apply_patches() -> None:
         distributed,
         errors,
         generation,
+        log,
         precision,
         resume,
         saving,
@@ -42,6 +43,10 @@ def apply_patches() -> None:
     precision.patch_sparse_gradients()
     if selected == "minimal":
         return
+    log.patch_log()  # innermost: it writes when a run has locked its directory
+    log.patch_remaining_time()
+    log.patch_nearest_flags()
+    log.patch_interrupt()
     checkpoints.patch_checkpoint_flags()
     checkpoints.patch_damaged_checkpoints()
     generation.patch_translation_direction()
@@ -65,6 +70,7 @@ def apply_patches() -> None:
     errors.patch_divergence()
     errors.patch_flag_values()
     distributed.patch_heartbeat()
+    distributed.patch_torchrun()
     errors.patch_one_line_errors()
     precision.patch_ema()
     precision.patch_amp()

@@ -1,11 +1,14 @@
 """Patches of training in several processes: errors and hangs of one process do not make the others wait forever."""
 
+import os
 import signal
 from contextlib import contextmanager
 from typing import Any, Callable, ContextManager, Dict, Iterator, List
 from weakref import WeakKeyDictionary
 
+import torch
 from fairseq.distributed import DistributedTimeoutWrapper, LegacyDistributedDataParallel
+from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 from torch import nn
 
@@ -89,3 +92,25 @@ def _send_sigterm(
     signal: signal.Signals = signal.SIGTERM,
 ) -> None:
     init(wrapper, module, timeout, signal)
+
+
+def patch_torchrun() -> None:
+    """Train in the processes that ``torchrun`` starts on CPUs.
+
+    Problem: fairseq counts GPUs to find out whether there are several processes. On CPUs each process of ``torchrun``
+        trains a model by itself, and their checkpoints replace each other.
+    Patch: wrap ``call_main``, which runs all commands of fairseq, to take the number of processes from the environment.
+    Needed while ``test_fairseq_alone_trains_alone_under_torchrun`` passes.
+    """
+    wrap(distributed_utils, "call_main", _take_processes)
+
+
+def _take_processes(call_main: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -> Any:
+    on_cpus = cfg.common.cpu or not torch.cuda.is_available()
+    distributed = cfg.distributed_training
+    if on_cpus and "TORCHELASTIC_RUN_ID" in os.environ and distributed.distributed_init_method is None:
+        distributed.distributed_init_method, distributed.distributed_no_spawn = "env://", True
+        distributed.distributed_world_size = int(os.environ["WORLD_SIZE"])
+        distributed.distributed_rank = int(os.environ["RANK"])
+        distributed.distributed_backend, distributed.ddp_backend = "gloo", "legacy_ddp"
+    return call_main(cfg, *args, **kwargs)

@@ -26,7 +26,7 @@ from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from fairseq_plugins.console import UNREAD
+from fairseq_plugins.console import INTERRUPTED, UNREAD
 from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.options import UserError, flag_of
 
@@ -90,6 +90,9 @@ def show_error(kind: Type[BaseException], error: BaseException, frames: Optional
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), STANDARD_OUTPUT)  # flushing the rest at exit would fail again
         raise SystemExit(UNREAD)
+    if isinstance(error, KeyboardInterrupt):
+        print(f"{program_name()}: interrupted", file=sys.stderr)
+        raise SystemExit(INTERRUPTED)
     message = _message_of(error)
     if message is None:
         sys.__excepthook__(kind, error, frames)
@@ -98,6 +101,11 @@ def show_error(kind: Type[BaseException], error: BaseException, frames: Optional
     stream = sys.__stderr__ if torch.distributed.is_initialized() else sys.stderr
     print("error:", *message.splitlines(), file=stream, flush=True)
     raise SystemExit(USER_ERROR)
+
+
+def program_name() -> str:
+    """Name of the program of fairseq that runs, also under ``python -m fairseq_cli.train``."""
+    return f"fairseq-{Path(sys.argv[0]).stem.replace('_', '-').removeprefix('fairseq-')}"
 
 
 def _message_of(error: BaseException) -> Optional[str]:

@@ -34,8 +34,8 @@ EPOCH_SPEED = re.compile(rf"\| train \| {EPOCH_NUMBER} \|.*? wps {NUMBER}")
 WALL = re.compile(rf"\| train(?:_inner)? \|.*? \bwall[= ]{NUMBER}")
 EPOCH = re.compile(rf"\| (?:train|train_inner|valid) \| {EPOCH_NUMBER}")
 FREE_GIBIBYTES = re.compile(rf"gb_free={NUMBER}")
-SEED = re.compile(r"'common': \{[^{}]*?'seed': (\d+)")
-"""The seed in the flags, which fairseq prints at each start."""
+SEED = re.compile(r"(?:'common': \{[^{}]*?'seed': |\| fairseq_cli\.train \| arch .*, seed )(\d+)")
+"""The seed in the flags, which a training prints at each start: all flags with fairseq alone, else a summary."""
 PARAMETERS = re.compile(r"\| num\. shared model params: ([\d,]+) \(num\. trained: ([\d,]+)\)")
 """The sizes of the model, which fairseq prints at each start."""
 START = "| fairseq.trainer | Preparing to load checkpoint "

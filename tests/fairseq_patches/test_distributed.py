@@ -7,8 +7,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq import trainer as fairseq_trainer
+from fairseq.dataclass.configs import FairseqConfig
 from fairseq.distributed import DistributedTimeoutWrapper, LegacyDistributedDataParallel
+from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
+from omegaconf import OmegaConf
 from torch import nn
 
 NO_SYNC = LegacyDistributedDataParallel.no_sync
@@ -107,3 +110,31 @@ def test_the_limit_ends_the_process_at_once():
 def test_fairseq_alone_interrupts_it():
     init = inspect.unwrap(DistributedTimeoutWrapper.__init__)
     assert inspect.signature(init).parameters["signal"].default == signal.SIGINT
+
+
+@pytest.fixture
+def run_under_torchrun(monkeypatch):
+    """``run_under_torchrun(call_main)``: how many processes the second one on a machine without GPUs knows of."""
+    for name, value in {"TORCHELASTIC_RUN_ID": "x", "WORLD_SIZE": "3", "RANK": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(distributed_utils, "distributed_main", lambda _, main, cfg, kwargs: main(cfg))
+
+    def run(call_main):
+        found = []
+        cfg = OmegaConf.structured(FairseqConfig)
+        cfg.distributed_training.distributed_world_size = 1
+        call_main(cfg, lambda cfg: found.append(cfg.distributed_training))
+        return found[0]
+
+    return run
+
+
+def test_processes_of_torchrun_train_one_model_on_cpus(run_under_torchrun):
+    flags = run_under_torchrun(distributed_utils.call_main)
+    assert (flags.distributed_world_size, flags.distributed_rank, flags.distributed_init_method) == (3, 1, "env://")
+    assert (flags.distributed_backend, flags.ddp_backend) == ("gloo", "legacy_ddp")
+
+
+def test_fairseq_alone_trains_alone_under_torchrun(run_under_torchrun):
+    assert run_under_torchrun(inspect.unwrap(distributed_utils.call_main)).distributed_world_size == 1

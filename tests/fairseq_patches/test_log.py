@@ -1,0 +1,233 @@
+"""What fairseq's programs print: a short log, the remaining time, the nearest flags, and two lines after Ctrl-C."""
+
+import inspect
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from inspect import unwrap
+from pathlib import Path
+
+import fairseq_cli.train
+import pytest
+import torch
+from fairseq import options
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.distributed import utils as distributed_utils
+from fairseq.logging.progress_bar import JsonProgressBar
+from omegaconf import OmegaConf
+from warm_process import PYTHON
+
+import fairseq_plugins
+from fairseq_plugins.fairseq_patches import log
+from fairseq_plugins.processes import TYPED
+
+USER_DIR = f"--user-dir={fairseq_plugins.__path__[0]}"
+LM = Path(__file__).parents[1] / "fixtures/small_models/data/lm"
+
+
+# a log, in a process of its own, where warnings are those of the first time
+
+
+@pytest.fixture(scope="module")
+def training(tmp_path_factory):
+    """The folder of a training, and what it has printed."""
+    folder = tmp_path_factory.mktemp("log")
+    shutil.copytree(LM, folder / "lm")
+    flags = ["--task=stateful_lm", "--arch=lstm_lm_mos", "--embed-dim=8", "--hidden-sizes=8", "--experts-per-layer=0 2"]
+    flags += ["--criterion=regularized_cross_entropy", "--optimizer=sgd", "--lr=0.5", "--batch-size=2", "--seed=7"]
+    flags += ["--output-precision=float32", "--max-epoch=2", "--log-format=json", "--log-interval=1", "--save-dir=save"]
+    words = [PYTHON, "-m", "fairseq_cli.train", "lm", USER_DIR, *flags]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(words, capture_output=True, text=True, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout, done.stderr
+
+
+def test_a_log_begins_with_readable_lines(training):
+    _, printed, warned = training
+    assert warned == ""
+    lines = [line.split(" | ", 3)[3] for line in printed.splitlines()]
+    assert lines[:5] == [
+        "arch lstm_lm_mos, criterion regularized_cross_entropy, seed 7",
+        "task stateful_lm, data lm, train on train, validate on valid",
+        "optimizer sgd, lr 0.5, lr-scheduler fixed, clip-norm 0",
+        "batches of at most 2 sentences, until epoch 2",
+        "checkpoints in save, best by loss; all flags in save/config.yaml",
+    ]
+    assert "output precision float32" in lines and any(line.startswith("num. shared model params: ") for line in lines)
+    assert max(map(len, lines)) < 500 and lines.index("begin training epoch 1") < 20
+    assert "tensorboardX" not in printed
+
+
+def test_all_flags_and_modules_are_in_a_file(training):
+    folder, *_ = training
+    text = (folder / "save/config.yaml").read_text()
+    flags = OmegaConf.create(text)
+    assert flags.optimization.lr == [0.5] and flags.model.experts_per_layer == "0 2" and "lr" not in flags.model
+    assert "# RecurrentLanguageModel(\n#   (decoder)" in text
+
+
+def test_lines_in_json_have_the_remaining_time(training):
+    _, printed, _ = training
+    inner = [json.loads(line) for line in re.findall(r"\| train_inner \| (.*)", printed)]
+    epochs = [json.loads(line) for line in re.findall(r"\| train \| (.*)", printed)]
+    times = [one["eta"] for one in inner] + [one["train_eta"] for one in epochs]
+    assert len(times) > 3 and all(re.fullmatch(r"\d+:\d\d:\d\d", one) for one in times)
+    assert inner[-1]["eta"] == "0:00:00"
+
+
+def test_fairseq_alone_logs_all_flags():
+    assert "logger.info(cfg)" in inspect.getsource(fairseq_cli.train.main)
+
+
+# the remaining time
+
+
+@pytest.mark.parametrize(
+    "max_epoch, max_update, eta",
+    [
+        (0, 0, None),
+        (3, 0, "2:05:00"),
+        (0, 30, "0:37:30"),
+        (3, 30, "0:37:30"),
+        (2, 99, "1:15:00"),
+        (200, 0, "166:15:00"),
+    ],
+)
+def test_the_pace_so_far_is_that_of_the_rest(max_epoch, max_update, eta, monkeypatch):
+    """10 updates, from the third of 24 in an epoch, took 1,250 seconds."""
+    logged, clock = [], iter([100.0, 1350.0])
+    monkeypatch.setattr(log, "_start", [])
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    updates = type("Updates", (list,), {"n": 2})(range(24))
+    bar = JsonProgressBar(updates, epoch=1)
+    bar.update_config({"optimization": {"max_epoch": max_epoch, "max_update": max_update}})
+    updates.n = 12
+    log._log_with_eta(lambda bar, stats, **_: logged.append(stats), bar, {"loss": 1}, tag="train_inner", step=12)
+    assert logged[0].get("eta") == eta
+
+
+# mistyped flags
+
+
+def ends(words, parse, monkeypatch, capsys):
+    """The error of fairseq-train."""
+    monkeypatch.setattr(sys, "argv", ["fairseq-train", "data", *words])
+    with pytest.raises(SystemExit) as end:
+        parse(options.get_training_parser())
+    assert end.value.code == 2
+    return capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (["--hiden-sizes", "8"], "unrecognized arguments: --hiden-sizes 8 (did you mean --hidden-sizes or "),
+        (["--max-epcoh=8"], "unrecognized arguments: --max-epcoh=8 (did you mean --max-epoch"),
+        (["more"], "unrecognized arguments: more\n"),
+        (["--arch", "lstm_lm_dco"], "argument --arch/-a: invalid choice: 'lstm_lm_dco' (did you mean lstm_lm_doc or "),
+        (["--ddp-backend", "?"], "argument --ddp-backend: invalid choice: '?' (choose from 'c10d', "),
+        (["--max-epoch", "x"], "argument --max-epoch: invalid int value: 'x'\n"),
+    ],
+)
+def test_the_nearest_flags_are_named_in_a_line(words, message, monkeypatch, capsys):
+    words = ["--arch=lstm_lm_awd", *words]
+    told = ends(words, options.parse_args_and_arch, monkeypatch, capsys)
+    assert told.startswith(f"fairseq-train: error: {message}") and len(told.splitlines()) == 1
+
+
+def test_fairseq_alone_prints_all_flags(monkeypatch, capsys):
+    words = ["--arch=lstm_lm_awd", "--hiden-sizes", "8"]
+    assert ends(words, unwrap(options.parse_args_and_arch), monkeypatch, capsys).count("\n") > 100
+
+
+# Ctrl-C
+
+
+class Child:
+    terminated = False
+
+    def terminate(self):
+        self.terminated = True
+
+
+def interrupt(cfg):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "argv, typed, saved, no_save, lines",
+    [
+        (["bin/fairseq-generate", "d"], None, True, False, ["fairseq-generate: interrupted"]),
+        (["bin/fairseq-train", "d"], None, True, True, ["fairseq-train: interrupted"]),
+        (
+            ["bin/fairseq-train", "my data"],
+            None,
+            False,
+            False,
+            ["fairseq-train: interrupted before the first checkpoint", "start again: fairseq-train 'my data'"],
+        ),
+        (
+            ["fairseq_cli/train.py", "d", "--lr=1"],
+            None,
+            True,
+            False,
+            ["fairseq-train: interrupted; {last} is that of update 1,234", "resume: fairseq-train d --lr=1"],
+        ),
+        (
+            ["bin/fairseq-train", "d"],
+            "fairseq-plugins train ptb doc d --reset-meters",
+            True,
+            False,
+            [
+                "fairseq-train: interrupted; {last} is that of update 1,234",
+                "resume: fairseq-plugins train ptb doc d --reset-meters",
+            ],
+        ),
+        *(
+            (
+                ["bin/fairseq-train", "d", *start, "--reset-optimizer", "--lr", "1"],
+                None,
+                True,
+                False,
+                ["fairseq-train: interrupted; {last} is that of update 1,234", "resume: fairseq-train d --lr 1"],
+            )
+            for start in (["--restore-file", "a.pt"], ["--restore-file=a.pt"])
+        ),
+    ],
+)
+def test_it_ends_in_two_lines_with_the_command_that_resumes(
+    argv, typed, saved, no_save, lines, monkeypatch, tmp_path, capsys
+):
+    last, child = tmp_path / "checkpoint_last.pt", Child()
+    if saved:
+        torch.save({"optimizer_history": [{"num_updates": 1234}]}, last)
+    monkeypatch.setattr(sys, "argv", argv)
+    monkeypatch.setattr(log.multiprocessing, "active_children", lambda: [child])
+    monkeypatch.delenv(TYPED, raising=False)
+    if typed:
+        monkeypatch.setenv(TYPED, typed)
+    cfg = OmegaConf.structured(FairseqConfig)
+    cfg.checkpoint.save_dir, cfg.checkpoint.no_save = str(tmp_path), no_save
+    cfg.distributed_training.distributed_world_size = 1
+    with pytest.raises(SystemExit) as end:
+        distributed_utils.call_main(cfg, interrupt)
+    assert end.value.code == 130 and child.terminated
+    assert capsys.readouterr().err.splitlines() == [line.format(last=last) for line in lines]
+
+
+def test_only_the_first_of_several_processes_prints(monkeypatch, capsys):
+    cfg = OmegaConf.structured(FairseqConfig)
+    cfg.distributed_training.distributed_world_size, cfg.distributed_training.distributed_rank = 1, 1
+    with pytest.raises(SystemExit):
+        distributed_utils.call_main(cfg, interrupt)
+    assert capsys.readouterr().err == ""
+
+
+def test_fairseq_alone_handles_no_interrupt():
+    with pytest.raises(KeyboardInterrupt):
+        unwrap(distributed_utils.call_main)(OmegaConf.structured(FairseqConfig), interrupt)
