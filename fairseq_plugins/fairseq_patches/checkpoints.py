@@ -188,7 +188,7 @@ def _truncated(path: Union[str, os.PathLike[str]]) -> str:
 
 OF_TRAINING = re.compile(
     r"dropout|layerdrop|_drop_|noise|masks?$|^init|_init(_|$)|embedding_std"
-    r"|column_norm|adversarial|warmup|output_(chunk|loss|precision)|_path$|checkpoint|offload|freeze|_positions$"
+    r"|column_norm|adversarial|warmup|output_(chunk|kernels|loss|precision)|_path$|checkpoint|offload|freeze|_positions$"
     r"|^share_|^tie_|to_keep$|min_params|^base_|pretrained|^export$"
 )
 """Names of a model's flags that do not change the function of its weights. They concern training, initial values, the

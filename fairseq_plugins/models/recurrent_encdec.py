@@ -88,7 +88,7 @@ class RecurrentEncoder(FairseqEncoder):
     def forward(self, src_tokens: Tensor, src_lengths: Optional[Tensor] = None, **unused: Any) -> EncoderOutput:
         """Annotations of tokens (B, S)."""
         padding = src_tokens.eq(self.padding_idx)
-        has_padding = bool(padding.any())
+        has_padding = padding.is_cuda or bool(padding.any())  # a look at the values would wait for a GPU
         annotations, state = self.stack(self.embedding(src_tokens), padding if has_padding else None, tokens=src_tokens)
         return {
             "encoder_out": [annotations],

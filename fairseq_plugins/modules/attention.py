@@ -284,8 +284,9 @@ class AttentionalStack(nn.Module):
             tops.append(fed)
             weights.append(step_weights)
         top = torch.stack(tops, dim=1)
+        *lower, last = (torch.stack(steps_of_layer, dim=1) for steps_of_layer in zip(*outputs))
         return AttentionalOutput(
-            layers=[*(torch.stack(steps, dim=1) for steps in zip(*outputs)), self.dropout(top)],
+            layers=[*lower, steps.drop_top(last), self.dropout(top)],
             top=top,
             attention=torch.stack(weights, dim=1),
             state={"layers": layers, "fed": fed},

@@ -299,9 +299,12 @@ class LabelLayer(nn.Module):
         return self.activation(linear(x.flatten(0, -2), self.weight, self.bias)).unflatten(0, x.shape[:-1])
 
     def _kept_features(self) -> Optional[Tensor]:
-        """Indices of the features that a new variational mask keeps, or None without such a mask."""
+        """Indices of the features that a new variational mask keeps, or None without such a mask.
+
+        Also None on a GPU, where finding them waits for the device: the mask is multiplied there.
+        """
         rate = self.dropout.current_rate
-        if rate == 0 or self.mask != "variational":
+        if rate == 0 or self.mask != "variational" or self.bias.is_cuda:
             return None
         return self.bias.new_empty(self.weight.size(1)).bernoulli_(1 - rate).nonzero().squeeze(1)
 

@@ -4,6 +4,7 @@ Shapes: B batch rows, T time steps, C input width, of which C' columns are preco
 """
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import List, NamedTuple, Optional, Tuple
 
 import torch
@@ -161,10 +162,10 @@ def _is_search_step(x: Tensor, context: CellContext) -> bool:
     """Whether two products and the update are faster than torch's kernel.
 
     On a CPU that kernel takes longer for one step than for two. At 256 units the products are faster up to about 300
-    rows, and a tenth slower beyond.
+    rows, and a tenth slower beyond. On a GPU the kernel needs a copy of all weights.
     """
     is_plain = x.dtype == torch.float32 and autocast_dtype(x) is None and context.leading_padding is None
-    return x.size(1) == 1 and not x.is_cuda and not torch.is_grad_enabled() and is_plain
+    return x.size(1) == 1 and not torch.is_grad_enabled() and is_plain
 
 
 @RECURRENT_CELLS.register("lstm")
@@ -210,9 +211,15 @@ def update(gates: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:
 
 def _update_on_cuda(gates: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:
     """:func:`update` of pre-activations (B, 4 D) by the fused kernel of :class:`torch.nn.LSTMCell`."""
-    nothing = gates.new_zeros(1).expand_as(gates)  # the kernel adds two products
+    nothing = _zero(gates.dtype, gates.device).expand_as(gates)  # the kernel adds two products
     h, c, _ = torch.ops.aten._thnn_fused_lstm_cell(gates, nothing, c)
     return h, c
+
+
+@lru_cache(maxsize=None)
+def _zero(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A zero that is made once, because making it is a launch."""
+    return torch.zeros(1, dtype=dtype, device=device)
 
 
 def _share_storage(weights: List[Tensor]) -> List[Tensor]:

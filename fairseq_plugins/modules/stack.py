@@ -163,12 +163,16 @@ class StackSteps:
         inputs = [x, *[x[..., :0]] * (len(stack.layers) - 1)]  # upper layers have no precomputed columns
         self.skip = stack.skip
         self.layers = [(layer, layer.prepare(columns, context)) for layer, columns in zip(stack.layers, inputs)]
-        self.masks = [
-            _mask_of_steps(dropout, x, layer.hidden_size) for dropout, layer in zip(stack.dropouts, stack.layers)
+        masks = [
+            dropout.mask(x, (x.size(0), x.size(1), layer.hidden_size))
+            for dropout, layer in zip(stack.dropouts, stack.layers)
         ]
+        # No step reads the output of the last layer after dropout.
+        self.masks = [*(_mask_of_steps(mask, num_steps=x.size(1)) for mask in masks[:-1]), _identity_of_steps]
+        self.top_mask = masks[-1]
 
     def __call__(self, t: int, stack_input: Tensor, state: StackState) -> StackOutput:
-        """Step t, given the last columns of the input, (B, C - C')."""
+        """Step t, given the last columns of the input, (B, C - C'). The last layer's output has no dropout yet."""
 
         def step(layer: RecurrentCell, prepared: Any, x: Tensor, layer_state: LayerState) -> Tuple[Tensor, LayerState]:
             return layer.step(prepared, t, StepInput(x, stack_input), layer_state)
@@ -176,14 +180,21 @@ class StackSteps:
         layers = [partial(step, *layer) for layer in self.layers]
         return run_layers(layers, [partial(mask, t) for mask in self.masks], stack_input, state, skip=self.skip)
 
+    def drop_top(self, outputs: Tensor) -> Tensor:
+        """Dropout of the last layer's outputs of all steps, (B, T, D_N)."""
+        return outputs if self.top_mask is None else outputs * self.top_mask
 
-def _mask_of_steps(dropout: BroadcastDropout, x: Tensor, width: int) -> Callable[[int, Tensor], Tensor]:
-    """Dropout of the output (B, width) of step t. The masks of all steps are drawn now."""
-    mask = dropout.mask(x, (x.size(0), x.size(1), width))
+
+def _mask_of_steps(mask: Optional[Tensor], *, num_steps: int) -> Callable[[int, Tensor], Tensor]:
+    """Dropout of the output (B, D) of step t by a mask (B, T or 1, D), or without one."""
     if mask is None:
-        return lambda t, output: output
-    masks = mask.expand(-1, x.size(1), -1).unbind(1)
+        return _identity_of_steps
+    masks = mask.expand(-1, num_steps, -1).unbind(1)
     return lambda t, output: output * masks[t]
+
+
+def _identity_of_steps(t: int, output: Tensor) -> Tensor:
+    return output
 
 
 DIRECTIONS = ("both", "forward")

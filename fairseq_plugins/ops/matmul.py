@@ -55,7 +55,10 @@ def project(rows: Tensor, weight: Tensor, bias: Optional[Tensor], *, dtype: torc
     """Scores W k + b of rows k, (m, V), in ``dtype``, which may be wider than that of the operands."""
     if dtype == rows.dtype:
         return matmul(rows, weight.t(), None if bias is None else bias.to(dtype))
-    logits = matmul(rows, weight.t()).to(dtype)
+    if rows.is_cuda and dtype == torch.float32 and has_wide_products(rows.dtype):
+        logits = torch.mm(rows, weight.t(), out_dtype=dtype)
+    else:
+        logits = matmul(rows, weight.t()).to(dtype)
     return logits if bias is None else logits.add_(bias)
 
 
@@ -164,6 +167,17 @@ def has_native_bfloat16(device: torch.device) -> bool:
         return False
     flags = re.search(r"^(?:flags|Features)\s*:(.*)$", described, flags=re.MULTILINE)
     return flags is not None and not CPU_FLAGS.isdisjoint(flags.group(1).split())
+
+
+@lru_cache(maxsize=None)
+def has_wide_products(dtype: torch.dtype) -> bool:
+    """Whether torch gives products of 16-bit operands in float32 on CUDA: from 2.8 on."""
+    a, total = torch.ones(16, 16, dtype=dtype, device="cuda"), torch.ones(16, 16, device="cuda")
+    try:
+        torch.addmm(total, a, a, out_dtype=torch.float32, out=total)
+    except (RuntimeError, TypeError):
+        return False
+    return bool((total == 17).all())
 
 
 # Autograd

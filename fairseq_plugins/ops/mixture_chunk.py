@@ -61,8 +61,8 @@ class MixtureChunk:
         keep_logits: whether the caller needs the logits later. The softmax then takes another tensor of their size.
         recompute_logits: function from indices of tokens, (m), to their logits, (m, J, V). It serves the tokens whose
             P(y) may have been rounded to zero. Finding them waits for the device. None computes all tokens by the
-            largest logit of each row instead, which takes two more passes over the chunk. Label smoothing needs these
-            passes in any case, except in 16 bits.
+            largest logit of each row instead, which takes another pass over the chunk. Label smoothing needs the
+            largest logits in any case, except in 16 bits.
         label_smoothing: e.
         mean_logits: mean_v z_j(v), (n, J); None without label smoothing.
 
@@ -78,7 +78,7 @@ class MixtureChunk:
         log_prior: Tensor,
         target: Tensor,
         keep_logits: bool,
-        recompute_logits: Optional[Callable[[Tensor], Tensor]],
+        recompute_logits: Optional[Callable[[Tensor], Tensor]] = None,
         label_smoothing: float = 0.0,
         mean_logits: Optional[Tensor] = None,
     ):
@@ -129,12 +129,13 @@ class MixtureChunk:
 
     def _softmax_by_maxima(self, logits: Tensor) -> Tensor:
         """Take the softmax. Returns log p(y), (n * J, 1), which is exact even where the softmax underflows."""
-        largest_logit = logits.amax(dim=1, keepdim=True).to(self._dtype)
+        largest_logit, word = logits.max(dim=1, keepdim=True)
+        largest_logit = largest_logit.to(self._dtype)
         above_largest = logits.take(self._targets).unsqueeze(1).to(self._dtype) - largest_logit
         torch.softmax(logits, dim=1, out=self._probs)
         # log p(y) = z(y) - max z + log max p: the largest probability cannot underflow
-        largest = self._probs.amax(dim=1, keepdim=True).to(self._dtype)
-        self._split_off_targets()
+        largest = self._probs.gather(1, word).to(self._dtype)
+        self._split_off_targets(sum_in=self._dtype)
         log_largest_prob = (largest / self._total).log()
         self._log_sum = largest_logit - log_largest_prob
         return above_largest + log_largest_prob
@@ -162,14 +163,15 @@ class MixtureChunk:
         self._log_sum = self._total.log()
         return (self._on_target / self._total).log()
 
-    def _split_off_targets(self) -> None:
+    def _split_off_targets(self, *, sum_in: Optional[torch.dtype] = None) -> None:
         """Keep q(y) and the sum of q over the other words apart, (n * J, 1) each, and overwrite q(y) by zero.
 
-        A sum of both would lose 1 - P(y) of a confident prediction, above all in 16 bits.
+        A sum of both would lose 1 - P(y) of a confident prediction, above all in 16 bits. On a CPU a sum of 16 bits
+        ``sum_in`` 32 copies the chunk.
         """
         self._on_target = self._probs.take(self._targets).unsqueeze(1).to(self._dtype)
         self._write_targets(torch.zeros_like(self._on_target))
-        self._rest = self._probs.sum(dim=1, keepdim=True).to(self._dtype)
+        self._rest = self._probs.sum(dim=1, keepdim=True, dtype=sum_in).to(self._dtype)
         self._total = self._on_target + self._rest
 
     def _write_targets(self, values: Tensor) -> None:

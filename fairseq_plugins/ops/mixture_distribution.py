@@ -9,6 +9,7 @@ from typing import Optional, Sequence
 import torch
 from torch import Tensor
 
+from fairseq_plugins.ops.kernels import Kernels, choose_kernels
 from fairseq_plugins.ops.logit_gate import LogitGate, check_gate, gated_logits
 from fairseq_plugins.ops.matmul import SMALLEST_PROBABILITY, accumulation_dtype, autocast_dtype, is_normal
 from fairseq_plugins.ops.mixture_loss import default_chunk_size
@@ -38,12 +39,13 @@ def mixture_log_probs_from_latents(
     *,
     gate: Optional[LogitGate] = None,
     chunk_dtype: Optional[torch.dtype] = None,
+    kernels: Optional[Kernels] = None,
 ) -> Tensor:
     """:func:`mixture_log_probs` of z = W k + b, without gradients and in a fraction of its time.
 
     The probabilities are mixed outside log space, in the memory of the logits and a chunk at a time. So each is
     exponentiated once and stays in the cache. Tokens with a word that is too improbable for this are computed again in
-    log space.
+    log space. Triton mixes in log space at once.
 
     Args:
         latents: k, hidden states of the experts, (*, J, d).
@@ -54,6 +56,7 @@ def mixture_log_probs_from_latents(
         chunk_dtype: torch.bfloat16 to hold, multiply and mix a chunk in 16 bits. It serves a search: log-probabilities
             err by some hundredths where logits are up to about 16, and by more where they are larger. Probabilities
             add up to one within 1 %.
+        kernels: the functions that it runs on; by default those of the device.
 
     Returns:
         (*, V) in the type of ``log_prior``.
@@ -82,6 +85,7 @@ def mixture_log_probs_from_latents(
                 gate=None if gate is None else gate.select(chosen).values(priors.dtype),
                 logits_dtype=priors.dtype if chunk_dtype is None or gate is not None else chunk_dtype,
                 out=log_probs[chosen],
+                kernels=kernels or choose_kernels(rows.device),
             )
     return log_probs.view(*leading, vocab_size)
 
@@ -95,11 +99,14 @@ def _write_log_probs(
     gate: Optional[Tensor],
     logits_dtype: torch.dtype,
     out: Tensor,
+    kernels: Kernels,
 ) -> None:
     """Write the log-probabilities of a chunk to ``out`` (n, V): latents (n, J, d), values of the gate (n, V)."""
     logits = gated_logits(latents.flatten(0, 1), weight, bias, gate=gate, dtype=logits_dtype)
     if log_prior.size(1) == 1:
         torch.log_softmax(logits.to(out.dtype), dim=-1, out=out)
+        return
+    if kernels.log_mixture(logits, log_prior, out=out):
         return
     if logits_dtype == out.dtype:
         probs = torch.softmax(logits, dim=-1, out=logits).unflatten(0, log_prior.shape)

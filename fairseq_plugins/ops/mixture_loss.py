@@ -8,11 +8,12 @@ D_g features of the gate, V words. A row is one expert of one token.
 """
 
 from functools import partial
-from typing import Any, Dict, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor
 
+from fairseq_plugins.ops.kernels import Kernels, choose_kernels
 from fairseq_plugins.ops.logit_gate import (
     Interpolation,
     LogitGate,
@@ -23,8 +24,8 @@ from fairseq_plugins.ops.logit_gate import (
     gated_logits,
     multiply_by_gate,
 )
-from fairseq_plugins.ops.matmul import accumulation_dtype, add_matmul, autocast_dtype, backward_keeps_graph, matmul
-from fairseq_plugins.ops.mixture_chunk import LogitGradient, MixtureChunk
+from fairseq_plugins.ops.matmul import accumulation_dtype, autocast_dtype, backward_keeps_graph, matmul
+from fairseq_plugins.ops.mixture_chunk import LogitGradient
 from fairseq_plugins.options import UserError
 
 CPU_CHUNK_BYTES = 32 * 2**20
@@ -35,8 +36,6 @@ MIN_CHUNK_ROWS = 480
 """A chunk has at least about so many rows, because fewer slow the matrix products down. :func:`even_chunk_size` may
 then halve it. Above 17,476 words they take more than :data:`CPU_CHUNK_BYTES`. A chunk in 16 bits stays below 32 MiB,
 where the C library reuses memory, up to 34,900 words."""
-BLOCK_ROWS = 4096
-"""Rows of W that are centered at a time, so that no other copy of W is held."""
 
 Tokens = Union[slice, Tensor]
 """Indices of the tokens of a chunk."""
@@ -71,6 +70,7 @@ def mixture_nll(
     reduction: str = "sum",
     chunk_size: Optional[int] = None,
     chunk_dtype: Optional[torch.dtype] = None,
+    kernels: Optional[Kernels] = None,
 ) -> MixtureLoss:
     """Loss of P(v) = sum_j pi_j softmax(W k_j + b)_v  (Yang et al. 2018, eq. 2; Takase et al. 2018, eq. 7).
 
@@ -84,10 +84,11 @@ def mixture_nll(
 
     where r_j is the responsibility of expert j for the target. The backward pass only multiplies them by the incoming
     gradient. Peak memory is one chunk of logits (1.5 with 16-bit operands). Training costs three matrix products,
-    evaluation one. Tokens of weight zero and products for the gradients of frozen tensors are left out.
+    evaluation one. Products for the gradients of frozen tensors are left out, and on a CPU tokens of weight zero.
 
     **Precision.** Losses and sums over chunks are in float32 or wider, and without ``chunk_dtype`` softmaxes are, too.
-    Products of 16-bit operands, autocast's included, are rounded to 16 bits.
+    Products of 16-bit operands, autocast's included, are rounded to 16 bits. With Triton, inputs in bfloat16 without a
+    gate imply a ``chunk_dtype`` of bfloat16.
 
     **A gate** makes the logits g * (W k_j + b). It adds three products of its own width, or one if none of its tensors
     learns, and memory of 1 + 1 / J chunks, or 1 / J.
@@ -109,8 +110,7 @@ def mixture_nll(
         bias: b, (V), finite.
         gate: g, one value a token and word that multiplies the logits of all experts, with features (*, D_g).
         interpolation: of the mixture with another distribution, whose gradients are formed as well.
-        token_weights: factor of each token's loss, (*), without gradient; by default one. On a GPU, giving them or
-            ``ignore_index`` waits for the device once, to count the tokens.
+        token_weights: factor of each token's loss, (*), without gradient; by default one.
         ignore_index: target of tokens that count as if their weight were zero.
         label_smoothing: e, 0 <= e < 1.
         adversarial_epsilon: eps, 0 <= eps < 1; 0 subtracts nothing.
@@ -121,6 +121,7 @@ def mixture_nll(
             operands and results of its products, logits and probabilities. It takes half the time where a processor
             has such products. Losses, sums over chunks and gradients stay in float32 or wider; with a gate, logits
             and probabilities do as well.
+        kernels: the functions that it runs on; by default those of the device.
 
     Raises:
         UserError: if an argument has a wrong shape, type, device or value (the message names it), or if
@@ -164,39 +165,42 @@ def mixture_nll(
         reduction == "sum" or not learned,
         f'reduction="none" gives no gradient for {", ".join(learned)}: score under no_grad()',
     )
-    gradients = _Gradients(
-        *(
-            torch.zeros_like(x, dtype=log_prior.dtype, memory_format=torch.contiguous_format)
-            if x is not None and name in learned
-            else None
-            for name, x in leaves.items()
-        )
-    )
+    kernels = kernels or choose_kernels(latents.device)
     operand_dtype = chunk_dtype or autocast_dtype(latents) or latents.dtype
+    if kernels.keeps_narrow and operand_dtype == torch.bfloat16:
+        chunk_dtype = operand_dtype
     # Gated logits stay wide: W cannot be centered, because after the gate the shift would differ from word to word.
     logits_dtype = log_prior.dtype if chunk_dtype is None or gate is not None else chunk_dtype
     if chunk_size is None:
         chunk_size = default_chunk_size(num_experts, weight.size(0), dtype=log_prior.dtype, device=latents.device)
     chunk_size = even_chunk_size(num_tokens, chunk_size)
+    has_ignored = token_weights is not None or ignore_index is not None
+    drop_ignored = has_ignored and kernels.looks_at_values
     scales = _Scales()
     with torch.no_grad(), torch.autocast(latents.device.type, enabled=False):
+        ignored = inputs.token_weights == 0
+        if has_ignored and not drop_ignored:
+            inputs = inputs.without_values_of(ignored)
         if operand_dtype == torch.float16 and num_tokens:
             scales = _float16_scales(inputs, chunk_size=chunk_size)
         if adversarial_epsilon > 0:
             margins = adversarial_margins(inputs.latents, weight, inputs.target, epsilon=adversarial_epsilon)
             inputs = inputs._replace(margins=margins)
         if logits_dtype != log_prior.dtype:
-            inputs = inputs.centered(logits_dtype)
+            inputs = inputs.centered(logits_dtype, kernels)
+        joins_bias = kernels.joins_bias(operand_dtype, log_prior)
+        gradients = _Gradients.zeros(leaves, learned, dtype=log_prior.dtype, joins_bias=joins_bias)
         losses, nll = _run_chunks(
             inputs.with_operands_in(operand_dtype),
-            iter_chunks(
-                inputs.token_weights, chunk_size, drop_ignored=token_weights is not None or ignore_index is not None
-            ),
+            iter_chunks(inputs.token_weights, chunk_size, drop_ignored=drop_ignored),
             label_smoothing=label_smoothing,
             logits_dtype=logits_dtype,
             scales=scales,
             gradients=gradients,
+            kernels=kernels,
         )
+        if has_ignored and not drop_ignored:
+            nll.masked_fill_(ignored, 0)
     if reduction == "none":
         return MixtureLoss(losses.view(target.shape), nll.view(target.shape))
     return MixtureLoss(_SumWithGradients.apply(losses, gradients, scales, *leaves.values()), nll.view(target.shape))
@@ -229,7 +233,7 @@ class _SumWithGradients(torch.autograd.Function):
         factors = (*[base] * 4, *[gate] * 3, *[grad_loss] * 2)
         results = [
             None if gradient is None else (gradient * factor if keep_graph else gradient.mul_(factor)).to(dtype)
-            for gradient, factor, dtype in zip(ctx.gradients, factors, ctx.dtypes)
+            for gradient, factor, dtype in zip(ctx.gradients.of_leaves, factors, ctx.dtypes)
         ]
         if not keep_graph:
             ctx.gradients = None  # pyrefly: ignore[implicit-any-attribute]
@@ -280,7 +284,31 @@ class _Inputs(NamedTuple):
         gate = None if self.gate is None else self.gate.with_operands_in(dtype)
         return self._replace(latents=self.latents.to(dtype), weight=self.weight.to(dtype), gate=gate)
 
-    def centered(self, dtype: torch.dtype) -> "_Inputs":
+    def without_values_of(self, ignored: Tensor) -> "_Inputs":
+        """The same with zeros for the ``ignored`` tokens, (N) bool, whose values may be anything, NaN included."""
+
+        def blank(x: Tensor) -> Tensor:
+            return x.masked_fill(ignored.view(-1, *[1] * (x.dim() - 1)), 0)
+
+        gate, other = self.gate, self.interpolation
+        return self._replace(
+            latents=blank(self.latents),
+            log_prior=blank(self.log_prior),
+            target=blank(self.target),
+            gate=None if gate is None else gate._replace(features=blank(gate.features)),
+            interpolation=None if other is None else Interpolation(*map(blank, other)),
+        )
+
+    def padded(self, multiple: int) -> "_Inputs":
+        """The same with rows of zeros in W, and -inf in b, up to a multiple of so many words. Without a gate only."""
+        num_more = -self.weight.size(0) % multiple
+        if not num_more:
+            return self
+        bias = self.log_prior.new_zeros(self.weight.size(0)) if self.bias is None else self.bias
+        weight = torch.nn.functional.pad(self.weight, (0, 0, 0, num_more))
+        return self._replace(weight=weight, bias=torch.nn.functional.pad(bias, (0, num_more), value=-torch.inf))
+
+    def centered(self, dtype: torch.dtype, kernels: Kernels) -> "_Inputs":
         """The same with W in ``dtype`` and b, less the means of the targets' rows.
 
         It brings the logits of probable words near zero, where 16 bits are densest and e^z stays in range. All logits
@@ -292,11 +320,7 @@ class _Inputs(NamedTuple):
         words = self.target.clamp(0, self.weight.size(0) - 1)
 
         def center(x: Tensor, dtype: torch.dtype) -> Tensor:
-            mean = (frequencies @ x[words].to(frequencies.dtype)).nan_to_num(0.0, 0.0, 0.0)
-            result = torch.empty_like(x, dtype=dtype)
-            for block, rows in zip(result.split(BLOCK_ROWS), x.split(BLOCK_ROWS)):
-                block.copy_(rows - mean)
-            return result
+            return kernels.center(x, (frequencies @ x[words].to(frequencies.dtype)).nan_to_num(0.0, 0.0, 0.0), dtype)
 
         bias = None if self.bias is None else center(self.bias, self.bias.dtype)
         return self._replace(weight=center(self.weight, dtype), bias=bias)
@@ -321,7 +345,8 @@ class _Inputs(NamedTuple):
 class _Gradients(NamedTuple):
     """The gradients of the inputs that learn, None for the others. All chunks add to them.
 
-    They are in float32 or wider, because sums of many chunks in 16 bits would stop to grow.
+    They are in float32 or wider, because sums of many chunks in 16 bits would stop to grow. Those by W and b may be
+    columns of ``weight_and_bias``, (V, d + 1 or more).
     """
 
     latents: Optional[Tensor]
@@ -333,6 +358,33 @@ class _Gradients(NamedTuple):
     gate_bias: Optional[Tensor]
     log_weight: Optional[Tensor]
     log_other: Optional[Tensor]
+    weight_and_bias: Optional[Tensor] = None
+
+    @classmethod
+    def zeros(
+        cls, leaves: Mapping[str, Optional[Tensor]], learned: Sequence[str], *, dtype: torch.dtype, joins_bias: bool
+    ) -> "_Gradients":
+        """Zeros for the tensors with a name in ``learned``.
+
+        With ``joins_bias`` those by W and b are columns of one matrix, if both learn.
+        """
+        found = {
+            name: torch.zeros_like(x, dtype=dtype, memory_format=torch.contiguous_format)
+            if x is not None and name in learned
+            else None
+            for name, x in leaves.items()
+        }
+        joint, weight, bias = None, found["weight"], found["bias"]
+        if joins_bias and weight is not None and bias is not None:
+            width = weight.size(1)
+            joint = weight.new_zeros(len(weight), -(-(width + 1) // 8) * 8)  # fast products need a multiple of 8
+            found.update(weight=joint[:, :width], bias=joint[:, width])
+        return cls(*found.values(), weight_and_bias=joint)
+
+    @property
+    def of_leaves(self) -> Sequence[Optional[Tensor]]:
+        """The gradients in the order of :meth:`_Inputs.differentiable`."""
+        return self[:-1]
 
     @property
     def logits_learn(self) -> bool:
@@ -361,6 +413,7 @@ def _run_chunks(
     logits_dtype: torch.dtype,
     scales: "_Scales",
     gradients: _Gradients,
+    kernels: Kernels,
 ) -> Tuple[Tensor, Tensor]:
     """Weighted losses and NLL, both (N). ``gradients`` that are not None receive the losses' gradients, scaled."""
     losses, nll = torch.zeros_like(inputs.token_weights), torch.zeros_like(inputs.token_weights)
@@ -368,6 +421,8 @@ def _run_chunks(
     # that were computed in 32: the gradient is rounded for them, and it must be rounded after its factors are applied.
     materialize = inputs.gate is not None or inputs.latents.dtype != logits_dtype
     means = MeanLogits(inputs) if label_smoothing > 0 and not materialize else None
+    if not materialize:
+        inputs = inputs.padded(kernels.vocab_multiple)
     for tokens in chunks:
         losses[tokens], nll[tokens] = _run_chunk(
             inputs.select(tokens),
@@ -378,6 +433,7 @@ def _run_chunks(
             materialize=materialize,
             scales=scales,
             gradients=gradients,
+            kernels=kernels,
         )
     if means is not None:
         means.finish(gradients)
@@ -394,6 +450,7 @@ def _run_chunk(
     materialize: bool,
     scales: "_Scales",
     gradients: _Gradients,
+    kernels: Kernels,
 ) -> Tuple[Tensor, Tensor]:
     """Weighted losses and NLL, both (n), of the ``tokens`` that the inputs belong to; adds to the gradients.
 
@@ -413,12 +470,12 @@ def _run_chunk(
     mean_logits = None
     if label_smoothing > 0:
         mean_logits = logits.mean(dim=1).view_as(inputs.log_prior) if means is None else means.compute(inputs)
-    chunk = MixtureChunk(
+    chunk = kernels.make_chunk(
         logits=logits,
         log_prior=inputs.log_prior,
         target=inputs.target,
         keep_logits=gradients.gate_learns,  # the gradient of the gate is one of products with the logits
-        recompute_logits=recompute_logits if logits.is_cpu else None,
+        recompute_logits=recompute_logits if kernels.looks_at_values else None,
         label_smoothing=label_smoothing,
         mean_logits=mean_logits,
     )
@@ -447,14 +504,14 @@ def _run_chunk(
     if gradients.logits_learn:
         if gate_values is not None:
             multiply_by_gate(gradient.rows, gate_values)
-        _add_base_gradients(gradient, inputs, tokens, means=means, gradients=gradients)
+        _add_base_gradients(gradient, inputs, tokens, means=means, gradients=gradients, kernels=kernels)
     del gradient  # the gradient by the scores of the gate can take its memory
     if gradients.gate_learns:
         assert inputs.gate is not None and gate_values is not None
         d_scores = gate_gradient(logits, gate_values)
         if scales.gate is not None and scales.base is not None:
             d_scores.mul_(scales.gate / scales.base)  # from the scale of the base to its own
-        _add_gate_gradients(d_scores, inputs.gate, tokens, gradients=gradients)
+        _add_gate_gradients(d_scores, inputs.gate, tokens, gradients=gradients, kernels=kernels)
     return losses, nll
 
 
@@ -465,6 +522,7 @@ def _add_base_gradients(
     *,
     means: Optional["MeanLogits"],
     gradients: _Gradients,
+    kernels: Kernels,
 ) -> None:
     """Add those by k, W and b from that by the logits W k + b of the ``tokens``, whose inputs are given."""
     rows, factors = inputs.latents.flatten(0, 1), gradient.factors
@@ -474,11 +532,19 @@ def _add_base_gradients(
         d_rows = matmul(operand, inputs.weight)
         d_rows = d_rows.to(gradients.latents.dtype) if factors is None else d_rows * factors
         gradients.latents[tokens] = d_rows.view(-1, *gradients.latents.shape[1:])
-    if gradients.weight is not None:
-        add_matmul(gradients.weight, operand.t(), rows if factors is None else (rows * factors).to(rows.dtype))
-    if gradients.bias is not None:
-        d_bias = gradient.rows.sum(dim=0) if factors is None else matmul(factors.t().to(operand.dtype), operand)[0]
-        gradients.bias.add_(d_bias)
+    joint, weight, bias = gradients.weight_and_bias, gradients.weight, gradients.bias
+    if joint is not None:
+        columns = rows.new_zeros(len(rows), joint.size(1))
+        columns[:, : rows.size(1)] = rows if factors is None else rows * factors
+        columns[:, rows.size(1)] = 1 if factors is None else factors.squeeze(1)
+        kernels.add_product(joint, operand[:, : len(joint)].t(), columns)
+    else:
+        if weight is not None:
+            scaled = rows if factors is None else (rows * factors).to(rows.dtype)
+            kernels.add_product(weight, operand[:, : len(weight)].t(), scaled)
+        if bias is not None:
+            d_bias = gradient.rows.sum(dim=0) if factors is None else matmul(factors.t().to(operand.dtype), operand)[0]
+            bias.add_(d_bias[: len(bias)])
     if means is not None and gradient.uniform is not None:
         means.subtract_gradients(gradient.uniform, inputs, tokens, gradients=gradients)
     if inputs.margins is not None and gradients.latents is not None:
@@ -486,18 +552,20 @@ def _add_base_gradients(
         d_targets = inputs.margins.at_targets(gradient.rows).to(inputs.margins.values.dtype)
         if factors is not None:
             d_targets = d_targets * factors.view_as(d_targets)
-        if gradient.uniform is not None:
-            d_targets = d_targets - gradient.uniform / gradient.rows.size(1)
+        if means is not None and gradient.uniform is not None:
+            d_targets = d_targets - gradient.uniform / means.vocab_size
         gradients.latents[tokens] += inputs.margins.latent_gradient(d_targets, inputs.latents)
 
 
-def _add_gate_gradients(d_scores: Tensor, gate: LogitGate, tokens: Tokens, *, gradients: _Gradients) -> None:
+def _add_gate_gradients(
+    d_scores: Tensor, gate: LogitGate, tokens: Tokens, *, gradients: _Gradients, kernels: Kernels
+) -> None:
     """Add those by F, U and c from those by the chunk's scores F U' + c, (n, V)."""
     operand = d_scores.to(gate.features.dtype)
     if gradients.gate_features is not None:
         gradients.gate_features[tokens] = matmul(operand, gate.weight).to(gradients.gate_features.dtype)
     if gradients.gate_weight is not None:
-        add_matmul(gradients.gate_weight, operand.t(), gate.features)
+        kernels.add_product(gradients.gate_weight, operand.t(), gate.features)
     if gradients.gate_bias is not None:
         gradients.gate_bias.add_(d_scores.sum(dim=0))
 
@@ -512,7 +580,7 @@ class MeanLogits:
     """
 
     def __init__(self, inputs: _Inputs):
-        dtype, self._vocab_size = inputs.log_prior.dtype, inputs.weight.size(0)
+        dtype, self.vocab_size = inputs.log_prior.dtype, inputs.weight.size(0)
         self._row = inputs.weight.mean(dim=0, dtype=dtype)
         self._bias = 0.0 if inputs.bias is None else inputs.bias.mean(dtype=dtype)
         self._sum_of_rows = torch.zeros_like(self._row)
@@ -521,7 +589,7 @@ class MeanLogits:
     def compute(self, inputs: _Inputs) -> Tensor:
         """The means of the logits of a chunk, (n, J). Margins lower one logit of each row."""
         means = inputs.latents.to(self._row.dtype) @ self._row + self._bias
-        return means if inputs.margins is None else means - inputs.margins.values / self._vocab_size
+        return means if inputs.margins is None else means - inputs.margins.values / self.vocab_size
 
     def subtract_gradients(self, uniform: Tensor, inputs: _Inputs, tokens: Tokens, *, gradients: _Gradients) -> None:
         """Subtract the gradients of sum_j uniform_j mean_v(z_j) from those of the ``tokens``: uniform (n, J).
@@ -536,9 +604,9 @@ class MeanLogits:
     def finish(self, gradients: _Gradients) -> None:
         """Subtract the sums over all chunks from the gradients by W and b."""
         if gradients.weight is not None:
-            gradients.weight.sub_(self._sum_of_rows / self._vocab_size)
+            gradients.weight.sub_(self._sum_of_rows / self.vocab_size)
         if gradients.bias is not None:
-            gradients.bias.sub_(self._sum_of_uniform / self._vocab_size)
+            gradients.bias.sub_(self._sum_of_uniform / self.vocab_size)
 
 
 def iter_chunks(weights: Tensor, chunk_size: int, *, drop_ignored: bool) -> Sequence[Tokens]:
@@ -546,7 +614,7 @@ def iter_chunks(weights: Tensor, chunk_size: int, *, drop_ignored: bool) -> Sequ
 
     Args:
         weights: of the tokens, (N).
-        drop_ignored: whether tokens of weight zero are in no chunk; on a GPU, finding them waits for the device.
+        drop_ignored: whether tokens of weight zero are in no chunk. Finding them waits for the device.
     """
     num_tokens = weights.numel()
     kept = weights.nonzero().squeeze(-1) if drop_ignored else None

@@ -32,8 +32,9 @@ def masked_lstm(inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tens
     """
     dtype = autocast_dtype(inputs) or inputs.dtype
     learns = is_recorded([inputs, weight, h, c])
+    function = _FusedMaskedLSTM if inputs.is_cuda else _MaskedLSTM
     with torch.autocast(inputs.device.type, enabled=False):
-        return _MaskedLSTM.apply(*(x.to(dtype) for x in (inputs, weight, mask, h, c)), learns)
+        return function.apply(*(x.to(dtype) for x in (inputs, weight, mask, h, c)), learns)
 
 
 class _MaskedLSTM(torch.autograd.Function):
@@ -90,6 +91,55 @@ class _MaskedLSTM(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             d_weight = matmul(d_gates.flatten(0, 1).t(), masked.flatten(0, 1))
         return d_gates, d_weight, None, d_h, d_c, None
+
+
+class _FusedMaskedLSTM(torch.autograd.Function):
+    """:class:`_MaskedLSTM` by the kernels of :class:`torch.nn.LSTMCell`: three launches a step, and four backwards."""
+
+    @staticmethod
+    # pyrefly: ignore[bad-override]
+    def forward(
+        ctx: Any, inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tensor, learns: bool
+    ) -> Tuple[Tensor, Tensor]:
+        outputs: List[Tensor] = []
+        gates: List[Tensor] = []
+        masked, cells = h.new_empty(len(inputs) if learns else 1, *h.shape), [c.contiguous()]
+        transposed = weight.t()
+        for t, step_inputs in enumerate(inputs.unbind(0)):
+            operand = torch.mul(h, mask, out=masked[t if learns else 0])
+            h, c, step_gates = fused_cell(step_inputs.contiguous(), operand @ transposed, cells[-1])
+            outputs.append(h)
+            cells = [*cells, c] if learns else [c]
+            gates = [*gates, step_gates] if learns else []
+        ctx.save_for_backward(weight, mask, masked, *cells, *gates)
+        return torch.stack(outputs), c.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, d_outputs: Tensor, d_c: Tensor) -> Tuple[Optional[Tensor], ...]:
+        weight, mask, masked, *rest = ctx.saved_tensors
+        num_steps = len(d_outputs)
+        cells, gates = rest[: num_steps + 1], rest[num_steps + 1 :]
+        d_gates = d_outputs.new_empty(num_steps, *gates[0].shape)
+        d_h = torch.zeros_like(mask)
+        for t in reversed(range(num_steps)):
+            step, d_c = fused_cell_backward(d_h + d_outputs[t], d_c, cells[t], cells[t + 1], gates[t])
+            d_gates[t] = step
+            d_h = (step @ weight).mul_(mask)
+        d_weight = d_gates.flatten(0, 1).t() @ masked.flatten(0, 1) if ctx.needs_input_grad[1] else None
+        return d_gates, d_weight, None, d_h, d_c, None
+
+
+def fused_cell(inputs: Tensor, product: Tensor, c: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    """h and c, (B, D), after a step, and the gates i, f, g, o, (B, 4 D), of the sum of two pre-activations (B, 4 D)."""
+    return torch.ops.aten._thnn_fused_lstm_cell(inputs, product, c)
+
+
+def fused_cell_backward(d_h: Tensor, d_c: Tensor, former: Tensor, c: Tensor, gates: Tensor) -> Tuple[Tensor, Tensor]:
+    """Gradients by the pre-activations, (B, 4 D), and by the ``former`` c, (B, D), of :func:`fused_cell`."""
+    d_gates, d_former, _ = torch.ops.aten._thnn_fused_lstm_cell_backward_impl(d_h, d_c, former, c, gates, False)
+    return d_gates, d_former
 
 
 def recurrent_highway(

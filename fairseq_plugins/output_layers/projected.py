@@ -11,6 +11,7 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.layers import DropsAtRandom
+from fairseq_plugins.ops.kernels import KERNEL_NAMES, choose_kernels
 from fairseq_plugins.ops.logit_gate import Interpolation, LogitGate, apply_gate
 from fairseq_plugins.ops.matmul import autocast_dtype, is_recorded
 from fairseq_plugins.ops.mixture_distribution import mixture_log_probs, mixture_log_probs_from_latents
@@ -136,6 +137,7 @@ class WordProjection(nn.Module):
 
 
 OutputLoss = choices(["fused", "plain"])
+OutputKernels = choices(KERNEL_NAMES)
 
 
 @dataclass
@@ -175,6 +177,14 @@ class ProjectedOptions(FairseqDataclass):
             "only (default: logits of 32 MiB on a CPU, of 1/128 of a GPU's memory, about 480 rows at least)"
         },
     )
+    output_kernels: OutputKernels = field(
+        default="auto",
+        metadata={
+            "help": "on a GPU the fused loss and the distributions of a search run on kernels of Triton or on plain "
+            "operations of torch; auto: triton from compute capability 8.0 on where it is installed and works. Results "
+            "differ by rounding only (default: auto)"
+        },
+    )
 
 
 class ProjectedOutput(OutputLayer):
@@ -212,6 +222,7 @@ class ProjectedOutput(OutputLayer):
         self.precision = OutputPrecision(options.output_precision)
         self.output_loss = options.output_loss
         self.output_chunk = options.output_chunk
+        self.output_kernels: str = options.output_kernels
 
     def mixture(self, states: DecoderStates) -> Tuple[Tensor, Tensor]:
         """Expert hidden states k (B, T, J, C), and log pi (B, T, J) in float32 or wider."""
@@ -241,6 +252,7 @@ class ProjectedOutput(OutputLayer):
                 bias,
                 gate=gate,
                 chunk_dtype=dtype,
+                kernels=choose_kernels(hidden.device, self.output_kernels),
             )
         return Scores(log_probs=log_probs, mixture_weights=self.mixture_weights(log_prior))
 
@@ -287,6 +299,7 @@ class ProjectedOutput(OutputLayer):
             adversarial_epsilon=self.adversarial_epsilon if self.training else 0.0,
             chunk_size=self.output_chunk,
             chunk_dtype=self.precision.for_loss(),
+            kernels=choose_kernels(hidden.device, self.output_kernels),
         )
         return Scores(loss=loss, nll=nll, mixture_weights=self.mixture_weights(log_prior))
 

@@ -132,7 +132,7 @@ def test_steps_have_the_masks_of_a_whole_run(x, masks):
         state = outputs[-1].state
     layers = [torch.stack(steps, dim=1) for steps in zip(*(step.layers for step in outputs))]
     top = torch.stack([step.top for step in outputs], dim=1)
-    mask = layers[-1] / top
+    mask = steps.drop_top(top) / top
     assert is_mask(mask, 0.4) and has_its_kind(mask, masks)
     below = x
     for n in (0, 1):

@@ -25,7 +25,7 @@ from nearness import assert_near
 from plain_formulas import mixture_loss
 from tensor_sizes import TensorSizes
 
-from fairseq_plugins.ops import logit_gate, mixture_chunk
+from fairseq_plugins.ops import kernels, logit_gate, mixture_chunk
 from fairseq_plugins.ops import mixture_loss as mixture_loss_module
 from fairseq_plugins.ops.logit_gate import Interpolation, LogitGate
 from fairseq_plugins.ops.mixture_loss import (
@@ -38,6 +38,8 @@ from fairseq_plugins.ops.mixture_loss import (
     logit_bound,
     mixture_nll,
 )
+
+on_both_kernels = pytest.mark.usefixtures("kernel_set")
 
 SIZES = [(1, 50, 40, 8), (1, 507, 123, 20), (3, 252, 60, 7), (20, 123, 50, 12), (3, 1, 10, 4), (4, 30, 1, 5)]
 SMALL, MANY = (3, 11, 10, 5), (3, 11, 20, 5)
@@ -59,6 +61,7 @@ every_loss = pytest.mark.parametrize(
 # values and gradients
 
 
+@on_both_kernels
 @every_loss
 @pytest.mark.parametrize(
     "sizes, scale, chunk_size",
@@ -69,6 +72,7 @@ def test_loss_and_gradients_are_those_of_the_formula_whatever_the_chunk(sizes, s
     assert_same(outcome(mixture_nll, case, chunk_size=chunk_size, **options), outcome(formula, case, **options))
 
 
+@on_both_kernels
 @pytest.mark.parametrize("with_bias, with_weights", [(False, False), (False, True), (True, False)])
 def test_bias_and_token_weights_can_be_left_out(with_bias, with_weights):
     case, given = draw(*SMALL), {}
@@ -84,6 +88,7 @@ def test_bias_and_token_weights_can_be_left_out(with_bias, with_weights):
     assert_same(ours, {name: expected[name] for name in ours})
 
 
+@on_both_kernels
 @pytest.mark.parametrize("is_gated", [False, True])
 def test_a_matrix_that_is_also_the_embedding_gets_all_its_gradients(is_gated):
     """The latents and the gate's features are embedded words, and the gate has the same matrix."""
@@ -111,6 +116,7 @@ def test_any_number_of_leading_dimensions(leading):
     assert [g.shape for g in torch.autograd.grad(loss, leaves)] == [leaf.shape for leaf in leaves]
 
 
+@on_both_kernels
 @every_loss
 def test_experts_that_are_ruled_out_take_no_part(parts, options):
     case = draw(4, 11, 6, 5, **parts)
@@ -133,6 +139,7 @@ def test_experts_that_are_ruled_out_take_no_part(parts, options):
 # ignored tokens
 
 
+@on_both_kernels
 @pytest.mark.parametrize("how", ["token_weights", "ignore_index", "both"])
 def test_without_a_token_that_counts_everything_is_zero(how):
     case = draw(*SMALL, **ALL_PARTS)
@@ -147,6 +154,7 @@ def test_without_a_token_that_counts_everything_is_zero(how):
     assert all(torch.equal(g, torch.zeros_like(leaf)) for g, leaf in zip(gradients, leaves.values()))
 
 
+@on_both_kernels
 @smoothed_or_not
 @pytest.mark.parametrize("dtype, leading", [(torch.float32, (0, 5)), (torch.float32, (3, 0)), (torch.float16, (0,))])
 def test_without_a_token_everything_is_zero(dtype, leading, smoothing):
@@ -162,6 +170,7 @@ def test_without_a_token_everything_is_zero(dtype, leading, smoothing):
     assert [g.shape for g in gradients] == [leaf.shape for leaf in leaves] and not any(g.any() for g in gradients)
 
 
+@on_both_kernels
 @pytest.mark.parametrize("ignored", [-100, 3, 10**6])
 def test_a_token_with_the_ignored_index_is_one_of_weight_zero(ignored):
     case = draw(*SMALL, **ALL_PARTS)
@@ -179,6 +188,7 @@ def test_a_token_with_the_ignored_index_is_one_of_weight_zero(ignored):
     torch.testing.assert_close(*results, rtol=1e-12, atol=1e-14)
 
 
+@on_both_kernels
 @every_loss
 def test_nothing_is_read_of_a_token_that_is_ignored(parts, options):
     case = draw(*SMALL, **parts)
@@ -214,6 +224,7 @@ def test_a_word_that_is_forbidden_and_ignored_does_no_harm():
 # scoring without reduction
 
 
+@on_both_kernels
 @every_loss
 def test_without_reduction_each_token_has_its_weighted_loss(parts, options):
     case = draw(*SMALL, **parts)
@@ -237,6 +248,7 @@ def test_without_reduction_a_gradient_is_refused(name):
 # what learns
 
 
+@on_both_kernels
 @pytest.mark.parametrize("num_experts", [1, 3])
 @pytest.mark.parametrize(
     "learned",
@@ -275,8 +287,8 @@ def test_work_for_what_is_frozen_is_left_out(learned, num_products, num_gatings,
         function = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *args, **kwargs: calls.update([kind]) or function(*args, **kwargs))
 
-    for name in ("matmul", "add_matmul"):
-        count(mixture_loss_module, name, "product")
+    count(mixture_loss_module, "matmul", "product")
+    count(kernels, "add_matmul", "product")
     count(logit_gate, "project", "product")
     for module in (mixture_loss_module, logit_gate):
         count(module, "multiply_by_gate", "gating")
@@ -448,6 +460,7 @@ def test_without_weight_for_the_other_distribution_it_is_the_mixture_bit_for_bit
     assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
+@on_both_kernels
 @pytest.mark.parametrize("epsilon, dtype", [(0.0, torch.float16), (0.3, torch.bfloat16), (0.3, torch.float16)])
 def test_interpolated_gradients_in_16_bits_are_those_of_the_formula_up_to_rounding(epsilon, dtype):
     case = draw(3, 11, 20, 8, dtype=dtype, interpolated=True)
@@ -513,6 +526,7 @@ def under_autocast(dtype, function):
     return call
 
 
+@on_both_kernels
 @pytest.mark.parametrize(
     "sizes, given, bound",
     [
@@ -530,6 +544,7 @@ def test_float32_error_is_no_larger_than_that_of_autograd(sizes, given, bound):
         assert error <= bound * theirs[name] + EPS, name
 
 
+@on_both_kernels
 @pytest.mark.slow
 @sixteen_bits
 @pytest.mark.parametrize(
@@ -567,6 +582,7 @@ def test_under_autocast_parameters_in_float32_have_gradients_in_float32(sizes, l
     assert {value.dtype for value in types.values()} == {torch.float32}
 
 
+@on_both_kernels
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "sizes, loss_scale, token_weight, options",
@@ -579,6 +595,7 @@ def test_a_loss_scale_saves_small_gradients_in_float16(sizes, loss_scale, token_
         assert error <= 1.05 * theirs[name] + EPS * token_weight, name
 
 
+@on_both_kernels
 @pytest.mark.parametrize("num_experts", [1, 3])
 @pytest.mark.parametrize("logit", [0.0, 20.3, 80.3, 3000.3])
 def test_a_confident_prediction_costs_nothing_however_large_its_logit(logit, num_experts):
@@ -592,6 +609,7 @@ def test_a_confident_prediction_costs_nothing_however_large_its_logit(logit, num
     torch.testing.assert_close(nll.double(), expected, rtol=2 * EPS, atol=4 * EPS)
 
 
+@on_both_kernels
 @smoothed_or_not
 @pytest.mark.parametrize("num_experts, vocab_size, scale", [(1, 123, 200), (3, 252, 80), (20, 50, 200), (3, 252, 1)])
 def test_probabilities_that_underflow_do_no_harm(num_experts, vocab_size, scale, smoothing):
@@ -618,6 +636,7 @@ def test_probabilities_that_underflow_do_no_harm(num_experts, vocab_size, scale,
         assert probs.gather(-1, target[:, None]).log().isinf().any(), "nothing underflows here"
 
 
+@on_both_kernels
 @smoothed_or_not
 def test_experts_that_disagree_by_400_nats(smoothing):
     logits = torch.full((2, 2, 7), -200.0)
@@ -639,6 +658,7 @@ def test_sixteen_bit_inputs_have_losses_in_float32_and_gradients_of_their_own_ty
     }
 
 
+@on_both_kernels
 @pytest.mark.parametrize("dtype, num_tokens", [(torch.bfloat16, 1000), (torch.float16, 3000)])
 def test_contributions_of_many_small_chunks_add_up(dtype, num_tokens):
     """Each token adds 1/2; sums in 16 bits would stop to grow at 128 in bfloat16 and at 1,024 in float16."""
@@ -669,6 +689,7 @@ def test_autocast_takes_its_products_in_sixteen_bits_and_leaves_float64_alone(dt
 # float16
 
 
+@on_both_kernels
 @pytest.mark.parametrize("token_weight, latent, weight", [(1, 1, 0), (16, 1, 0), (1, 16, 0), (1, 1, 16)])
 @pytest.mark.parametrize("num_tokens, chunk_size", [(300, 1), (4000, None)])
 def test_float16_gradients_of_a_frequent_word_are_finite(num_tokens, chunk_size, token_weight, latent, weight):
@@ -682,6 +703,7 @@ def test_float16_gradients_of_a_frequent_word_are_finite(num_tokens, chunk_size,
     assert_finite_in_float16(case, outcome(formula, case), BASE, chunk_size)
 
 
+@on_both_kernels
 @pytest.mark.parametrize("num_experts, chunk_size", [(1, None), (3, 1)])
 @pytest.mark.parametrize("feature, logit", [(1, 256), (16, 32), (1 / 16, 2048)])
 def test_float16_gradients_of_a_gate_on_large_logits_are_finite(feature, logit, num_experts, chunk_size):
@@ -754,6 +776,7 @@ def assert_safe(case, **options):
         assert ours[name].dtype == torch.float32
 
 
+@on_both_kernels
 @pytest.mark.parametrize(
     "num_experts, scale, parts, options",
     [
@@ -769,6 +792,7 @@ def test_random_weights(num_experts, scale, parts, options):
     assert_safe(draw(num_experts, 1000, NUM_TOKENS, 64, scale=scale, **parts), **options)
 
 
+@on_both_kernels
 def test_trained_weights():
     """Trained on one text, on another of the same language."""
     truth = draw(3, 1000, 2 * NUM_TOKENS, 64, scale=3)
@@ -792,6 +816,7 @@ def test_trained_weights():
     assert_safe(case)
 
 
+@on_both_kernels
 @pytest.mark.parametrize("scale, num_experts", [(80.0, 1), (300.0, 3), (3e38, 1), (3e38, 3)])
 def test_logits_beyond_the_exponential_are_scored_all_the_same(scale, num_experts):
     """e^z would be infinite, or zero for all words of a row."""

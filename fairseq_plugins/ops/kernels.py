@@ -1,0 +1,150 @@
+"""Sets of functions that the loss of a mixture runs on: a CPU's, plain torch for other devices, and Triton's.
+
+All sets give the same values up to rounding. A test can give any set to any device.
+"""
+
+import logging
+import os
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fairseq_plugins.ops.matmul import add_matmul, has_wide_products
+from fairseq_plugins.ops.mixture_chunk import MixtureChunk
+from fairseq_plugins.options import UserError
+
+logger = logging.getLogger(__name__)
+
+KERNEL_NAMES = ["auto", "plain", "triton"]
+"""Values of ``--output-kernels``."""
+BLOCK_ROWS = 4096
+"""Rows of W that a CPU centers at a time, so that no other copy of W is held."""
+TRITON_CAPABILITY = (8, 0)
+"""Compute capability from which on Triton's kernels are taken."""
+
+
+class Kernels:
+    """Plain torch for devices that run one operation after another over the whole tensor, such as GPUs.
+
+    Attributes:
+        name: for the log.
+        vocab_multiple: W gets rows of zeros up to a multiple of this many words. Rows of logits then start at multiples
+            of 16 bytes, which fast matrix products and wide loads need.
+        looks_at_values: whether tokens of weight zero are left out, and improbable tokens computed again. Finding them
+            waits for the device.
+        keeps_narrow: whether the chunks of inputs in bfloat16 stay in it, with statistics in float32.
+    """
+
+    name = "plain"
+    vocab_multiple = 16
+    looks_at_values = False
+    keeps_narrow = False
+
+    def joins_bias(self, dtype: torch.dtype, like: Tensor) -> bool:
+        """Whether the gradient of the bias is one more column of the product for that of W, which saves a pass.
+
+        Args:
+            dtype: of the operands. Where products are rounded to it, the bias would be, too.
+            like: a tensor of the device in the type of the sums.
+        """
+        return dtype == like.dtype or like.is_cuda and has_wide_products(dtype)
+
+    def add_product(self, total: Tensor, a: Tensor, b: Tensor) -> None:
+        """Add a b to ``total`` (m, n), which may be of a wider type."""
+        if total.dtype == a.dtype:
+            total.addmm_(a, b)
+        elif total.is_cuda and has_wide_products(a.dtype):
+            torch.addmm(total, a, b, out_dtype=total.dtype, out=total)
+        else:
+            total.add_(a @ b)
+
+    def center(self, x: Tensor, mean: Tensor, dtype: torch.dtype) -> Tensor:
+        """x - mean, rounded once to ``dtype``."""
+        return torch.sub(x, mean, out=torch.empty_like(x, dtype=dtype))
+
+    def make_chunk(self, **arguments: Any) -> MixtureChunk:
+        """The loss of a chunk, for the arguments of :class:`~fairseq_plugins.ops.mixture_chunk.MixtureChunk`."""
+        return MixtureChunk(**arguments)
+
+    def log_mixture(self, logits: Tensor, log_prior: Tensor, *, out: Tensor) -> bool:
+        """Write log sum_j pi_j softmax(z_j)_v to ``out`` (n, V), in log space, so that nothing is rounded to zero.
+
+        Args:
+            logits: z, (n * J, V).
+            log_prior: log pi, (n, J).
+
+        Returns:
+            False where this set has no such kernel. Nothing is written then.
+        """
+        return False
+
+
+class CPUKernels(Kernels):
+    """For caches and for calls that cost nothing: blocks that stay in the cache, and looks at the values."""
+
+    name = "cpu"
+    vocab_multiple = 1
+    looks_at_values = True
+
+    def joins_bias(self, dtype: torch.dtype, like: Tensor) -> bool:
+        return False
+
+    def add_product(self, total: Tensor, a: Tensor, b: Tensor) -> None:
+        add_matmul(total, a, b)
+
+    def center(self, x: Tensor, mean: Tensor, dtype: torch.dtype) -> Tensor:
+        result = torch.empty_like(x, dtype=dtype)
+        for block, rows in zip(result.split(BLOCK_ROWS), x.split(BLOCK_ROWS)):
+            block.copy_(rows - mean)
+        return result
+
+
+CPU, PLAIN = CPUKernels(), Kernels()
+
+
+def choose_kernels(device: torch.device, name: str = "auto") -> Kernels:
+    """The set for a device. "auto" is Triton's where it works, else plain torch, and on a CPU its own set.
+
+    Args:
+        name: a value of ``--output-kernels``.
+
+    Raises:
+        UserError: if Triton is asked for and does not work there.
+    """
+    if name == "plain":
+        return PLAIN
+    if name == "auto" and device.type == "cpu":
+        return CPU
+    trouble = trouble_with_triton(device)
+    if not trouble:
+        from fairseq_plugins.ops.triton_mixture import TRITON  # compiles nothing yet, but imports Triton
+
+        return TRITON
+    if name == "triton":
+        raise UserError(f"--output-kernels triton: {trouble}; give --output-kernels auto")
+    return PLAIN
+
+
+@lru_cache(maxsize=None)
+def trouble_with_triton(device: torch.device) -> str:
+    """Why Triton's kernels cannot be taken on a device, or "" where they can. The reason is logged once on a GPU."""
+    trouble = _trouble_with_triton(device)
+    if device.type == "cuda":
+        logger.info(f"--output-kernels: plain ({trouble})" if trouble else "--output-kernels: triton")
+    return trouble
+
+
+def _trouble_with_triton(device: torch.device) -> str:
+    is_interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if device.type != "cuda" and not is_interpreted:
+        return f"Triton has no kernels for this {device.type}"
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < TRITON_CAPABILITY:
+        return "the GPU is older than compute capability 8.0"
+    try:
+        from fairseq_plugins.ops.triton_mixture import equals_plain
+
+        return "" if equals_plain(device) else "its results differ from those of plain torch"
+    except Exception as error:  # whatever a missing compiler, driver or version raises: plain torch serves
+        return f"Triton does not run: {' '.join(str(error).split())[:200]}"

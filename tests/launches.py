@@ -1,0 +1,37 @@
+"""Counts of the operations that would each be a launch on a GPU, taken on a CPU."""
+
+from collections import Counter
+from typing import Any, Callable
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+NO_LAUNCH = {"empty", "empty_like", "new_empty", "empty_strided"}
+NO_LAUNCH |= {"detach", "alias", "lift_fresh", "_unsafe_view", "promote_types"}
+"""Operations that only allocate or take a view, beside those that torch declares as views."""
+WAITS = {"_local_scalar_dense", "nonzero", "is_nonzero", "item", "masked_select", "unique"}
+"""Operations that wait for the device."""
+
+
+class _Recorder(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.operations: "Counter[str]" = Counter()
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function._schema.name.partition("::")[2]
+        is_view = any(x.alias_info is not None and not x.alias_info.is_write for x in function._schema.returns)
+        if not is_view and name not in NO_LAUNCH:
+            self.operations[name] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def count_launches(function: Callable[[], Any]) -> "Counter[str]":
+    """Names of the operations that a call runs, the backward passes inside it included, and how often."""
+    with _Recorder() as recorder:
+        function()
+    return recorder.operations
+
+
+def waits(operations: "Counter[str]") -> "Counter[str]":
+    """The operations among these that wait for the device."""
+    return Counter({name: num for name, num in operations.items() if name in WAITS})
