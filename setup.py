@@ -38,6 +38,7 @@ setup(
     ],
     extras_require={
         "tensorboard": ["tensorboard"],
+        "hf": ["tokenizers"],  # "tokenizer": "hf:PATH" in text.json
         "dev": ["pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "pyrefly"],
     },
 )

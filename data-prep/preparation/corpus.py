@@ -28,6 +28,8 @@ class Corpus(ABC):
 
     name: str
     title: str
+    does: str = "Download, check and binarise"  # what --help says of the title
+    if_tokenised: str = ""  # end of the warning that raw text looks tokenised
 
     def add_options(self, parser: ArgumentParser) -> None:  # noqa: B027
         """Add options of this corpus to those that all corpora share."""
@@ -38,7 +40,7 @@ class Corpus(ABC):
 
         Sets ``result`` (name of the result's folder), ``subject`` (name of the folder of steps, may be empty),
         ``sides`` (names of the sides that ``read`` returns), ``kept_sides`` (the sides that are prepared),
-        ``threshold`` (rarer words become unknown) and ``joined_dictionary``.
+        ``threshold`` (rarer words become unknown), ``joined_dictionary`` and ``dictionaries`` (given files by side).
         """
 
     def recipe(self, options: Namespace) -> str:
@@ -79,12 +81,21 @@ class Corpus(ABC):
         """DataError unless the real corpus' dictionary can have this number of rows."""
 
     def words_of_text(self, options: Namespace) -> dict[str, str]:
-        """How a raw line becomes words, for ``text.json`` of a corpus of one side.
+        """How a raw line becomes words.
 
-        ``tokenizer`` is "blanks", "moses" with its ``language``, or "characters". ``case`` is "kept", "lower tokens",
-        or "lower lines" where lines are lower-cased before they are tokenised.
+        ``tokenizer`` is "blanks", "moses", "characters" or "hf:PATH". ``language`` is that of Moses' rules (by default
+        the name of the side). ``case`` is "kept", "lower tokens", or "lower lines" where lines are lower-cased before
+        they are tokenised.
         """
         return {"tokenizer": "blanks", "case": "kept"}
+
+    def text_record(self, options: Namespace) -> dict[str, str]:
+        """The content of ``text.json``, by which commands of the package read raw text."""
+        return {**self.words_of_text(options), "unicode": "NFC" if options.nfc else "kept"}
+
+    def expects(self, options: Namespace) -> str:
+        """Whether the files hold "raw" text, "tokens", or "anything". There is a warning if they look otherwise."""
+        return "tokens"
 
     def add_files(self, folders: dict[str, Path], result: Path, options: Namespace) -> None:  # noqa: B027
         """Add files to the result that models need besides the binaries. ``folders`` are those of the steps."""
@@ -101,7 +112,7 @@ def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
     """Parse and check options of the command line. EXPECTED_COUNTS of the environment sets ``check``."""
     parser = argparse.ArgumentParser(
         prog="prepare.sh",
-        description=f"Download, check and binarise {corpus.title}.",
+        description=f"{corpus.does} {corpus.title}.",
         epilog="EXPECTED_COUNTS=skip in the environment turns off the checks that only the real corpus passes.",
         allow_abbrev=False,
     )
@@ -119,6 +130,7 @@ def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
     text = "put text into the composed form of Unicode (default), or keep the form that it comes in"
     add("--nfc", action=argparse.BooleanOptionalAction, default=True, help=text)
     corpus.add_options(parser)
+    parser.set_defaults(codes=None, dictionaries={})
     options = parser.parse_args(arguments)
     expected = os.environ.get("EXPECTED_COUNTS", "check")
     if expected not in ("check", "skip"):

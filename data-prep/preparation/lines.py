@@ -25,12 +25,13 @@ from tqdm import tqdm
 
 # Commands of the package read raw text by the same code. It is loaded by its path, because importing the package takes
 # seconds.
-_MOSES = Path(__file__).resolve().parents[2] / "fairseq_plugins" / "evaluation" / "moses.py"
-_spec = importlib.util.spec_from_file_location(f"{__package__}.moses", _MOSES)
-_moses = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_moses)
-ESCAPES, MosesWords, TokenSigns = _moses.ESCAPES, _moses.MosesWords, _moses.TokenSigns
-clean, composed = _moses.clean, _moses.composed
+_WORDS = Path(__file__).resolve().parents[2] / "fairseq_plugins" / "evaluation" / "words.py"
+_spec = importlib.util.spec_from_file_location(f"{__package__}.words", _WORDS)
+_words = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_words)
+ESCAPES, HUGGING_FACE, moses_language = _words.ESCAPES, _words.HUGGING_FACE, _words.moses_language
+Tokenizer, TokenizerError, TokenSigns = _words.Tokenizer, _words.TokenizerError, _words.TokenSigns
+clean, composed, load_tokenizer, split_words = _words.clean, _words.composed, _words.load_tokenizer, _words.split_words
 
 CHUNK = 500  # items that a process works on at a time
 CHUNKS_AHEAD = 3  # chunks of a process: one being worked on, one waiting for it, one waiting for the reader

@@ -1,4 +1,4 @@
-"""Corpora of two sides, tokenised, filtered and split into subwords, or one of these sides for a language model."""
+"""Corpora of two sides, or one of these sides for a language model: tokenised, filtered and split into subwords."""
 
 import argparse
 import importlib.metadata
@@ -6,16 +6,28 @@ import shutil
 import sys
 from argparse import ArgumentParser, Namespace
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from .corpus import Corpus, Step, natural, next_command, positive, ratio
-from .lines import DataError, MosesWords, Row, RowWriter, map_in_order, on_each_side, read_rows
+from .lines import (
+    ESCAPES,
+    DataError,
+    Row,
+    RowWriter,
+    Tokenizer,
+    load_tokenizer,
+    map_in_order,
+    moses_language,
+    on_each_side,
+    read_rows,
+    split_words,
+)
 from .steps import splits_of, write_splits
-from .subwords import MODEL_FILES, make_subwords
+from .subwords import MODEL_FILES, PROGRAMS, make_subwords
 
 RAW = "raw"  # folder of the references, in that of the tokens
 
@@ -25,14 +37,15 @@ LOWERCASE = {"lowercase tokens": "lower tokens", "lowercase": "lower lines"}  # 
 class ParallelCorpus(Corpus):
     """A corpus of two sides, which fairseq calls languages: ``de`` and ``en``, or ``article`` and ``title``.
 
-    One side by itself is text for a language model, in tokens without subwords.
+    One side by itself is text for a language model.
     """
 
     pairs: list[str]  # SOURCE-TARGET. A single pair is the default of the argument.
     num_merges: int
     max_ratio: float
     max_length: int = 100
-    lowercase: bool = False
+    side_subwords: str = "none"  # by default, of one side by itself
+    lowercase: bool | None = False
     lowercase_recipe: str = "lowercase tokens"  # in the recipe of a result in lower case
     symbols: tuple[str, ...] = ()  # tokens that are never split into subwords
     # recipes whose system doc trains on the result
@@ -62,8 +75,6 @@ class ParallelCorpus(Corpus):
     def _pair_defaults(self) -> dict[str, Any]:
         """Options that only pairs have."""
         return {
-            "bpe": "subword-nmt",
-            "merges": self.num_merges,
             "min_length": 1,
             "max_length": self.max_length,
             "max_ratio": self.max_ratio,
@@ -79,17 +90,20 @@ class ParallelCorpus(Corpus):
         def add_for_pairs(name: str, text: str, **kwargs: Any) -> None:
             add(f"--{name.replace('_', '-')}", help=f"{text} (default: {defaults[name]})", **kwargs)
 
-        add_for_pairs("bpe", "program that learns subwords", choices=list(MODEL_FILES))
-        add_for_pairs("merges", "merges, learnt on both sides together", type=positive, metavar="N")
+        text = "program that learns subwords (default: bpe, which is subword-nmt's"
+        text += ")" if self.side_subwords == "bpe" else "; none for one side)"
+        add("--subwords", choices=[*MODEL_FILES, "none"], help=text)
+        text = f"merges, learnt on all sides together (default: {self.num_merges})"
+        add("--merges", type=positive, metavar="N", help=text)
         add_for_pairs("min_length", "shortest side of a training pair, in tokens", type=positive, metavar="N")
         add_for_pairs("max_length", "longest side of a training pair, in tokens", type=positive, metavar="N")
         text = "largest ratio of the lengths of a training pair's sides; 0: no limit"
         add_for_pairs("max_ratio", text, type=ratio, metavar="R")
         add("--joined-dictionary", action="store_true", default=None, help="one dictionary for both sides")
-        text = f"lowercase the tokens; the raw references keep their case (default: {self.lowercase})"
+        text = f"lowercase the tokens; the raw references keep their case (default: {bool(self.lowercase)})"
         add("--lowercase", action=argparse.BooleanOptionalAction, default=self.lowercase, help=text)
-        text = "words seen less than N times in train become <unk>; for one side only (default: 0, none)"
-        add("--threshold", type=natural, metavar="N", help=text)
+        text = "words or subwords seen less than N times in train become <unk> (default: 0, none)"
+        add("--threshold", type=natural, default=0, metavar="N", help=text)
         for flag, arguments in self.extra_options.items():
             add(flag, **arguments)
 
@@ -109,9 +123,10 @@ class ParallelCorpus(Corpus):
                 error(f"--{name.replace('_', '-')} is for a pair, not for {options.subject} by itself")
             if getattr(options, name) is None:
                 setattr(options, name, default)
-        if not alone and options.threshold is not None:
-            error("--threshold is for one language, not for a pair, which has subwords")
-        options.threshold = options.threshold or 0
+        options.subwords = options.subwords or (self.side_subwords if alone else "bpe")
+        if options.subwords == "none" and options.merges is not None:
+            error("--merges is for subwords: choose them with --subwords")
+        options.merges = options.merges or self.num_merges
         if alone:
             options.max_length, options.max_ratio = sys.maxsize, 0.0
         if options.min_length > options.max_length:
@@ -119,18 +134,14 @@ class ParallelCorpus(Corpus):
 
     def recipe(self, options: Namespace) -> str:
         """The pair and all options that change the result."""
-        if len(options.kept_sides) == 1:
-            how = [f"words seen {options.threshold} times and more" if options.threshold > 1 else ""]
-        else:
-            how = [
-                f"{options.merges} merges of {options.bpe}",
-                f"length {options.min_length} to {options.max_length}",
-                f"ratio to {options.max_ratio:g}" if options.max_ratio else "any ratio",
-            ]
+        has_subwords, is_pair = options.subwords != "none", len(options.kept_sides) > 1
         parts = [
             f"{self.name} {options.subject}",
             self.variant(options),
-            *how,
+            f"{options.merges} merges of {PROGRAMS[options.subwords]}" if has_subwords and not options.codes else "",
+            f"length {options.min_length} to {options.max_length}" if is_pair else "",
+            (f"ratio to {options.max_ratio:g}" if options.max_ratio else "any ratio") if is_pair else "",
+            f"words seen {options.threshold} times and more" if options.threshold > 1 else "",
             self.lowercase_recipe if options.lowercase else "",
             "joined dictionary" if options.joined_dictionary else "",
         ]
@@ -138,68 +149,76 @@ class ParallelCorpus(Corpus):
 
     def tokenizer(self, side: str, options: Namespace) -> Callable[[str], str]:
         """A function from a raw line of a side to its tokens, joined by spaces."""
-        return moses(side, options.lowercase)
+        words, case = self.load_tokenizer(side, options), self.words_of_text(options)["case"]
+        return lambda line: " ".join(split_words(line, words, case))
+
+    def load_tokenizer(self, side: str, options: Namespace) -> Tokenizer:
+        """The tokenizer of :meth:`words_of_text`."""
+        record = self.words_of_text(options)
+        return load_tokenizer(record["tokenizer"], language=record.get("language", side), folder=Path())
 
     def reference(self, side: str, options: Namespace) -> Callable[[str], str]:
         """A function from a raw line of a side to its reference."""
         return str
 
-    def joiner(self, side: str) -> Callable[[str], str]:
-        """A function that detokenises a line of a side."""
-        words = MosesWords(side)
-        return lambda tokens: words.join(tokens.split())
-
     def words_of_text(self, options: Namespace) -> dict[str, str]:
-        """The words of :meth:`tokenizer`."""
+        """Moses' words. A language model's folder does not name its language otherwise."""
+        language = {"language": moses_language(options.subject)} if len(options.kept_sides) == 1 else {}
         case = LOWERCASE[self.lowercase_recipe] if options.lowercase else "kept"
-        return {"tokenizer": "moses", "language": options.subject, "case": case}
+        return {"tokenizer": "moses", **language, "case": case}
+
+    def text_record(self, options: Namespace) -> dict[str, str]:
+        """With the file of the subwords."""
+        subwords = {} if options.subwords == "none" else {"subwords": MODEL_FILES[options.subwords]}
+        return {**super().text_record(options), **subwords}
+
+    def expects(self, options: Namespace) -> str:
+        """Raw text, if Moses tokenises it."""
+        return "raw" if self.words_of_text(options)["tokenizer"] == "moses" else "tokens"
+
+    def escapes(self, options: Namespace) -> Sequence[str]:
+        """Escapes that subwords keep whole."""
+        return ESCAPES
 
     def validation_interval(self, options: Namespace) -> int:
         """Every n-th training pair that passes the filter goes to valid. 0 if valid has its own files."""
         return 0
 
     def steps(self, options: Namespace) -> list[Step]:
-        """Tokens and, for a pair, subwords."""
-        limits = [options.min_length, options.max_length, options.max_ratio, options.lowercase]
-        settings = {"sacremoses": importlib.metadata.version("sacremoses"), "filter": limits}
+        """Tokens and subwords."""
+        limits = [options.min_length, options.max_length, options.max_ratio]
+        words = self.words_of_text(options)
+        settings = {"sacremoses": importlib.metadata.version("sacremoses"), "filter": limits, "words": words}
         steps = [Step("tokens", settings, partial(make_tokens, self, options))]
-        if len(options.kept_sides) > 1:
-            version = importlib.metadata.version(options.bpe.removesuffix("-unigram"))
-            settings = {"kind": options.bpe, "version": version, "merges": options.merges}
-            steps.append(Step("subwords", settings, partial(make_subwords, self.symbols, options)))
+        if options.subwords != "none":
+            version = importlib.metadata.version(PROGRAMS[options.subwords].removesuffix("-unigram"))
+            settings = {"kind": options.subwords, "version": version, "merges": options.merges}
+            make = partial(make_subwords, self.symbols, self.escapes(options), options)
+            steps.append(Step("subwords", settings, make))
         return steps
 
     def add_files(self, folders: dict[str, Path], result: Path, options: Namespace) -> None:
-        """For a pair, the subword model and raw references."""
-        if len(options.kept_sides) > 1:
-            model = MODEL_FILES[options.bpe]
+        """The subword model and, for a pair, raw references."""
+        if options.subwords != "none":
+            model = MODEL_FILES[options.subwords]
             shutil.copyfile(folders["subwords"] / model, result / model)
+        if len(options.kept_sides) > 1:
             shutil.copytree(folders["tokens"] / RAW, result / "raw")
 
     def report(self, options: Namespace) -> str:
         """The folder of the result, and the command that trains on it."""
         if len(options.kept_sides) == 1:
             return next_command(options.dest, recipe="reduced")
-        recipe = self.recipe_of_one_dictionary if options.joined_dictionary else self.recipe_of_two_dictionaries
-        beside = f", with {MODEL_FILES[options.bpe]} and the references in raw"
-        return next_command(options.dest, recipe=recipe, beside=beside)
+        model = "" if options.subwords == "none" else f"{MODEL_FILES[options.subwords]} and "
+        beside = f", with {model}the references in raw"
+        return next_command(options.dest, recipe=self.next_recipe(options), beside=beside)
+
+    def next_recipe(self, options: Namespace) -> str:
+        """The recipe whose system ``doc`` trains on pairs."""
+        return self.recipe_of_one_dictionary if options.joined_dictionary else self.recipe_of_two_dictionaries
 
 
 # The step from raw text to tokens. Training rows are filtered. In the other splits every row stays.
-
-
-def moses(language: str, lowercase: bool) -> Callable[[str], str]:
-    """A function from a raw line to its tokens, joined by spaces.
-
-    ``lowercase`` changes the tokens. The tokeniser needs the line's own case to tell sentence ends from abbreviations.
-    """
-    words = MosesWords(language)
-
-    def tokenize(line: str) -> str:
-        tokens = " ".join(words.split(line))
-        return tokens.lower() if lowercase else tokens
-
-    return tokenize
 
 
 def length_fault(row: Row, options: Namespace) -> str:
@@ -297,9 +316,9 @@ class _HeldOut(ExitStack):
         self.reference = on_each_side(corpus.reference, [(side, options) for side in options.kept_sides])
         self.tokens = self.enter_context(RowWriter(folder, split, options.kept_sides))
         self.raw = self.enter_context(RowWriter(folder / RAW, split, options.kept_sides))
-        is_moses = corpus.words_of_text(options)["tokenizer"] == "moses"
-        measured = options.kept_sides if split == "valid" and is_moses else ()
-        self.joiners = {side: corpus.joiner(side) for side in measured}
+        is_measured = corpus.words_of_text(options)["tokenizer"] == "moses" and corpus.expects(options) == "raw"
+        measured = options.kept_sides if split == "valid" and is_measured else ()
+        self.joiners = {side: corpus.load_tokenizer(side, options).join for side in measured}
         self.lowercase = options.lowercase
         self.num_changed: Counter = Counter()
 
@@ -312,7 +331,7 @@ class _HeldOut(ExitStack):
         self.raw.write(self.reference(raw))
         for (side, join), own, line in zip(self.joiners.items(), tokens, raw):
             line = " ".join(line.split())  # fairseq splits words at all kinds of blanks
-            self.num_changed[side] += join(own) != (line.lower() if self.lowercase else line)
+            self.num_changed[side] += join(own.split()) != (line.lower() if self.lowercase else line)
 
     def __exit__(self, kind: type[BaseException] | None, *error: Any) -> bool:
         for side, num_changed in self.num_changed.items() if kind is None else ():

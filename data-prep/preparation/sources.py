@@ -1,8 +1,10 @@
 """Files of a corpus: checksums, lines of plain and compressed files, downloads, archives."""
 
+import bz2
 import errno
 import gzip
 import hashlib
+import lzma
 import os
 import shutil
 import tarfile
@@ -31,7 +33,7 @@ TRANSIENT = {408, 425, 429, 500, 502, 503, 504}  # HTTP statuses that are worth 
 
 # NotImplementedError and RuntimeError: a flipped bit in a .zip file may look like an unknown compression or encryption
 DAMAGE = (
-    *(EOFError, zlib.error, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile),
+    *(EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile),
     *(NotImplementedError, RuntimeError),
 )
 
@@ -54,10 +56,14 @@ def damage_reported(where: object) -> Iterator[None]:
         raise DataError(f"{where} is truncated or damaged ({error}): {PASS_OTHERS}") from None
 
 
+# Each compression by the ending of file names
+OPEN: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, "": open}
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for reading. It is decompressed if its name ends in ``.gz``."""
-    with damage_reported(path), (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+    """Open a file for reading. It is decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``."""
+    with damage_reported(path), OPEN.get(path.suffix, open)(path, "rb") as file:
         yield file
 
 
@@ -98,11 +104,11 @@ def counted(rows: Iterable[Row], expected: int, name: object) -> Iterator[Row]:
         raise DataError(f"{name} has {count} lines, expected {expected}: {PASS_OTHERS}")
 
 
-def plain_or_gz(folder: Path, name: str) -> Path | None:
-    """``name.gz`` in the folder, or ``name``, or None. DataError if both exist."""
-    found = [path for path in (folder / f"{name}.gz", folder / name) if path.is_file()]
+def text_file(folder: Path, name: str) -> Path | None:
+    """The file ``name`` in the folder, compressed or not, or None. DataError if there are several."""
+    found = [path for end in OPEN if (path := folder / f"{name}{end}").is_file()]
     if len(found) > 1:
-        raise DataError(f"{folder} has both {name}.gz and {name}: keep the right one")
+        raise DataError(f"{folder} has both {found[0].name} and {found[1].name}: keep the right one")
     return found[0] if found else None
 
 

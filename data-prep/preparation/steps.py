@@ -45,7 +45,7 @@ SPLITS = "splits.json"  # in the folder of a step: its splits in order, with the
 FINISHED_RECORD = "prepared.txt"
 SPLIT_NAMES = ("train", "valid", "test")  # of every corpus, some have more
 DIGESTS = "digests.json"  # of dictionaries and binaries. The first training writes it where it is missing.
-TEXT_RECORD = "text.json"  # beside the dictionary of a result of one side: how a raw line becomes words
+TEXT_RECORD = "text.json"  # beside the dictionaries: how a raw line becomes tokens
 DATA = re.compile(r"dict\.(.+\.)?txt|.+\.(bin|idx)")
 OF_FAIRSEQ = re.compile(rf"{DATA.pattern}|preprocess\.log|{re.escape(DIGESTS)}")
 
@@ -175,7 +175,8 @@ def make_text(corpus: Corpus, files: dict[str, Path], options: Namespace, folder
     scratch = folder / "unpacked"
     scratch.mkdir()
     chosen = [options.sides.index(side) for side in options.kept_sides]
-    signs = TokenSigns(is_moses=corpus.words_of_text(options)["tokenizer"] == "moses")
+    expected = corpus.expects(options)
+    signs = TokenSigns(is_raw=expected == "raw")
 
     def kept(row: Row) -> Row:
         sides = tuple(composed(row[number]) if options.nfc else row[number] for number in chosen)
@@ -191,8 +192,8 @@ def make_text(corpus: Corpus, files: dict[str, Path], options: Namespace, folder
             raise DataError(f"nothing of {split} is left: see what was removed")
     shutil.rmtree(scratch)
     write_splits(folder, splits)
-    if warning := signs.warning(f"the text of {corpus.name}"):
-        note(f"warning: {warning}")
+    if expected != "anything" and (warning := signs.warning(f"the text of {corpus.name}")):
+        note(f"warning: {warning}{corpus.if_tokenised}")
     if num_common := _num_common(folder, options):
         note(
             f"warning: test: {num_common:,} of its {splits['test']:,} lines are in train as well: figures on them "
@@ -247,8 +248,7 @@ def is_finished(corpus: Corpus, recipe: str, options: Namespace) -> bool:
             )
         if recipe not in (record[0], f"{record[0]}, not checked"):
             raise DataError(f"{dest} already holds '{record[0]}', not '{recipe}': delete it or pass another --dest")
-        text_record = [TEXT_RECORD] if len(options.kept_sides) == 1 else []
-        _check_whole([*_names(options), *text_record], options, remedy="delete it to prepare it again")
+        _check_whole([*_names(options), TEXT_RECORD], options, remedy="delete it to prepare it again")
         _check_files(corpus, record, options)
         note(f"{dest} is already complete; delete it to prepare it again")
         return True
@@ -343,9 +343,8 @@ def make_binaries(
                 corpus.check_dictionary(num_rows, files, options)
             table.append(f"{dictionary_name(side, options)}: {num_rows} rows")
         corpus.add_files(folders, folder, options)
-        if len(options.kept_sides) == 1:
-            text = {**corpus.words_of_text(options), "unicode": "NFC" if options.nfc else "kept"}
-            (folder / TEXT_RECORD).write_text(f"{json.dumps(text, indent=1)}\n", encoding="utf-8")
+        text = json.dumps(corpus.text_record(options), indent=1)
+        (folder / TEXT_RECORD).write_text(f"{text}\n", encoding="utf-8")
         data = sorted(path for path in folder.iterdir() if DATA.fullmatch(path.name))
         digests = json.dumps({path.name: digest(path) for path in data}, indent=1)
         (folder / DIGESTS).write_text(f"{digests}\n", encoding="utf-8")
@@ -363,7 +362,11 @@ def _command(pieces: Path, tests: list[str], options: Namespace) -> list[str]:
         command += ["--source-lang", options.kept_sides[0], "--target-lang", options.kept_sides[1]]
     command += ["--trainpref", f"text/train{suffix}", "--validpref", f"text/valid{suffix}"]
     command += ["--testpref", ",".join(f"text/{split}{suffix}" for split in tests)]
-    command += ["--thresholdsrc", str(options.threshold)] if options.threshold else []
+    for side, end in zip(options.kept_sides, ("src", "tgt")):
+        if side in options.dictionaries:
+            command += [f"--{end}dict", str(options.dictionaries[side].resolve())]
+        elif options.threshold:
+            command += [f"--threshold{end}", str(options.threshold)]
     command += ["--joined-dictionary"] if options.joined_dictionary else []
     train_bytes = sum((pieces / f"train.{side}").stat().st_size for side in options.kept_sides)
     return [*command, "--workers", str(min(options.workers, 1 + train_bytes // BYTES_PER_WORKER))]

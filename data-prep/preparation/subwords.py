@@ -2,9 +2,10 @@
 
 import io
 import itertools
+import shutil
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import sentencepiece
@@ -32,20 +33,29 @@ CACHED_WORDS = 100_000  # word types whose subwords a process caches
 
 
 MODEL_FILES = {
-    "subword-nmt": "bpe.codes",
+    "bpe": "bpe.codes",
     "sentencepiece": "sentencepiece.bpe.model",
     "sentencepiece-unigram": "sentencepiece.unigram.model",
 }
+PROGRAMS = {kind: "subword-nmt" if kind == "bpe" else kind for kind in MODEL_FILES}
 
 
-def learn(kind: str, lines: Iterable[str], num_merges: int, path: Path, symbols: tuple[str, ...] = ()) -> None:
-    """Learn ``num_merges`` merges on tokenised lines and write them to ``path``. No model splits ``symbols``.
+def learn(
+    kind: str,
+    lines: Iterable[str],
+    num_merges: int,
+    path: Path,
+    symbols: tuple[str, ...] = (),
+    escapes: Sequence[str] = ESCAPES,
+) -> None:
+    """Learn ``num_merges`` merges on lines and write them to ``path``. No model splits ``symbols``.
 
-    Moses' escapes, such as ``&amp;``, are not split either. They stand for one character, and the pieces of an escape
-    that train lacks may be missing in the dictionary. The rule is part of the model's file, so that fairseq's own
-    commands follow it. subword-nmt keeps the pieces of an escape that is so rare in train that it is split there.
+    Moses' ``escapes``, such as ``&amp;``, are not split either. They stand for one character, and the pieces of an
+    escape that train lacks may be missing in the dictionary. The rule is part of the model's file, so that commands of
+    fairseq follow it. subword-nmt keeps the pieces of an escape that is so rare in train that it is split there.
 
-    For the unigram model, ``num_merges`` is the number of subwords of two and more characters, as merges are.
+    For the unigram model, ``num_merges`` is the number of subwords of two and more characters, as merges are. Raw text
+    has no ``escapes``: models of sentencepiece then keep letters, digits and punctuation apart.
     """
     words = count_words(lines)
     for symbol in symbols:
@@ -57,10 +67,11 @@ def learn(kind: str, lines: Iterable[str], num_merges: int, path: Path, symbols:
         words = frequent
     if not any(len(word) > 1 for word in words):
         raise DataError("the training text has no word of two characters: there is nothing to merge")
-    if kind == "subword-nmt":
-        _learn_subword_nmt(words, num_merges, path, symbols)
+    if kind == "bpe":
+        _learn_subword_nmt(words, num_merges, path, symbols, escapes)
     else:
-        _learn_sentencepiece(words, num_merges, path, symbols, "unigram" if kind.endswith("unigram") else "bpe")
+        model = "unigram" if kind.endswith("unigram") else "bpe"
+        _learn_sentencepiece(words, num_merges, path, symbols, escapes, model)
 
 
 def count_words(lines: Iterable[str]) -> Counter:
@@ -79,7 +90,7 @@ def count_words(lines: Iterable[str]) -> Counter:
 
 def load(kind: str, path: Path) -> Callable[[str], str]:
     """A function from a tokenised line to its subwords, joined by spaces."""
-    if kind != "subword-nmt":
+    if kind != "bpe":
         processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
         return lambda line: " ".join(processor.encode(line.replace(MARK, "_"), out_type=str))
     with open(path, encoding="utf-8", newline="\n") as file:
@@ -93,20 +104,22 @@ def load(kind: str, path: Path) -> Callable[[str], str]:
     return split
 
 
-def _learn_subword_nmt(words: Counter, num_merges: int, path: Path, symbols: tuple[str, ...]) -> None:
+def _learn_subword_nmt(
+    words: Counter, num_merges: int, path: Path, symbols: tuple[str, ...], escapes: Sequence[str]
+) -> None:
     learn_bpe.tqdm = lambda items: progress(items, desc="learning merges", unit=" merges")
     learnt = io.StringIO()
     learn_bpe.learn_bpe((f"{word} {count}" for word, count in words.items()), learnt, num_merges, is_dict=True)
     version, *merges = learnt.getvalue().splitlines()
-    write_lines(path, keep_escapes_whole([version, *_merges_to(symbols), *merges], words))
+    write_lines(path, keep_escapes_whole([version, *_merges_to(symbols), *merges], words, escapes))
     if len(merges) < num_merges:
         note(f"only {len(merges)} merges could be learnt of {num_merges}")
 
 
-def keep_escapes_whole(codes: list[str], words: Iterable[str]) -> list[str]:
+def keep_escapes_whole(codes: list[str], words: Iterable[str], escapes: Sequence[str] = ESCAPES) -> list[str]:
     """Codes with additional merges that make each escape one piece, unless they change a word of train."""
     with_escapes = [word for word in words if "&" in word]
-    for escape in ESCAPES:
+    for escape in escapes:
         protected = list(codes)
         for end in ("", UNMERGED):  # at the end of a word, and within one
             protected += _missing_merges(protected, escape, end)
@@ -140,12 +153,14 @@ def _merges_to(symbols: tuple[str, ...]) -> list[str]:
     return merges
 
 
-def _learn_sentencepiece(words: Counter, num_merges: int, path: Path, symbols: tuple[str, ...], model: str) -> None:
+def _learn_sentencepiece(
+    words: Counter, num_merges: int, path: Path, symbols: tuple[str, ...], escapes: Sequence[str], model: str
+) -> None:
     counts: Counter = Counter()
     for word, count in words.items():
         counts[word.replace(MARK, "_")] += count
     characters = set().union(*counts) | {MARK}
-    whole = [f"{MARK}{symbol}" for symbol in [*symbols, *ESCAPES]] + [*ESCAPES]  # escapes also occur within words
+    whole = [f"{MARK}{symbol}" for symbol in [*symbols, *escapes]] + [*escapes]  # escapes also occur within words
     output = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -158,8 +173,8 @@ def _learn_sentencepiece(words: Counter, num_merges: int, path: Path, symbols: t
             character_coverage=1.0,
             normalization_rule_name="identity",
             user_defined_symbols=whole,
-            split_by_unicode_script=False,  # would split &apos; into three pieces
-            split_by_number=False,
+            split_by_unicode_script=not escapes,  # would split &apos; into three pieces
+            split_by_number=not escapes,
             max_sentencepiece_length=100 if model == "bpe" else 16,
             max_sentence_length=1_000_000,
             minloglevel=1,
@@ -169,18 +184,23 @@ def _learn_sentencepiece(words: Counter, num_merges: int, path: Path, symbols: t
     path.write_bytes(output.getvalue())
 
 
-def make_subwords(symbols: tuple[str, ...], options: Namespace, tokens: Path, folder: Path) -> None:
-    """Write the model and all splits in subwords. ``symbols`` are not split."""
+def make_subwords(
+    symbols: tuple[str, ...], escapes: Sequence[str], options: Namespace, tokens: Path, folder: Path
+) -> None:
+    """Write the model and all splits in subwords. ``symbols`` and ``escapes`` are not split.
+
+    The model is a copy of ``options.codes`` if that is given.
+    """
     splits = splits_of(tokens)
-    model = folder / MODEL_FILES[options.bpe]
-    sides = [read_lines(tokens / f"train.{side}") for side in options.kept_sides]
-    with progress(itertools.chain(*sides), total=2 * splits["train"], desc="counting words", unit=" lines") as train:
-        note(f"learning {options.merges} merges with {options.bpe}")
-        learn(options.bpe, train, options.merges, model, symbols)
+    model = folder / MODEL_FILES[options.subwords]
+    if options.codes:
+        shutil.copyfile(options.codes, model)
+    else:
+        _learn_from(tokens, splits["train"], symbols, escapes, options, model)
     for split, total in splits.items():
         rows = map_in_order(
             on_each_side,
-            (load, [(options.bpe, model)] * len(options.kept_sides)),
+            (load, [(options.subwords, model)] * len(options.kept_sides)),
             read_rows(tokens, split, options.kept_sides),
             workers=options.workers,
             label=f"splitting {split}",
@@ -188,3 +208,13 @@ def make_subwords(symbols: tuple[str, ...], options: Namespace, tokens: Path, fo
         )
         write_rows(folder, split, options.kept_sides, rows)
     write_splits(folder, splits)
+
+
+def _learn_from(
+    tokens: Path, num_lines: int, symbols: tuple[str, ...], escapes: Sequence[str], options: Namespace, model: Path
+) -> None:
+    sides = [read_lines(tokens / f"train.{side}") for side in options.kept_sides]
+    total = len(sides) * num_lines
+    with progress(itertools.chain(*sides), total=total, desc="counting words", unit=" lines") as train:
+        note(f"learning {options.merges} merges with {PROGRAMS[options.subwords]}")
+        learn(options.subwords, train, options.merges, model, symbols, escapes)

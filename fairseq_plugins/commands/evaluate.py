@@ -130,7 +130,8 @@ def _read_hypotheses(files: Sequence[Path], text_format: str, text: ScoredText, 
     references, name = read_lines(reference), str(reference)
     if text_format == "text":
         return read_plain_translation(*files, references=references, reference_name=name)
-    return read_translation(*files, references=references, reference_name=name, language=language)
+    data = None if text.decoding is None else text.decoding.data
+    return read_translation(*files, references=references, reference_name=name, language=language, data=data)
 
 
 def _baseline_file(path: Path) -> Path:

@@ -189,7 +189,7 @@ TRANSLATE = Command(
     run=_translate,
     description=f"""\
 A sentence a line becomes a translation a line, or --nbest lines, in the same order; a blank line stays blank. Sentences
-are tokenised, put into lower case and split into subwords as DATA was, by the subword model that lies there;
+are tokenised, put into lower case and split into subwords as DATA was, by text.json and the subword model there;
 translations are detokenised. They do not depend on other lines. Of Gigaword, which comes in tokens of its own, such as
 -lrb- and ##, give such tokens between blanks; translations are such, too.
 
@@ -259,7 +259,7 @@ def _add_rescore_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target-lang",
         metavar="LANGUAGE",
-        help="undo the tokenisation of Moses, in this language, in texts and metrics (default: texts are taken as "
+        help="undo the tokenisation of DATA, in this language, in texts and metrics (default: texts are taken as "
         "they are)",
     )
     weights = parser.add_mutually_exclusive_group(required=True)
@@ -367,10 +367,13 @@ def _output(args: argparse.Namespace) -> str:
 def _read_texts(args: argparse.Namespace, *, metric: str) -> CandidateTexts:
     """Read the candidates, and check their references if ``metric`` is computed."""
     paths: List[Path] = args.input or [STANDARD_INPUT]
-    lists = read_nbest(paths, form=args.input_format, unicode=recorded_unicode(Path(args.data)))
+    data = Path(args.data)
+    lists = read_nbest(paths, form=args.input_format, unicode=recorded_unicode(data))
     if args.source is not None:
         lists = replace(lists, sources=lists.lines_of(args.source))
-    texts = CandidateTexts(lists, reference=args.reference, language=args.target_lang, case=compared_case(args.data))
+    texts = CandidateTexts(
+        lists, reference=args.reference, language=args.target_lang, case=compared_case(data), data=data
+    )
     if args.tune is not None or _output(args) == "scores":
         if not texts.references:
             raise UserError(f"{name_of(*paths)} has no references: give --reference FILE")

@@ -35,8 +35,7 @@ TOKENS_AT_ONCE = 2**20
 DIGESTS_FILE = "digests.json"
 """Digest of every dictionary and binarised text of a folder, by file name.
 
-data-prep writes it. Where it is missing, the first training does. It is not part of ``text.json``, which folders of
-sentence pairs do not have.
+data-prep writes it. Where it is missing, the first training does.
 """
 
 RECENT_SECONDS = 2

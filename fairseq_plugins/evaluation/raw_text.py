@@ -1,19 +1,18 @@
 """Raw lines as the tokens that data-prep made of them, and back.
 
 A word is a token of a tokenizer. A piece is a part of a word, by subword-nmt or sentencepiece. :class:`SideText` is one
-side of a corpus, :class:`TextPreparation` both sides of a corpus of pairs.
+side of a corpus, :class:`TextPreparation` both sides of a corpus of pairs. ``text.json`` in the folder of a corpus
+records how its text was prepared.
 """
 
 import io
 import json
 import logging
-import re
 from abc import ABC, abstractmethod
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
 from typing import (
-    Callable,
     ClassVar,
     Dict,
     Iterable,
@@ -32,8 +31,22 @@ from sentencepiece import SentencePieceProcessor
 from subword_nmt.apply_bpe import BPE
 from torch import Tensor
 
-from fairseq_plugins.data.text import STANDARD_INPUT, check_file, name_of, numbered_lines, read_lines
-from fairseq_plugins.evaluation.moses import MosesWords, TokenSigns, clean, composed
+from fairseq_plugins.data.text import STANDARD_INPUT, check_file, name_of, numbered_lines
+from fairseq_plugins.evaluation.words import (
+    HUGGING_FACE,
+    LANGUAGES,
+    THREE_LETTERS,
+    TOKENIZERS,
+    Blanks,
+    Moses,
+    Tokenizer,
+    TokenizerError,
+    TokenSigns,
+    clean,
+    composed,
+    load_tokenizer,
+    split_words,
+)
 from fairseq_plugins.metrics.corpus import LetterCase
 from fairseq_plugins.options import UserError
 
@@ -65,6 +78,21 @@ class Subwords(ABC):
     @abstractmethod
     def group(self, pieces: Sequence[str]) -> List[List[str]]:
         """The pieces of each word, without the marks that join them."""
+
+
+class WholeWords(Subwords):
+    """Each word is one piece."""
+
+    kind = "subword_nmt"  # joining finds no mark
+
+    def __init__(self, path: Optional[Path] = None):
+        pass
+
+    def split(self, words: str) -> List[str]:
+        return words.split()
+
+    def group(self, pieces: Sequence[str]) -> List[List[str]]:
+        return [[piece] for piece in pieces]
 
 
 class SubwordNMT(Subwords):
@@ -154,18 +182,18 @@ def subword_kind(data: Path) -> str:
         UserError: if there are several.
     """
     path = find_subwords(data)
-    return SubwordNMT.kind if path is None else SUBWORD_FILES[path.name].kind
+    return (WholeWords if path is None else SUBWORD_FILES[path.name]).kind
 
 
-def load_subwords(path: Path) -> Subwords:
-    """Read subword codes or a model.
-
-    Args:
-        path: from :func:`find_subwords`.
+def load_subwords(data: Path) -> Subwords:
+    """The subwords in ``data``; :class:`WholeWords` if there are none.
 
     Raises:
-        UserError: if the file is damaged.
+        UserError: if there are several, or the file is damaged.
     """
+    path = find_subwords(data)
+    if path is None:
+        return WholeWords()
     try:
         with redirect_stderr(io.StringIO()):  # subword-nmt prints and ends the process
             return SUBWORD_FILES[path.name](path)
@@ -177,25 +205,13 @@ def load_subwords(path: Path) -> Subwords:
 
 # Languages, by the codes of Moses.
 
-SIDE_LANGUAGES: Dict[str, str] = {"article": "en", "title": "en"}
-"""Sides of headline corpora and the language of their text."""
-
-LANGUAGES = frozenset(
-    """
-    aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee
-    el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io
-    is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn
-    mni mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd
-    se sg si sk sl sm sn so sq sr ss st su sv sw ta tdt te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve
-    vi vo wa wo xh yi yo yue za zh zu
-    """.split()
-)
-"""Codes of ISO 639-1, and three more that Moses has rules for."""
+HEADLINE_SIDES = ("article", "title")
+"""Sides of headline corpora, whose text is English."""
 
 
 def is_language(name: str) -> bool:
     """Whether this is a language, or a side of a headline corpus."""
-    return name in LANGUAGES or name in SIDE_LANGUAGES
+    return name in LANGUAGES or name in HEADLINE_SIDES
 
 
 def check_language(name: str, *, flag: str) -> None:
@@ -213,13 +229,7 @@ def check_language(name: str, *, flag: str) -> None:
 logger = logging.getLogger(__name__)
 
 TEXT_RECORD = "text.json"
-"""File of data-prep beside the dictionary of a language model, with tokenizer, case and form of Unicode."""
-
-RECORD = "prepared.txt"
-"""File of data-prep beside the binaries, whose first line says how they were made."""
-
-RECORDED_AS_KEPT = "no NFC"
-"""Part of that line if the form of Unicode was kept."""
+"""File of data-prep beside the dictionaries: tokenizer, case, form of Unicode, and the file of the subwords, if any."""
 
 Case = Literal["kept", "lower tokens", "lower lines"]
 """Case is kept, or lowered in the tokens, or lowered in the lines before tokenisation."""
@@ -235,50 +245,6 @@ TEXT_KINDS: Sequence[TextKind] = get_args(TextKind)
 
 NUM_WATCHED_LINES = 1000
 """Lines that :meth:`SideText.watched` reads before it warns of text that looks tokenised."""
-
-
-class Tokenizer(ABC):
-    """Splits lines into words, and joins them."""
-
-    @abstractmethod
-    def split(self, line: str) -> List[str]:
-        """Words of a line; none of a blank one."""
-
-    @abstractmethod
-    def join(self, words: Sequence[str]) -> str:
-        """The line that words make."""
-
-
-class Blanks(Tokenizer):
-    """Words are separated by white space, as in fairseq."""
-
-    def split(self, line: str) -> List[str]:
-        return line.split()
-
-    def join(self, words: Sequence[str]) -> str:
-        return " ".join(words)
-
-
-class Moses(MosesWords, Tokenizer):
-    """Words of Moses. The module of the base class imports nothing of this package, as data-prep needs."""
-
-
-class Characters(Tokenizer):
-    """Characters are words, ``_`` is the blank between words."""
-
-    def split(self, line: str) -> List[str]:
-        return list("_".join(line.split()))
-
-    def join(self, words: Sequence[str]) -> str:
-        return "".join(words).replace("_", " ")
-
-
-TOKENIZERS: Dict[str, Callable[[Dict[str, str]], Tokenizer]] = {
-    "blanks": lambda record: Blanks(),
-    "moses": lambda record: Moses(record["language"]),
-    "characters": lambda record: Characters(),
-}
-"""Tokenizers by their names in :data:`TEXT_RECORD`."""
 
 
 class SideText:
@@ -304,20 +270,17 @@ class SideText:
         self.tokenizer = tokenizer
         self.case = case
         self.unicode = unicode
-        self.subwords = subwords
+        self.subwords = WholeWords() if subwords is None else subwords
         self.kind = kind
 
     def split(self, line: str) -> List[str]:
         """Pieces of a raw line; none for a blank one."""
         line = clean(composed(line) if self.unicode == "NFC" else line)
-        words = self.tokenizer.split(line.lower() if self.case == "lower lines" else line)
-        if self.case == "lower tokens":
-            words = [word.lower() for word in words]
-        return words if self.subwords is None else self.subwords.split(" ".join(words))
+        return self.subwords.split(" ".join(split_words(line, self.tokenizer, self.case)))
 
     def group(self, pieces: Sequence[str]) -> List[List[str]]:
         """The pieces of each word, without the marks that join them."""
-        return [[piece] for piece in pieces] if self.subwords is None else self.subwords.group(pieces)
+        return self.subwords.group(pieces)
 
     def words(self, pieces: Sequence[str]) -> List[str]:
         """The words that pieces make."""
@@ -336,7 +299,7 @@ class SideText:
             lines: of text.
             name: of the text, in the warning.
         """
-        signs = TokenSigns(is_moses=isinstance(self.tokenizer, Moses))
+        signs = TokenSigns(is_raw=isinstance(self.tokenizer, Moses))
         lines = iter(lines)
         if self.kind == "raw":
             for line in lines:
@@ -349,10 +312,6 @@ class SideText:
         yield from lines
 
 
-THREE_LETTERS = re.compile("[a-z]{3}")
-"""A code of ISO 639-3."""
-
-
 def check_text_kind(kind: str) -> None:
     """Check for a value of :data:`TextKind`.
 
@@ -361,6 +320,67 @@ def check_text_kind(kind: str) -> None:
     """
     if kind not in TEXT_KINDS:
         raise UserError(f"text {kind}: give one of {', '.join(TEXT_KINDS)}")
+
+
+@dataclass(frozen=True)
+class TextRecord:
+    """How data-prep made tokens of a text; the defaults are those of a folder without :data:`TEXT_RECORD`.
+
+    Attributes:
+        tokenizer: one of :data:`TOKENIZERS`.
+        language: for Moses; None stands for the name of each side.
+        case, unicode: see :class:`SideText`.
+        subwords: name of the file that split the words, or None.
+    """
+
+    tokenizer: str = "moses"
+    language: Optional[str] = None
+    case: Case = "kept"
+    unicode: UnicodeForm = "NFC"
+    subwords: Optional[str] = None
+
+
+def read_record(data: Path) -> Optional[TextRecord]:
+    """The record of the text in ``data``, or None.
+
+    Raises:
+        UserError: if it is invalid, or the file of the subwords is missing.
+    """
+    path = data / TEXT_RECORD
+    if not path.is_file():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        record = TextRecord(**found)
+        is_valid = [
+            {"tokenizer", "case"} <= found.keys(),
+            record.tokenizer in TOKENIZERS[:-1] or record.tokenizer.startswith(HUGGING_FACE),
+            record.language is None or is_language(record.language) or THREE_LETTERS.fullmatch(record.language),
+            record.case in CASES and record.unicode in UNICODE_FORMS,
+            record.subwords in (None, *SUBWORD_FILES),
+        ]
+        if not all(is_valid):
+            raise ValueError(record)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(
+            f"{path} is not as data-prep writes it: tokenizer is one of {', '.join(TOKENIZERS)}, moses with a "
+            f"language, case one of {', '.join(CASES)}, and unicode one of {', '.join(UNICODE_FORMS)}"
+        ) from error
+    if record.subwords is not None and not (data / record.subwords).is_file():
+        raise UserError(f"{data} lacks {record.subwords}, by which its text was split: copy the whole folder")
+    return record
+
+
+def side_tokenizer(data: Path, record: TextRecord, side: str) -> Tokenizer:
+    """The tokenizer of the side of a corpus.
+
+    Raises:
+        UserError: if its file or library is missing.
+    """
+    try:
+        return load_tokenizer(record.tokenizer, language=record.language or side, folder=data)
+    except TokenizerError as error:
+        raise UserError(f"{data / TEXT_RECORD}: {error}") from error
 
 
 def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
@@ -376,39 +396,25 @@ def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
     check_text_kind(kind)
     if kind == "tokenised":
         return SideText(Blanks(), unicode=recorded_unicode(data), kind=kind)
-    path = data / TEXT_RECORD
-    if not path.is_file():
+    record = read_record(data)
+    if record is None:
         raise UserError(
-            f"{path} is missing, which tells how raw text of a language model becomes words: give the folder of the "
-            "model's corpus, as its data-prep/<corpus>/prepare.sh makes it, or give tokenised text "
+            f"{data / TEXT_RECORD} is missing, which tells how raw text of a language model becomes words: give the "
+            "folder of the model's corpus, as its data-prep/<corpus>/prepare.sh makes it, or give tokenised text "
             "(--tokenised, text='tokenised')"
         )
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        _check_recorded_language(record.get("language", "en"))
-        tokenizer = TOKENIZERS[record["tokenizer"]](record)
-        (case,) = (case for case in CASES if case == record["case"])
-        (unicode,) = (form for form in UNICODE_FORMS if form == record.get("unicode", "NFC"))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(
-            f"{path} is not as data-prep writes it: tokenizer is one of {', '.join(TOKENIZERS)}, moses with a "
-            f"language, case one of {', '.join(CASES)}, and unicode one of {', '.join(UNICODE_FORMS)}"
-        ) from error
-    found = find_subwords(data)
-    subwords = None if found is None else load_subwords(found)
-    return SideText(tokenizer, case=case, unicode=unicode, subwords=subwords)
-
-
-def recipe_parts(data: Path) -> List[str]:
-    """The parts of the first line of :data:`RECORD` in ``data``; none without the file."""
-    record = data / RECORD
-    lines = read_lines(record, when_empty="kept") if record.is_file() else []
-    return lines[0].split(", ") if lines else []
+    tokenizer = side_tokenizer(data, record, "en")
+    return SideText(tokenizer, case=record.case, unicode=record.unicode, subwords=load_subwords(data))
 
 
 def recorded_unicode(data: Path) -> UnicodeForm:
     """The form of Unicode of the text in ``data``."""
-    return "kept" if RECORDED_AS_KEPT in recipe_parts(data) else "NFC"
+    return (read_record(data) or TextRecord()).unicode
+
+
+def compared_case(data: Path) -> LetterCase:
+    """Whether case counts when translations by models of ``data`` are compared with raw references."""
+    return "kept" if (read_record(data) or TextRecord()).case == "kept" else "ignored"
 
 
 def is_of_characters(data: Path) -> bool:
@@ -417,22 +423,21 @@ def is_of_characters(data: Path) -> bool:
     Raises:
         UserError: if the record is invalid.
     """
-    return (data / TEXT_RECORD).is_file() and isinstance(load_side_text(data).tokenizer, Characters)
+    return (read_record(data) or TextRecord()).tokenizer == "characters"
 
 
-def _check_recorded_language(name: str) -> None:
-    """Data-prep accepts any code of three letters; Moses uses the rules of English for it."""
-    if not is_language(name) and not THREE_LETTERS.fullmatch(name):
-        raise UserError(f"language {name}")
+def load_detokenizer(data: Optional[Path], *, language: str) -> Tokenizer:
+    """The tokenizer whose words a translator of ``data`` writes, in this language; Moses without a record.
+
+    Raises:
+        UserError: if the record is invalid, or the tokenizer's file or library is missing.
+    """
+    folder = data or Path()
+    record = None if data is None else read_record(data)
+    return side_tokenizer(folder, record or TextRecord(), language)
 
 
 # Both sides of a corpus of pairs.
-
-RECORDED_CASES: Dict[str, Case] = {"lowercase tokens": "lower tokens", "lowercase": "lower lines"}
-"""Parts of :data:`RECORD` about case. Without such a part, case is kept."""
-
-CORPORA_OF_TOKENS = frozenset({"gigaword"})
-"""Corpora that come in tokens of their own, such as ``-lrb-`` and ``##``."""
 
 
 class TextPreparation:
@@ -462,42 +467,30 @@ class TextPreparation:
         return self._target.join(pieces)
 
 
-def recorded_case(data: Path) -> Case:
-    """Treatment of case in ``data``, by its record."""
-    cases = [RECORDED_CASES[part] for part in recipe_parts(data) if part in RECORDED_CASES]
-    return cases[0] if cases else "kept"
-
-
-def compared_case(data: Path) -> LetterCase:
-    """Whether case counts when translations by models of ``data`` are compared with raw references."""
-    return "kept" if recorded_case(data) == "kept" else "ignored"
-
-
 def load_text_preparation(data: Path, *, source: str, target: str) -> TextPreparation:
     """Preparation of the corpus of pairs in ``data``, by its record; without one there is a warning.
 
     Raises:
-        UserError: if there is no model of subwords, or several, or a file is damaged.
+        UserError: if there is neither a record nor a model of subwords, or several models, or a file is damaged.
     """
-    path = find_subwords(data)
-    if path is None:
-        raise UserError(
-            f"{data} has no {', '.join(SUBWORD_FILES)}: put the subword codes or model there that its text was "
-            "split with, as data-prep does"
+    record = read_record(data)
+    if record is None:
+        if find_subwords(data) is None:
+            raise UserError(
+                f"{data} has no {', '.join(SUBWORD_FILES)}, and no {TEXT_RECORD}: put the subword model there that its "
+                "text was split with, or the record of how its text was prepared, as data-prep does"
+            )
+        logger.warning(
+            f"{data} has no {TEXT_RECORD} of data-prep: its text is taken as tokens of Moses in their own case"
         )
-    if not (data / RECORD).is_file():
-        logger.warning(f"{data} has no {RECORD} of data-prep: its text is taken as tokens of Moses in their own case")
-    has_own_tokens = any(part.partition(" ")[0] in CORPORA_OF_TOKENS for part in recipe_parts(data)[:1])
-
-    def tokenizer(language: str) -> Tokenizer:
-        return Blanks() if has_own_tokens else Moses(SIDE_LANGUAGES.get(language, language))
-
+        record = TextRecord()
+    source_tokenizer, target_tokenizer = (side_tokenizer(data, record, side) for side in (source, target))
     return TextPreparation(
-        source=tokenizer(source),
-        target=tokenizer(target),
-        case=recorded_case(data),
-        unicode=recorded_unicode(data),
-        subwords=load_subwords(path),
+        source=source_tokenizer,
+        target=target_tokenizer,
+        case=record.case,
+        unicode=record.unicode,
+        subwords=load_subwords(data),
     )
 
 

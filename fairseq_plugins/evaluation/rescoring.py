@@ -403,14 +403,23 @@ class CandidateTexts:
     Args:
         lists: the candidates.
         reference: a file of references; None takes those of the lists, if there are any.
-        language: of the Moses tokenisation to undo, or None.
+        language: of the tokenisation to undo, or None.
+        data: folder whose tokenisation it is, or None for that of Moses.
         case: whether case counts in metrics.
     """
 
-    def __init__(self, lists: NBestLists, *, reference: Optional[Path], language: Optional[str], case: LetterCase):
+    def __init__(
+        self,
+        lists: NBestLists,
+        *,
+        reference: Optional[Path],
+        language: Optional[str],
+        case: LetterCase,
+        data: Optional[Path] = None,
+    ):
         self.lists = lists
         self._kind = marked_kind(lists.texts)
-        self._language = language
+        self._language, self._data = language, data
         self._reference = reference
         self.case: LetterCase = case
 
@@ -474,7 +483,7 @@ class CandidateTexts:
 
     def _readable(self, texts: Sequence[str]) -> List[str]:
         words = self._joined(texts)
-        return detokenize(words, language=self._language) if self._language else words
+        return detokenize(words, language=self._language, data=self._data) if self._language else words
 
     def _joined(self, texts: Sequence[str]) -> List[str]:
         return [post_process(text, self._kind) if self._kind else text for text in texts]

@@ -11,8 +11,7 @@ from sacremoses import MosesTokenizer
 
 from fairseq_plugins.data.text import name_of, read_lines
 from fairseq_plugins.evaluation.decoding import check_pairs, check_words, read_generated
-from fairseq_plugins.evaluation.moses import MosesWords
-from fairseq_plugins.evaluation.raw_text import SIDE_LANGUAGES
+from fairseq_plugins.evaluation.raw_text import load_detokenizer
 from fairseq_plugins.metrics.corpus import LetterCase, bleu_of_text
 from fairseq_plugins.metrics.rouge import (
     UNKNOWN_REFERENCE,
@@ -59,13 +58,15 @@ class Score:
     signature: str
 
 
-def detokenize(lines: Sequence[str], *, language: str) -> List[str]:
-    """Undo the tokenisation of Moses; ``language`` may be the side of a headline corpus."""
-    moses = MosesWords(SIDE_LANGUAGES.get(language, language))
-    return [moses.join(line.split()) for line in lines]
+def detokenize(lines: Sequence[str], *, language: str, data: Optional[Path] = None) -> List[str]:
+    """Undo the tokenisation of ``data``, or of Moses; ``language`` may be the side of a headline corpus."""
+    tokenizer = load_detokenizer(data, language=language)
+    return [tokenizer.join(line.split()) for line in lines]
 
 
-def read_translation(*paths: Path, references: Sequence[str], reference_name: str, language: str) -> Translation:
+def read_translation(
+    *paths: Path, references: Sequence[str], reference_name: str, language: str, data: Optional[Path] = None
+) -> Translation:
     """Read the output of ``fairseq-generate`` in the given language.
 
     Args:
@@ -73,6 +74,7 @@ def read_translation(*paths: Path, references: Sequence[str], reference_name: st
         references: raw text, a sentence each.
         reference_name: name of the references in messages.
         language: of the detokeniser, such as "de".
+        data: folder that the models were trained on, or None for tokens of Moses.
 
     Raises:
         UserError: if the output does not belong to the references, is cut short or holds subword marks, or a reference
@@ -88,7 +90,7 @@ def read_translation(*paths: Path, references: Sequence[str], reference_name: st
     return Translation(
         tokenized=generated.hypotheses,
         tokenized_references=generated.references,
-        detokenized=detokenize(generated.hypotheses, language=language),
+        detokenized=detokenize(generated.hypotheses, language=language, data=data),
     )
 
 

@@ -187,6 +187,7 @@ class BleuMetric(TextMetric):
             references=self.references,
             reference_name=str(self.reference),
             language=self.language,
+            data=Path(run.data),
         )
 
     def _plain_translation(self, path: Path) -> Translation:

@@ -9,11 +9,13 @@ import subprocess
 import sysconfig
 import tempfile
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
 from preparation import steps
 from preparation.corpus import Corpus, parse_options
+from preparation.lines import load_tokenizer, split_words
 from preparation.main import main
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -96,6 +98,12 @@ def options_of(corpus: Corpus, *arguments: object, check: bool = False) -> Names
     """The options of a command line."""
     with mock.patch.dict(os.environ, {"EXPECTED_COUNTS": "check" if check else "skip"}):
         return parse_options(corpus, list(map(str, arguments)))
+
+
+def moses(language: str, lowercase: bool) -> Callable[[str], str]:
+    """A function from a raw line to Moses' tokens, joined by spaces."""
+    words = load_tokenizer("moses", language=language, folder=Path())
+    return lambda line: " ".join(split_words(line, words, "lower tokens" if lowercase else "kept"))
 
 
 def read_all(corpus: Corpus, folder: Path, options: Namespace) -> dict[str, list[tuple[str, ...]]]:

@@ -1,8 +1,10 @@
 """Small versions of all corpora in the original layouts, on which their contract is tested."""
 
+import bz2
 import csv
 import gzip
 import io
+import lzma
 import random
 import tarfile
 import zipfile
@@ -204,6 +206,19 @@ def tatoeba_files() -> dict[str, bytes]:
     }
 
 
+def own_files() -> dict[str, bytes]:
+    """Each split in another compression."""
+    files = {}
+    for seed, (split, pack) in enumerate(
+        {"train": gzip.compress, "valid": bz2.compress, "test": lzma.compress}.items()
+    ):
+        end = {"valid": ".bz2", "test": ".xz"}.get(split, ".gz")
+        for lang in LANGUAGES:
+            text = text_of(sentences(lang, 60 if split == "train" else 6, seed))
+            files[f"{split}.{lang}{end}"] = text if end == ".gz" else pack(text)
+    return files
+
+
 def manythings_files() -> dict[str, bytes]:
     pairs = zip(sentences("en", 100), sentences("de", 100))
     lines = [f"{english}\t{german}\tCC-BY 2.0 #{number}" for number, (english, german) in enumerate(pairs)]
@@ -326,6 +341,10 @@ SMALL_CORPORA = [
     SmallCorpus("multi30k", PAIR, multi30k_files(), "train.de.gz", r"train\.de in x/train\.de\.gz .* 2c2b73fd"),
     SmallCorpus("tatoeba", PAIR, tatoeba_files(), "deu-eng.zip", ""),
     SmallCorpus("tatoeba", ("en",), manythings_files(), "deu-eng.zip", "", THRESHOLD),
+    SmallCorpus("own", PAIR, own_files(), "", ""),
+    SmallCorpus(
+        "own", ("fr", "--split", "5,4", "--merges", "20"), {"news.fr.gz": text_of(sentences("fr", 60))}, "", ""
+    ),
     SmallCorpus("iwslt14", PAIR, IWSLT14, "de-en.tgz", "dev2010.de-en.de.xml in .* has 2 lines, expected 887"),
     SmallCorpus("iwslt16", PAIR, IWSLT16, "de-en.tgz", "dev2010.de-en.de.xml in .* has 3 lines, expected 887"),
     SmallCorpus("wmt14", PAIR, release_files(), "training-parallel-europarl-v7.tgz", "de.sgm in .*dev.tgz .*d 3003"),

@@ -69,10 +69,11 @@ def test_result(prepared: SimpleNamespace) -> None:
     for split in ["train", "valid", "test"]:
         of_split = {name for name in files if name.startswith(f"{split}.")}
         assert {name.rpartition(".")[2] for name in of_split} == {"bin", "idx"} and len(of_split) == 2 * len(sides)
-    assert ("bpe.codes" in files) == (len(sides) == 2) == any(name.startswith("raw/test.") for name in files)
+    record = json.loads((prepared.dest / "text.json").read_text())
+    assert ("bpe.codes" in files) == (record.get("subwords") == "bpe.codes")
+    assert (len(sides) == 2) == any(name.startswith("raw/test.") for name in files)
     assert str(prepared.cwd) not in (prepared.dest / "preprocess.log").read_text()
     assert "warning: EXPECTED_COUNTS=skip" in prepared.done.stderr
-    assert ("text.json" in files) == (len(sides) == 1)
     data = {path.name: path for path in prepared.dest.iterdir() if re.search(r"^dict\.|\.(bin|idx)$", path.name)}
     digests = json.loads((prepared.dest / "digests.json").read_text())
     assert digests == {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in data.items()}
@@ -172,7 +173,7 @@ def test_help(corpus: str, here: Path) -> None:
     done = succeed(corpus, "--help", cwd=here)
     flags = ["--from", "--mirror", "--dest", "--work", "--workers"]
     if isinstance(CORPORA[corpus], ParallelCorpus):
-        flags += ["--bpe", "--merges", "--min-length", "--max-ratio", "--threshold"]
+        flags += ["--subwords", "--merges", "--min-length", "--max-ratio", "--threshold"]
     assert done.stdout.startswith("usage: prepare.sh") and all(f"  {flag} " in done.stdout for flag in flags)
     assert "EXPECTED_COUNTS=skip" in done.stdout and done.stderr == "" and not list(here.iterdir())
     pair = CORPORA[corpus].pairs[:1] if isinstance(CORPORA[corpus], ParallelCorpus) else []
@@ -312,14 +313,15 @@ def test_a_result_that_lost_a_file_is_not_complete(name: str, content: str, told
     splits = (*SPLITS, "flickr")
     names = [f"{split}.de-en.{side}.{end}" for split in splits for side in LANGUAGES for end in ("bin", "idx")]
     names += ["dict.de.txt", "dict.en.txt"]
-    result = write_files(tmp_path / "result", dict.fromkeys(names, b"1"))
+    result = write_files(tmp_path / "result", dict.fromkeys([*names, "text.json"], b"1"))
     (result / "digests.json").write_text(json.dumps(dict.fromkeys(names, hashlib.sha256(b"1").hexdigest())))
     options = options_of(Multi30k(), "de-en", "--dest", result)
     for record, remedy in (("a recipe\n", "delete it to prepare it again"), (None, "delete it or pass another --dest")):
         if record:
             (result / "prepared.txt").write_text(record)
         else:
-            (result / "prepared.txt").unlink()  # binaries of fairseq alone
+            for left in ("prepared.txt", "text.json"):  # binaries of fairseq alone
+                (result / left).unlink()
         (result / name).write_text("1")
         assert steps.is_finished(Multi30k(), "a recipe", options)
         (result / name).unlink() if content is None else (result / name).write_text(content)

@@ -1,5 +1,7 @@
 """Files of the corpora: layouts that give the same text, the real corpora, user errors that name file or flag."""
 
+import bz2
+import lzma
 import random
 import re
 import shlex
@@ -27,6 +29,7 @@ from small_corpora import (
     multi30k_files,
     named,
     nltk_sample,
+    own_files,
     ptb_files,
     release_files,
     reuters_document,
@@ -220,14 +223,28 @@ USAGE_ERRORS = [  # command line, part of the last line
     ("multi30k de-en --max-ratio 0.5", "--max-ratio"),
     ("multi30k de-en --max-ratio x", "--max-ratio"),
     ("multi30k de-en --min-length 5 --max-length 4", "--min-length is larger than --max-length"),
-    ("multi30k de-en --bpe fastbpe", "--bpe"),
-    ("multi30k de-en --threshold 2", "--threshold"),
+    ("multi30k de-en --subwords fastbpe", "--subwords"),
+    ("multi30k de-en --subwords none --merges 5", "--merges is for subwords: choose them with --subwords"),
     *[(f"multi30k en {flag}", flag.split()[0]) for flag in ("--merges 5", "--joined-dictionary", "--max-length 50")],
-    ("multi30k en --bpe subword-nmt", "--bpe"),
     *[(f"tatoeba {pair}", "nor two of which one is en") for pair in "de-fr en-en en-de-fr german DE-en en- e".split()],
     ("tatoeba en --other en", "--other"),
     *[(f"tatoeba {pair} --other de", f"--other is for en by itself, not for {pair}") for pair in ("de-en", "de")],
     ("iwslt14 de-en --partial --no-lowercase", "--no-lowercase"),
+    ("own", "name the pair: de-en"),
+    *[(f"own {name}", "neither a name of letters") for name in ("'my text'", "a-b-c", "zh.tw", "a-")],
+    ("own de-de", "'de-de' has the same name twice"),
+    *[(f"own de --split {numbers}", "such as 2000,2000, not") for numbers in ("5", "5,0", "5,-1", "5,5,5", "many")],
+    ("own de --seed 2", "--seed is of --split"),
+    ("own de --tokenizer icu", "'icu' is none of moses, none, character, hf:FILE"),
+    ("own de --tokenizer character --subwords bpe", "--tokenizer character has no other subwords"),
+    ("own de --tokenised --tokenizer moses", "--tokenised leaves the text as it is"),
+    ("own de --codes x", "--codes goes with --source-dict"),
+    ("own de --codes x --source-dict y --subwords sentencepiece", "x is of bpe, not of --subwords sentencepiece"),
+    ("own de --source-dict x --target-dict y --codes z", "--target-dict is for a pair"),
+    ("own de-en --source-dict x --codes z", "belong together: give both"),
+    ("own de --source-dict x --subwords bpe", "give --codes FILE, or --subwords none"),
+    ("own de-en --source-dict x --target-dict y --joined-dictionary", "--joined-dictionary is of a new dictionary"),
+    ("own de --source-dict x --threshold 3", "--threshold is of a new dictionary"),
     ("iwslt16 fr-en --dev dev2011", "--dev"),
 ]
 
@@ -272,6 +289,7 @@ PAIR = "de-en --merges 9"
 COMMONCRAWL = {f"commoncrawl.de-en.{side}": b"a\n" * count for side, count in (("de", 5), ("en", 4))}
 NOT_UTF_8 = {**COMMONCRAWL, "commoncrawl.de-en.en": b"a\na\nb\xff\na\na\n"}
 ORG_FILES = gigaword_files(ORG_DATA, end="")
+VOCABULARY = "--codes x/codes --source-dict x/dict"
 FILE_ERRORS = [  # command line, files in x, the error
     ("ptb", without(named("ptb.*.txt", PTB), "ptb.test.txt"), r"simple-examples.tgz .*ptb\.test\.txt"),
     ("ptb", ptb("valid.txt", b"a b\nc \xff d\n"), r"x/valid.txt:2: not UTF-8 text \(byte 3 of the line\)"),
@@ -342,6 +360,36 @@ FILE_ERRORS = [  # command line, files in x, the error
     ("gigaword --test-source a --test-target b", ORG_FILES, "a is not a file: pass the test set's files"),
     ("gigaword", without(ORG_FILES, "test.tgt.txt"), r"x has no test: .*test.src.txt \+ test.tgt.txt.* --test-source"),
     ("gigaword", {**ORG_FILES, "train.tgt.txt": b"a\n" * 39}, r"train.src.txt:40: no line to pair .* against 39\)"),
+    ("own de-en", {}, "the files are your own: .*--from DIR"),
+    ("own de-en", without(own_files(), "valid.en.bz2"), "x has no valid.en: put them there, .gz, .*--split"),
+    (
+        "own de-en",
+        {**own_files(), "test.en.xz": lzma.compress(b"a\n")},
+        r"test.de.xz:2: no line .*\(6 lines against 1\)",
+    ),
+    ("own de-en", {**own_files(), "test.en.xz": b"a\nb"}, "x/test.en.xz is truncated or damaged"),
+    ("own de", {**own_files(), "valid.de.bz2": bz2.compress(b"a")[:9]}, "x/valid.de.bz2 is truncated or damaged"),
+    ("own de", {**own_files(), "valid.de": b"a\n"}, "x has both valid.de.bz2 and valid.de: keep the right one"),
+    ("own de", {**own_files(), "train.de.gz": b""}, "x/train.de.gz is empty"),
+    ("own de", {**own_files(), "train.de.gz": b"\n\n"}, "the filter left no training"),
+    ("own de", {**own_files(), "train.de.gz": b"a\n\xff\n"}, "x/train.de.gz:2: not UTF-8 text"),
+    ("own de --tokenizer none", {**own_files(), "train.de.gz": b"a\na </s> b\n"}, "train.de.gz:2: </s> is a symbol of"),
+    ("own de --tokenizer hf:nowhere.json", own_files(), "nowhere.json is not a file: pass one that exists"),
+    ("own de --split 5,5", own_files(), r"x has test.de.xz, train.de.gz, valid.de.bz2: --split takes one file \*.de"),
+    ("own de-en --split 5,5", text("news.de", "a\n"), r"x has no \*.en, such as news.en: put the file"),
+    ("own de --split 5,5", text("news.de", "a\nb\n"), "news.de: 2 lines, too few for --split 5,5 and train"),
+    ("own de --split 2,2", text("news.de", "a\n" * 99 + "b\n"), "only 1 lines share no side with another, too few"),
+    (f"own de {VOCABULARY}", own_files(), "x/dict is not a file: pass one that exists"),
+    (
+        f"own de {VOCABULARY}",
+        {**own_files(), "codes": b"\xff", "dict": b"a 1\n"},
+        "x/codes has no codes of subword-nmt",
+    ),
+    (
+        f"own de {VOCABULARY}",
+        {**own_files(), "codes": b"#version: 0.2\na b\n", "dict": b"a\n"},
+        "x/dict:1: not a line of",
+    ),
     ("gigaword", {}, "Gigaword cannot be downloaded .*--from DIR"),
     ("agnews", text("test.csv", '"1","a","b"\n"1","a"\n'), "test.csv:2: 2 fields, expected class, headline, des"),
     ("agnews", text("test.csv", '"1","a","b\n'), "test.csv:1: not CSV"),

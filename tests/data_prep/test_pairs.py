@@ -14,8 +14,18 @@ import pytest
 from preparation import segments
 from preparation.corpora import CORPORA, ted_talks, translation
 from preparation.lines import DataError, read_lines
-from preparation.parallel_corpus import moses
-from preparation_runs import binarised, binarised_text, fail, joined, options_of, prepare, read_all, snapshot, succeed
+from preparation_runs import (
+    binarised,
+    binarised_text,
+    fail,
+    joined,
+    moses,
+    options_of,
+    prepare,
+    read_all,
+    snapshot,
+    succeed,
+)
 from small_corpora import (
     ARCHIVES,
     IWSLT14_SETS,
@@ -90,7 +100,7 @@ def test_lines_that_invite_misalignment(here: Path) -> None:
 
 def test_sentencepiece_lowercase_and_joined_dictionary(here: Path) -> None:
     write_files(here / "x", {name.removesuffix(".gz"): data for name, data in multi30k_files().items()})
-    options = ["--bpe", "sentencepiece", "--merges", 40, "--lowercase", "--joined-dictionary", "--workers", 1]
+    options = ["--subwords", "sentencepiece", "--merges", 40, "--lowercase", "--joined-dictionary", "--workers", 1]
     succeed("multi30k", "en-de", "--from", "x", "--dest", "out/here", *options, cwd=here)
     dest = here / "out" / "here"
     assert (dest / "dict.de.txt").read_bytes() == (dest / "dict.en.txt").read_bytes()
@@ -169,7 +179,8 @@ def test_split_shares_no_sentence() -> None:
     english = [f"Sentence {n % 700}{rng.choice('.!?')}" for n in range(1000)]
     german = [rng.choice([str.upper, str.lower])(f"Satz, {n % 650}.") for n in range(1000)]
     rows = list(dict.fromkeys(zip(english, german)))
-    splits = translation.split_rows(rows)
+    size = len(rows) // 20
+    splits = translation.split_rows(rows, num_valid=size, num_test=size)
     assert sorted(row for chosen in splits.values() for row in chosen) == sorted(rows)
     assert all(chosen == sorted(chosen, key=rows.index) for chosen in splits.values())
     for split, others in {"train": ["valid", "test"], "valid": ["train", "test"]}.items():
@@ -177,7 +188,7 @@ def test_split_shares_no_sentence() -> None:
         for side in range(2):
             ours = {key(row[side]) for row in splits[split]}
             assert not ours & {key(row[side]) for other in others for row in splits[other]}
-    again = translation.split_rows(rng.sample(rows, len(rows)))
+    again = translation.split_rows(rng.sample(rows, len(rows)), num_valid=size, num_test=size)
     assert {split: sorted(chosen) for split, chosen in again.items()} == {
         split: sorted(chosen) for split, chosen in splits.items()
     }

@@ -19,8 +19,8 @@ from fairseq.data.data_utils import post_process
 from preparation import lines, sources, steps, subwords
 from preparation.corpora import CORPORA, translation
 from preparation.lines import ESCAPES, DataError
-from preparation.parallel_corpus import ParallelCorpus, length_fault, moses
-from preparation_runs import binarised, joined, options_of, succeed
+from preparation.parallel_corpus import ParallelCorpus, length_fault
+from preparation_runs import binarised, joined, moses, options_of, succeed
 from small_corpora import LANGUAGES, SPLITS, gigaword_items, sentences, text_of, write_files, zipped
 from typed_commands import type_command
 
@@ -115,7 +115,7 @@ def test_subwords_come_apart_and_together(kind: str, tmp_path: Path) -> None:
         subwords.learn(kind, iter(text), 40, path, ("<unk>",))
     assert paths[0].read_bytes() == paths[1].read_bytes()
     split = subwords.load(kind, paths[0])
-    remove = kind.replace("-", "_").removesuffix("_unigram")
+    remove = "subword_nmt" if kind == "bpe" else "sentencepiece"
     for line in [*text, "<unk> zebra unk <unk> , ☃ 漢字 x<unk>y", "zebra &amp; don &apos;t", "<unk>", ""]:
         line = tokenise(line)
         pieces = split(line)
@@ -130,7 +130,7 @@ def test_both_kinds_learn_the_same_number_of_merges(tmp_path: Path) -> None:
     import sentencepiece
 
     text = [moses(language, False)(line) for language in LANGUAGES for line in sentences(language, 50)]
-    subwords.learn("subword-nmt", text, 30, tmp_path / "a")
+    subwords.learn("bpe", text, 30, tmp_path / "a")
     codes = (tmp_path / "a").read_text().splitlines()
     assert all(line.startswith("&") for line in codes[31:])  # after the line of the version: what keeps escapes whole
     subwords.learn("sentencepiece", text, 30, tmp_path / "b")
@@ -151,8 +151,8 @@ def test_escapes_stay_whole_even_those_that_train_lacks(kind: str, tmp_path: Pat
 
 def test_train_is_split_as_it_was_learnt(tmp_path: Path) -> None:
     """An escape that is too rare in train to be one piece keeps its pieces, so that no text changes."""
-    subwords.learn("subword-nmt", ["the &amp; thing then"] * 9 + ["&quot;"], 3, tmp_path / "model")
-    split = subwords.load("subword-nmt", tmp_path / "model")
+    subwords.learn("bpe", ["the &amp; thing then"] * 9 + ["&quot;"], 3, tmp_path / "model")
+    split = subwords.load("bpe", tmp_path / "model")
     assert split("&amp; &quot; &lt;") == "&@@ a@@ m@@ p@@ ; &@@ q@@ u@@ o@@ t@@ ; &lt;"
 
 
@@ -161,7 +161,7 @@ def test_more_words_than_memory_allows(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(subwords, "COUNTED_WORDS", 3)
     assert subwords.count_words(["a a a b b", "c d d d", "e"]) == {"a": 3, "d": 3}
     monkeypatch.setattr(subwords, "LEARNT_WORDS", 1)
-    subwords.learn("subword-nmt", ["aa aa bb", "cc dd dd dd"], 2, tmp_path / "model")
+    subwords.learn("bpe", ["aa aa bb", "cc dd dd dd"], 2, tmp_path / "model")
     told = capsys.readouterr().err
     assert "more than 3 different words" in told and "learning from the 1 most frequent of" in told
     assert "only 1 merges could be learnt of 2" in told and "d d</w>" in (tmp_path / "model").read_text()

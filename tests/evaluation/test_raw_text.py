@@ -19,6 +19,7 @@ from fairseq_plugins.evaluation import raw_text
 from fairseq_plugins.evaluation.raw_text import (
     LONGEST_WORD,
     SubwordNMT,
+    compared_case,
     encode_lines,
     load_side_text,
     load_text_preparation,
@@ -94,7 +95,6 @@ def test_a_folder_without_the_record_is_refused_with_its_name_and_the_remedy(tmp
         "[]",
         "null",
         '{"tokenizer": "moses", "language": "xx", "case": "kept"}',
-        '{"tokenizer": "moses", "case": "kept"}',
         '{"tokenizer": "icu", "case": "kept"}',
     ]
     + ['{"tokenizer": "blanks"}', '{"tokenizer": "blanks", "case": "upper"}', '{"tokenizer": [], "case": "kept"}'],
@@ -113,6 +113,16 @@ WORDS = "Das Haus hat eine Tür und ein Dach , und Tom &apos;s Hund ist im Haus 
 def data(tmp_path):
     (tmp_path / "bpe.codes").write_text(CODES, encoding="utf-8")
     return tmp_path
+
+
+@pytest.fixture
+def record(data):
+    """``record(tokenizer=..., case=..., ...)`` writes the record of a folder of pairs."""
+
+    def write(**values):
+        (data / "text.json").write_text(json.dumps({"case": "kept", **values}))
+
+    return write
 
 
 @pytest.fixture
@@ -136,45 +146,83 @@ def test_lines_are_tokenised_escaped_and_split_by_the_codes(data):
     assert "T@@" in pieces
 
 
-def test_a_folder_that_does_not_tell_its_preparation_is_warned_of(data, caplog):
+def test_a_folder_that_does_not_tell_its_preparation_is_warned_of(data, record, caplog):
     load_text_preparation(data, source="en", target="de")
-    assert [record.getMessage() for record in caplog.records] == [
-        f"{data} has no prepared.txt of data-prep: its text is taken as tokens of Moses in their own case"
+    assert [one.getMessage() for one in caplog.records] == [
+        f"{data} has no text.json of data-prep: its text is taken as tokens of Moses in their own case"
     ]
     caplog.clear()
-    (data / "prepared.txt").write_text("tatoeba de-en, 3 merges of subword-nmt, any ratio\n")
+    record(tokenizer="moses")
     load_text_preparation(data, source="en", target="de")
     assert not caplog.records
 
 
-def test_a_corpus_that_comes_in_tokens_keeps_them(data):
-    (data / "prepared.txt").write_text("gigaword article-title, 3 merges of subword-nmt, any ratio\n")
-    preparation = load_text_preparation(data, source="article", target="title")
-    line = "-lrb- ap -rrb- it 's ##.# % of u.s. 's haus & co."
-    pieces = preparation.split(line)
-    assert words_of(preparation, pieces) == line.split() and preparation.join(pieces) == line
-
-
 @pytest.mark.parametrize(
-    "recipe, tokens",
-    [("lowercase, any ratio", "tür"), ("lowercase tokens, any ratio", "tür"), ("any ratio", "Tür")],
+    "tokenizer, case, line, words, back",
+    [
+        (
+            "blanks",
+            "kept",
+            "-lrb- ap -rrb- it 's ##.# % of u.s. & co.",
+            "-lrb- ap -rrb- it 's ##.# % of u.s. & co.",
+            "",
+        ),
+        ("moses", "kept", "Haustür.", "Haustür .", ""),
+        ("moses", "lower tokens", "I see. No. 5.", "i see . no. 5 .", "i see. no. 5."),
+        ("moses", "lower lines", "I see. And No. 5.", "i see. and no . 5 .", "i see. and no. 5."),
+        ("characters", "lower tokens", "Ab c", "a b _ c", "ab c"),
+    ],
 )
-def test_case_is_that_of_the_preparation(recipe, tokens, data):
-    (data / "prepared.txt").write_text(
-        f"tatoeba de-en, 3 merges of subword-nmt, {recipe}\ntrain.de: 3 lines, lowercase\n"
-    )
-    preparation = load_text_preparation(data, source="de", target="en")
-    assert words_of(preparation, preparation.split("Tür")) == [tokens]
-
-
-@pytest.mark.parametrize(
-    "recipe, words",
-    [("lowercase tokens", "i see . and then no. 5 .".split()), ("lowercase", "i see. and then no . 5 .".split())],
-)
-def test_tokens_are_those_of_the_order_of_the_preparation(recipe, words, data):
-    (data / "prepared.txt").write_text(f"tatoeba en-de, 3 merges of subword-nmt, {recipe}, joined dictionary\n")
+@pytest.mark.parametrize("subwords", ["bpe.codes", None])
+def test_pairs_follow_their_record(tokenizer, case, line, words, back, subwords, data, record):
+    if subwords is None:
+        (data / "bpe.codes").unlink()
+    record(tokenizer=tokenizer, case=case, **({"subwords": subwords} if subwords else {}))
     preparation = load_text_preparation(data, source="en", target="de")
-    assert words_of(preparation, preparation.split("I see. And then No. 5.")) == words
+    pieces = preparation.split(line)
+    assert words_of(preparation, pieces) == words.split()
+    assert (pieces == words.split()) == (subwords is None or tokenizer == "characters")
+    assert preparation.join(pieces) == (back or line)
+    assert compared_case(data) == ("kept" if case == "kept" else "ignored")
+
+
+def test_subwords_that_are_recorded_and_missing_are_named(data, record):
+    record(tokenizer="moses", subwords="sentencepiece.bpe.model")
+    with pytest.raises(ValueError, match="lacks sentencepiece.bpe.model, by which its text was split: copy the whole"):
+        load_text_preparation(data, source="de", target="en")
+
+
+@pytest.fixture
+def hugging_face(tmp_path):
+    """A byte-level BPE in ``tokenizer.json`` beside the record."""
+    tokenizers = pytest.importorskip("tokenizers", reason="the library tokenizers is not installed")
+    bpe = tokenizers.ByteLevelBPETokenizer()
+    bpe.train_from_iterator([WORDS] * 5, vocab_size=290, show_progress=False)
+    bpe.save(str(tmp_path / "tokenizer.json"))
+    return bpe
+
+
+def test_a_tokenizer_of_hugging_face_splits_and_joins(hugging_face, record, data, load):
+    (data / "bpe.codes").unlink()
+    line, expected = "Das Haus hat Türen, Tom's.", hugging_face.encode("Das Haus hat Türen, Tom's.").tokens
+    record(tokenizer="hf:tokenizer.json")
+    pairs = load_text_preparation(data, source="de", target="en")
+    for text in (load(tokenizer="hf:tokenizer.json"), pairs):
+        assert text.split(line) == expected and text.join([*expected, "<unk>"]) == line and text.split(" ") == []
+
+
+def test_what_a_tokenizer_of_hugging_face_lacks_is_told(load, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
+    with pytest.raises(ValueError, match=r"text.json: .*x.json needs the library tokenizers: pip install '.*\[hf\]'"):
+        load(tokenizer="hf:x.json")
+
+
+def test_a_file_that_is_no_tokenizer_is_refused(hugging_face, load, tmp_path):
+    with pytest.raises(ValueError, match="x.json does not exist"):
+        load(tokenizer="hf:x.json")
+    (tmp_path / "x.json").write_text("{}")
+    with pytest.raises(ValueError, match="x.json is no file of a HuggingFace tokenizer"):
+        load(tokenizer="hf:x.json")
 
 
 @pytest.mark.parametrize("line", ["Tom's house, isn't it? \"Yes\" & no.", "It costs 3.50 - really!"])
@@ -198,7 +246,9 @@ def test_headlines_are_english(data):
 
 
 def test_data_without_subwords_is_refused_with_what_is_missing(tmp_path):
-    with pytest.raises(ValueError, match="has no bpe.codes, sentencepiece.bpe.model, .*: put the subword codes"):
+    with pytest.raises(
+        ValueError, match="has no bpe.codes, sentencepiece.bpe.model, .*text.json: put the subword model"
+    ):
         load_text_preparation(tmp_path, source="de", target="en")
 
 

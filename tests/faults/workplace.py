@@ -53,7 +53,7 @@ def furnish(folder: Path, *, python: str) -> Path:
     (folder / "translation/raw").mkdir()
     (folder / "translation/raw/test.tgt").write_text("".join(f"{line}\n" for line in _test_targets(folder)))
     (folder / "translation/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
-    (folder / "translation/prepared.txt").write_text("generated src-tgt, 1 merges of subword-nmt, any ratio\n")
+    (folder / "translation/text.json").write_text('{"tokenizer": "moses", "case": "kept"}\n')
     (folder / "weights").write_text('{"weights": {"list": 1.0, "length": 0.0, "model 1": 0.5}, "metric": "bleu"}\n')
     type_command("ngram train", [str(folder / "lm"), "--order", "2", "--out", str(folder / "ngram.arpa")])
     type_command("lm eval", [str(folder / "lm"), "--path", str(folder / "lm.pt"), *DYNAMIC, "--cpu"])

@@ -66,7 +66,7 @@ def prepared(pair_data, tmp_path_factory) -> Path:
         pair_data, tmp_path_factory.mktemp("with codes") / "data bin", ignore=shutil.ignore_patterns("digests.json")
     )
     (copy / "bpe.codes").write_text("#version: 0.2\nx a</w>\n")
-    (copy / "prepared.txt").write_text("generated src-tgt, 1 merges of subword-nmt, any ratio\n")
+    (copy / "text.json").write_text('{"tokenizer": "moses", "case": "kept"}\n')
     return copy
 
 

@@ -109,15 +109,15 @@ def test_bleu_of_a_split_in_a_folder_with_spaces(evaluated, request_of, pairs, c
 def test_case_counts_where_the_text_has_kept_it(evaluated, request_of, pair_data, pairs, tmp_path):
     upper = tmp_path / "test.tgt"
     upper.write_text((pairs / "test.tgt").read_text().upper())
-    for record, flags, signature in (
-        ("pairs, 9 merges", [], "c:mixed"),
-        ("pairs, 9 merges", ["--lowercase"], "c:lc"),
-        ("pairs, 9 merges, lowercase tokens", [], "c:lc"),
+    for case, flags, signature in (
+        ("kept", [], "c:mixed"),
+        ("kept", ["--lowercase"], "c:lc"),
+        ("lower tokens", [], "c:lc"),
     ):
         data = shutil.copytree(
-            pair_data, tmp_path / f"{record} {len(flags)}", ignore=shutil.ignore_patterns("digests.json")
+            pair_data, tmp_path / f"{case} {len(flags)}", ignore=shutil.ignore_patterns("digests.json")
         )
-        (data / "prepared.txt").write_text(f"{record}\n")
+        (data / "text.json").write_text(json.dumps({"tokenizer": "moses", "case": case}))
         given = request_of(tmp_path / f"out of {data.name}", data=data, reference=upper)
         result = evaluate_bleu(*given, *flags, "--", "--cpu")
         assert f"|{signature}|" in result.stdout, result.stderr

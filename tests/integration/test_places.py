@@ -97,7 +97,7 @@ def name(request, tmp_path_factory):
     (folder / "text").write_text("the big cat\n")
     (folder / "sources").write_text("a b c\n")
     (folder / "translation/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
-    (folder / "translation/prepared.txt").write_text("generated src-tgt, 1 merges of subword-nmt, any ratio\n")
+    (folder / "translation/text.json").write_text('{"tokenizer": "moses", "case": "kept"}\n')
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(parent)
         yield request.param

@@ -3,6 +3,7 @@
 from ..corpus import Corpus
 from .headlines import AGNews, Gigaword, Reuters21578
 from .language_models import PTB, WIKITEXT_2, WIKITEXT_103, Text8
+from .own import Own
 from .ted_talks import IWSLT14, IWSLT16
 from .translation import WMT14, Multi30k, Tatoeba
 from .wsj import WSJ
@@ -23,5 +24,6 @@ CORPORA: dict[str, Corpus] = {
         Reuters21578(),
         Gigaword(),
         WSJ(),
+        Own(),
     )
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..lines import DataError, MissingFiles, Row, clean
-from ..parallel_corpus import ParallelCorpus, listed, moses
+from ..parallel_corpus import ParallelCorpus, listed
 from ..sources import (
     aligned_files,
     check_digest,
@@ -23,7 +23,7 @@ from ..sources import (
     download,
     file_lines,
     opened,
-    plain_or_gz,
+    text_file,
     unpack,
 )
 
@@ -37,18 +37,6 @@ class HeadlineCorpus(ParallelCorpus):
     lowercase = True
     recipe_of_two_dictionaries = "gigaword"
     recipe_of_one_dictionary = "agnews"
-
-    def tokenizer(self, side: str, options: Namespace) -> Callable[[str], str]:
-        """Moses' for English."""
-        return moses("en", options.lowercase)
-
-    def joiner(self, side: str) -> Callable[[str], str]:
-        """English on both sides."""
-        return super().joiner("en")
-
-    def words_of_text(self, options: Namespace) -> dict[str, str]:
-        """English on both sides."""
-        return {**super().words_of_text(options), "language": "en"}
 
 
 def screen(pairs: Iterable[Row], fault_of: Callable[[Row], str], split: str, drop: bool) -> Iterator[Row]:
@@ -104,12 +92,12 @@ class AGNews(HeadlineCorpus):
     name = "agnews"
     title = "AG News, descriptions and headlines"
     num_merges = 4000
-    lowercase_recipe = "lowercase"
+    lowercase_recipe = "lowercase"  # lines are lower-cased, not tokens: results of this corpus were measured so
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """The first of FILES that exists."""
         for name in FILES:
-            if path := plain_or_gz(folder, name):
+            if path := text_file(folder, name):
                 return {"items": path}
         raise MissingFiles(folder, " or ".join(FILES))
 
@@ -130,11 +118,6 @@ class AGNews(HeadlineCorpus):
             split: screen(pairs, partial(wordless, options.sides), split, drop=split == "train")
             for split, pairs in splits.items()
         }
-
-    def tokenizer(self, side: str, options: Namespace) -> Callable[[str], str]:
-        """Moses' for English. The line is lower-cased, not the tokens: results of this corpus were measured so."""
-        tokenize = moses("en", lowercase=False)
-        return (lambda line: tokenize(line.lower())) if options.lowercase else tokenize
 
 
 def read_items(path: Path) -> list[list[str]]:
@@ -327,7 +310,7 @@ class Gigaword(ParallelCorpus):
     def _find(self, folder: Path, split: str) -> tuple[Path, Path] | None:
         for names in LAYOUTS[split]:
             for place in PLACES:
-                source, target = (plain_or_gz(folder / place, name) for name in names)
+                source, target = (text_file(folder / place, name) for name in names)
                 if source and target:
                     return source, target
         return None
@@ -403,9 +386,9 @@ class Reuters21578(HeadlineCorpus):
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """The joined file, all parts of the release, or its archive."""
-        if path := plain_or_gz(folder, JOINED):
+        if path := text_file(folder, JOINED):
             return {JOINED: path}
-        parts = {name: plain_or_gz(folder, name) for name in PARTS}
+        parts = {name: text_file(folder, name) for name in PARTS}
         if all(parts.values()):
             return parts
         if (folder / RELEASE).is_file():

@@ -20,7 +20,7 @@ from ..sources import (
     mirror_urls,
     no_mirror_worked,
     opened,
-    plain_or_gz,
+    text_file,
     try_download,
     unpack,
 )
@@ -76,7 +76,7 @@ class ArchivedText(TextCorpus):
         if (folder / self.archive).is_file():
             return {ARCHIVE: folder / self.archive}
         for names in (self._names(), {split: f"{split}.txt" for split in SPLIT_NAMES}):
-            files = {split: plain_or_gz(folder, name) for split, name in names.items()}
+            files = {split: text_file(folder, name) for split, name in names.items()}
             if all(files.values()):
                 return files
         raise MissingFiles(folder, self._wanted())
@@ -253,9 +253,9 @@ class Text8(TextCorpus):
         if (folder / "text8.zip").is_file():
             return {"text8": folder / "text8.zip"}
         for name in ["text8", *(["text8.prefix"] if options.characters else [])]:
-            if path := plain_or_gz(folder, name):
+            if path := text_file(folder, name):
                 return {"text8": path}
-        if plain_or_gz(folder, "text8.prefix"):
+        if text_file(folder, "text8.prefix"):
             raise MissingFiles(folder, "text8.zip (or text8), but a prefix", "say how much with --characters N")
         raise MissingFiles(folder, "text8.zip (or text8)")
 

@@ -21,7 +21,7 @@ from ..sources import (
     download,
     is_sound,
     no_mirror_worked,
-    plain_or_gz,
+    text_file,
     try_download,
     unpack,
 )
@@ -84,7 +84,7 @@ class IWSLT14(ParallelCorpus):
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """The texts as files or the archive. Of the partial set the texts, compressed or not."""
         if options.partial:
-            files = {name: plain_or_gz(folder, name) for name in CHECKSUMS}
+            files = {name: text_file(folder, name) for name in CHECKSUMS}
             if missing := [name for name, path in files.items() if path is None]:
                 raise MissingFiles(folder, ", ".join(missing), "put them there, .gz or not, for --partial")
             return files
@@ -93,7 +93,7 @@ class IWSLT14(ParallelCorpus):
                 return {name: place / name for name in self._names()}
             if (place / ARCHIVE).is_file():
                 return {ARCHIVE: place / ARCHIVE}
-        hint = " (the partial set is taken with --partial)" if plain_or_gz(folder, "train.de") else ""
+        hint = " (the partial set is taken with --partial)" if text_file(folder, "train.de") else ""
         raise MissingFiles(folder, f"{ARCHIVE}, nor {' and '.join(self._names()[:2])} and the others{hint}")
 
     def download(self, folder: Path, options: Namespace) -> None:
@@ -138,9 +138,9 @@ class IWSLT14(ParallelCorpus):
         detokenizer = MosesDetokenizer(lang=side)
         return lambda line: detokenizer.detokenize(line.split(), unescape=True)
 
-    def words_of_text(self, options: Namespace) -> dict[str, str]:
-        """The words of :meth:`tokenizer`."""
-        return {"tokenizer": "blanks", "case": "kept"} if options.partial else super().words_of_text(options)
+    def expects(self, options: Namespace) -> str:
+        """Tokens of Moses in the partial set."""
+        return "tokens" if options.partial else super().expects(options)
 
     def _names(self) -> list[str]:
         stems = ["train.tags.de-en.{side}", *(f"{stem}.de-en.{{side}}.xml" for stem in NUM_TEST)]

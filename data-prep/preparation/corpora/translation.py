@@ -19,7 +19,7 @@ from ..sources import (
     counted,
     download,
     file_lines,
-    plain_or_gz,
+    text_file,
     unpack,
 )
 from ..steps import SPLIT_NAMES, read_record
@@ -60,7 +60,7 @@ class Multi30k(ParallelCorpus):
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """``SPLIT.LANGUAGE.gz``, or the same without compression."""
-        files = {name: plain_or_gz(folder, name) for name in self._names(options)}
+        files = {name: text_file(folder, name) for name in self._names(options)}
         if missing := [f"{name}.gz" for name, path in files.items() if path is None]:
             raise MissingFiles(folder, ", ".join(missing))
         return files
@@ -68,7 +68,7 @@ class Multi30k(ParallelCorpus):
     def download(self, folder: Path, options: Namespace) -> None:
         """Each file from the first mirror that has it."""
         for name in self._names(options):
-            if not plain_or_gz(folder, name):
+            if not text_file(folder, name):
                 download(options.mirror or MULTI30K_MIRRORS, folder / f"{name}.gz")
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
@@ -162,11 +162,11 @@ class Tatoeba(ParallelCorpus):
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """``train|valid|test.LANGUAGE`` of the languages to prepare, or manythings' file or archive."""
         names = [f"{split}.{side}" for split in SPLIT_NAMES for side in options.kept_sides]
-        files = {name: plain_or_gz(folder, name) for name in names}
+        files = {name: text_file(folder, name) for name in names}
         if all(files.values()):
             return files
         archive, text = self._manythings_names(options)
-        for name, path in [(archive, folder / archive), (text, plain_or_gz(folder, text))]:
+        for name, path in [(archive, folder / archive), (text, text_file(folder, text))]:
             if path and path.is_file():
                 return {name: path}
         raise MissingFiles(folder, f"{archive} (or {text}), nor {', '.join(f'{name}.gz' for name in names)}")
@@ -187,7 +187,8 @@ class Tatoeba(ParallelCorpus):
         rows = list(dict.fromkeys(manythings_rows(path, where)))
         if len(rows) < 20:
             raise DataError(f"{where} has {len(rows)} pairs, at least 20 are expected: {PASS_OTHERS}")
-        splits = split_rows(rows)
+        size = min(TATOEBA_NUM_HELD_OUT, max(1, len(rows) // 20))
+        splits = split_rows(rows, num_valid=size, num_test=size)
         if not all(splits.values()):
             raise DataError(f"{where} has no pair whose sentences few others share, for valid and test: {PASS_OTHERS}")
         if options.sides[0] == "en":
@@ -258,22 +259,24 @@ def manythings_rows(path: Path, name: object) -> Iterator[Row]:
         yield fields[0].strip(), fields[1].strip()
 
 
-def split_rows(rows: list[Row]) -> dict[str, list[Row]]:
+def split_rows(
+    rows: list[Row], *, num_valid: int, num_test: int, largest_group: int = LARGEST_GROUP, seed: str = ""
+) -> dict[str, list[Row]]:
     """Train, valid and test, each in the order of the rows. No sentence of either side is in two of them.
 
     Sentences that differ only in case, spaces and punctuation count as equal. Held-out rows are chosen by checksums of
-    their sentences, so the choice is random and reproducible.
+    their sentences after the ``seed``, so the choice is random and reproducible. Rows with shared sentences form a
+    group; larger ones are in train. The last group that is chosen may exceed the number.
     """
-    groups = _groups(rows)
-    size = min(TATOEBA_NUM_HELD_OUT, max(1, len(rows) // 20))
     order = sorted(
-        (group for group in groups if len(group) <= LARGEST_GROUP),
-        key=lambda group: min(sha256("\t".join(rows[index]).encode()).digest() for index in group),
+        (group for group in _groups(rows) if len(group) <= largest_group),
+        key=lambda group: min(sha256((seed + "\t".join(rows[index])).encode()).digest() for index in group),
+        reverse=True,
     )
     held_out: dict[str, list[int]] = {"test": [], "valid": []}
-    for chosen in held_out.values():
+    for chosen, size in zip(held_out.values(), (num_test, num_valid)):
         while order and len(chosen) < size:
-            chosen.extend(order.pop(0))
+            chosen.extend(order.pop())
     train = set(range(len(rows))).difference(*held_out.values())
     chosen_of = {"train": train, "valid": held_out["valid"], "test": held_out["test"]}
     return {split: [rows[index] for index in sorted(chosen)] for split, chosen in chosen_of.items()}
@@ -427,7 +430,7 @@ class WMT14(ParallelCorpus):
         return {"train": train, "valid": valid, "test": tests[WMT14_TEST], **tests}
 
     def _find(self, folder: Path, name: str) -> Path | None:
-        return next(filter(None, (plain_or_gz(folder / place, name) for place in WMT14_PLACES)), None)
+        return next(filter(None, (text_file(folder / place, name) for place in WMT14_PLACES)), None)
 
     def _find_all(self, folder: Path, names: Sequence[str]) -> dict[str, Path]:
         """All of these files, or none."""

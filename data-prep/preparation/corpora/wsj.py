@@ -13,7 +13,7 @@ from types import ModuleType
 from .. import ACTIVATE
 from ..corpus import Step, positive
 from ..lines import PASS_OTHERS, DataError, MissingFiles, Row, progress, read_lines, write_lines, write_rows
-from ..sources import check_digest, content_digest, counted, file_lines, plain_or_gz
+from ..sources import check_digest, content_digest, counted, file_lines, text_file
 from ..steps import splits_of, write_splits
 from .language_models import TextCorpus
 
@@ -102,7 +102,7 @@ class WSJ(TextCorpus):
         """Decide by the files of ``--from`` whether it is the sample."""
         super().settle(options, error)
         options.sample = options.source is not None and (
-            plain_or_gz(options.source, SAMPLE.replace("*", "train")) or nltk_folder(options.source)
+            text_file(options.source, SAMPLE.replace("*", "train")) or nltk_folder(options.source)
         )
         options.result += "-sample" if options.sample else ""
         options.subject = "sample" if options.sample else "sections"
@@ -115,11 +115,11 @@ class WSJ(TextCorpus):
         """``gold.SPLIT.trees`` of the sample or its articles, or the files of all sections."""
         if options.sample:
             articles = nltk_folder(folder)
-            if plain_or_gz(folder, SAMPLE.replace("*", "train")) is None and articles is not None:
+            if text_file(folder, SAMPLE.replace("*", "train")) is None and articles is not None:
                 files = {split: nltk_files(articles, numbers) for split, numbers in SAMPLE_ARTICLES.items()}
                 return {f"{split}/{path.name}": path for split, paths in files.items() for path in paths}
             names = {split: SAMPLE.replace("*", split) for split in SAMPLE_CHECKSUMS}
-            gold = {split: plain_or_gz(folder, name) for split, name in names.items()}
+            gold = {split: text_file(folder, name) for split, name in names.items()}
             if missing := [names[split] for split, path in gold.items() if path is None]:
                 raise MissingFiles(folder, ", ".join(missing), PUT_OR_PASS)
             return gold

@@ -1,15 +1,13 @@
-"""Raw lines as tokens of Moses, and tokens as lines: shared by data-prep and by all commands that read raw text.
+"""Raw lines as words, and words as lines: shared by data-prep and by all commands that read raw text.
 
 data-prep loads this file by its path, without the seconds that importing fairseq takes. So it imports nothing of the
 package.
-
-sacremoses makes a token of every character that is neither a letter nor a digit. So it splits words at zero-width
-joiners, soft hyphens, accents and other combining marks, and splits emoji. Here it sees one character for each grapheme
-cluster. The other characters of the cluster are put back afterwards.
 """
 
 import unicodedata
+from abc import ABC, abstractmethod
 from collections import Counter
+from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
 import regex
@@ -41,6 +39,27 @@ _SIGNS: Dict[str, "regex.Pattern[str]"] = {
 }
 _SUBWORD_SIGNS = ("@@", "\u2581")
 
+LANGUAGES = frozenset(
+    """
+    aa ab ae af ak am an ar as av ay az ba be bg bi bm bn bo br bs ca ce ch co cr cs cu cv cy da de dv dz ee
+    el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz ia id ie ig ii ik io
+    is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln lo lt lu lv mg mh mi mk ml mn
+    mni mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi pl ps pt qu rm rn ro ru rw sa sc sd
+    se sg si sk sl sm sn so sq sr ss st su sv sw ta tdt te tg th ti tk tl tn to tr ts tt tw ty ug uk ur uz ve
+    vi vo wa wo xh yi yo yue za zh zu
+    """.split()
+)
+"""Codes of ISO 639-1, and three more that Moses has rules for."""
+
+THREE_LETTERS = regex.compile("[a-z]{3}")
+"""A code of ISO 639-3."""
+
+
+def moses_language(side: str) -> str:
+    """The language whose rules Moses follows for a side of a corpus: its name, or English for names like "title"."""
+    return side if side in LANGUAGES or THREE_LETTERS.fullmatch(side) else "en"
+
+
 RARE = 1000
 """One line in so many may look tokenised in raw text."""
 
@@ -55,10 +74,50 @@ def composed(text: str) -> str:
     return unicodedata.normalize("NFC", text)
 
 
-class MosesWords:
+class TokenizerError(ValueError):
+    """A tokenizer that cannot be made. The text is one line with the remedy."""
+
+
+class Tokenizer(ABC):
+    """Splits lines into words, and joins them."""
+
+    @abstractmethod
+    def split(self, line: str) -> List[str]:
+        """Words of a line; none of a blank one."""
+
+    @abstractmethod
+    def join(self, words: Sequence[str]) -> str:
+        """The line that words make."""
+
+
+class Blanks(Tokenizer):
+    """Words are separated by white space, as in fairseq."""
+
+    def split(self, line: str) -> List[str]:
+        return line.split()
+
+    def join(self, words: Sequence[str]) -> str:
+        return " ".join(words)
+
+
+class Characters(Tokenizer):
+    """Characters are words, ``_`` is the blank between words."""
+
+    def split(self, line: str) -> List[str]:
+        return list("_".join(line.split()))
+
+    def join(self, words: Sequence[str]) -> str:
+        return "".join(words).replace("_", " ")
+
+
+class Moses(Tokenizer):
     """Words of Moses; hyphens stay in words, and ``& | < > ' " [ ]`` are escaped.
 
     No text can then look like one of fairseq's symbols, such as ``<unk>``.
+
+    sacremoses makes a token of every character that is neither a letter nor a digit. So it splits words at zero-width
+    joiners, soft hyphens, accents and other combining marks, and splits emoji. Here it sees one character for each
+    grapheme cluster. The other characters of the cluster are put back afterwards.
 
     Args:
         language: such as "de"; Moses has the rules of English for those that it does not know.
@@ -69,7 +128,6 @@ class MosesWords:
         self._detokenizer = MosesDetokenizer(lang=language)
 
     def split(self, line: str) -> List[str]:
-        """Words of a line; none of a blank one."""
         if _OF_A_LONG_CLUSTER.search(line) is None:
             return list(self._tokenizer.tokenize(line, escape=True))
         clusters = _CLUSTER.findall(line)
@@ -80,7 +138,6 @@ class MosesWords:
         return str(self._tokenizer.escape_xml(whole)).split()
 
     def join(self, words: Sequence[str]) -> str:
-        """The line that words make."""
         text = " ".join(words)
         plain = self._detokenizer.unescape_xml(text.replace(" @-@ ", "-"))
         seen = _TERMINAL_PUNCTUATION.sub(",", _CURRENCY_AFTER_NUMBER.sub(_STAND_IN, plain))
@@ -106,15 +163,81 @@ def _put_back(clusters: Sequence[str], text: str) -> Optional[str]:
     return "".join(character if character.isspace() else next(left) for character in text)
 
 
+class HuggingFace(Tokenizer):
+    """Pieces of a HuggingFace tokenizer, such as of byte-level BPE.
+
+    Args:
+        path: its file, ``tokenizer.json``.
+
+    Raises:
+        TokenizerError: if the file is missing or damaged, or the library ``tokenizers`` is not installed.
+    """
+
+    def __init__(self, path: Path):
+        try:
+            from tokenizers import Tokenizer as Library
+        except ImportError:
+            raise TokenizerError(f"{path} needs the library tokenizers: pip install 'fairseq-plugins[hf]'") from None
+        if not path.is_file():
+            raise TokenizerError(f"{path} does not exist: copy the tokenizer's file there")
+        try:
+            self._tokenizer = Library.from_file(str(path))
+        except Exception as error:  # the library raises no narrower class
+            raise TokenizerError(f"{path} is no file of a HuggingFace tokenizer ({error})") from None
+
+    def split(self, line: str) -> List[str]:
+        return list(self._tokenizer.encode(line, add_special_tokens=False).tokens)
+
+    def join(self, words: Sequence[str]) -> str:
+        numbers = [self._tokenizer.token_to_id(word) for word in words]
+        return str(self._tokenizer.decode([number for number in numbers if number is not None])).strip()
+
+
+HUGGING_FACE = "hf:"
+"""Begins the name of a HuggingFace tokenizer. The path of its file follows."""
+
+TOKENIZERS: Sequence[str] = ("blanks", "moses", "characters", f"{HUGGING_FACE}PATH")
+"""Names of tokenizers in ``text.json``."""
+
+
+def load_tokenizer(name: str, *, language: str, folder: Path) -> Tokenizer:
+    """The tokenizer of this name.
+
+    Args:
+        name: of :data:`TOKENIZERS`.
+        language: for Moses, or the name of a side; see :func:`moses_language`.
+        folder: that paths are relative to.
+
+    Raises:
+        TokenizerError: if there is none of this name, or see :class:`HuggingFace`.
+    """
+    if name == "moses":
+        return Moses(moses_language(language))
+    if name.startswith(HUGGING_FACE):
+        return HuggingFace(folder / name.removeprefix(HUGGING_FACE))
+    if name not in TOKENIZERS:
+        raise TokenizerError(f"tokenizer {name}: give one of {', '.join(TOKENIZERS)}")
+    return Blanks() if name == "blanks" else Characters()
+
+
+def split_words(line: str, tokenizer: Tokenizer, case: str) -> List[str]:
+    """Words of a line in their ``case``: "kept", or "lower lines" or "lower tokens", before or after tokenisation.
+
+    Tokenizers need the case of a line to tell sentence ends from abbreviations.
+    """
+    words = tokenizer.split(line.lower() if case == "lower lines" else line)
+    return [word.lower() for word in words] if case == "lower tokens" else words
+
+
 class TokenSigns:
     """Counts lines that look tokenised, or split into subwords, where raw text is expected.
 
     Args:
-        is_moses: whether Moses tokenises the text; other text may have tokens of Moses as its own.
+        is_raw: whether the text should be raw; other text may have tokens of Moses as its own.
     """
 
-    def __init__(self, *, is_moses: bool):
-        self._patterns = {name: one for name, one in _SIGNS.items() if is_moses or name in _SUBWORD_SIGNS}
+    def __init__(self, *, is_raw: bool):
+        self._patterns = {name: one for name, one in _SIGNS.items() if is_raw or name in _SUBWORD_SIGNS}
         self.num_lines = self.num_suspected = 0
         self._counts: "Counter[str]" = Counter()
 

@@ -1,0 +1,323 @@
+"""Text of the user's own: any one or two languages or sides, split already or not, for a new or a given vocabulary."""
+
+import argparse
+import contextlib
+import io
+import json
+import re
+import shutil
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from ..corpus import natural, path
+from ..lines import HUGGING_FACE, DataError, MissingFiles, Row, TokenizerError
+from ..parallel_corpus import ParallelCorpus
+from ..sources import OPEN, aligned_files, file_lines, text_file
+from ..steps import SPLIT_NAMES, TEXT_RECORD
+from ..subwords import MODEL_FILES, load
+from .headlines import AGNews, screen, wordless
+from .language_models import counted_tokens
+from .translation import split_rows
+
+NAME = re.compile("[A-Za-z0-9_]+")
+TOKENIZERS = {"moses": "moses", "none": "blanks", "character": "characters"}  # as options -> in text.json
+TOKENIZER_FILE = "tokenizer.json"  # copy of a HuggingFace tokenizer's file in the result
+SYMBOLS = {"<s>", "</s>", "<pad>"}  # of fairseq
+SEED = 1
+MAX_CHARACTERS = 1000  # longest side of a training pair by characters
+PUT = "put them there, .gz, .bz2, .xz or not, or name another folder with --from, or split one file a side with --split"
+
+
+def tokenizer(text: str) -> str:
+    """A name of TOKENIZERS, or ``hf:FILE``."""
+    if text not in TOKENIZERS and not text.startswith(HUGGING_FACE):
+        raise argparse.ArgumentTypeError(f"'{text}' is none of {', '.join(TOKENIZERS)}, {HUGGING_FACE}FILE")
+    return text
+
+
+def sizes(text: str) -> tuple[int, int]:
+    """Two numbers from 1."""
+    if not re.fullmatch(r"[1-9][0-9]{0,8},[1-9][0-9]{0,8}", text):
+        raise argparse.ArgumentTypeError(f"lines of valid and of test are expected, such as 2000,2000, not '{text}'")
+    valid, test = map(int, text.split(","))
+    return valid, test
+
+
+class Own(ParallelCorpus):
+    """A folder with ``train|valid|test.NAME``, or with one file ``*.NAME`` a side that is split."""
+
+    name = "own"
+    title = "your own text: one file a side and split, or one a side with --split"
+    does = "Tokenise, split into subwords and binarise"
+    if_tokenised = ", or --tokenised to leave it as it is"
+    pairs = ["de-en", "en-de"]  # and all others
+    num_merges = 8000
+    max_ratio = 0.0
+    max_length = 250
+    side_subwords = "bpe"
+    lowercase = None  # of a given vocabulary, of headlines, or no
+    extra_options = {
+        "--tokenizer": dict(
+            type=tokenizer,
+            metavar="NAME",
+            help="moses, none, character, or hf:FILE of a HuggingFace tokenizer, which has its own subwords (default: "
+            "moses; none for sentencepiece, which learns from raw text)",
+        ),
+        "--tokenised": dict(action="store_true", help="the text has tokens already: leave it as it is"),
+        "--split": dict(
+            type=sizes,
+            metavar="VALID,TEST",
+            help="take so many lines of one file a side for valid and test, which share no line with another split",
+        ),
+        "--seed": dict(type=natural, metavar="N", help=f"of --split (default: {SEED})"),
+        "--headlines": dict(
+            action="store_true", help="articles and titles: in lower case, and without pairs that lack a word on a side"
+        ),
+        "--codes": dict(
+            type=path, metavar="FILE", help="subword codes or model of a trained model, instead of new ones"
+        ),
+        "--source-dict": dict(type=path, metavar="FILE", help="its dictionary, of the source or of the only side"),
+        "--target-dict": dict(type=path, metavar="FILE", help="its dictionary of the target"),
+    }
+
+    def subject_type(self, text: str) -> str:
+        """Check the argument: one name, or two with a hyphen."""
+        names = text.split("-")
+        if len(names) > 2 or not all(map(NAME.fullmatch, names)):
+            raise argparse.ArgumentTypeError(
+                f"'{text}' is neither a name of letters, digits and _ nor two with a hyphen, such as de-en"
+            )
+        if len(set(names)) < len(names):
+            raise argparse.ArgumentTypeError(f"'{text}' has the same name twice: name the files of the sides apart")
+        return text
+
+    def subject_help(self) -> str:
+        """Help of the argument, by examples."""
+        return "de-en, article-title ... (source-target), or one side for a language model: de ..."
+
+    def pair_with(self, language: str, options: Namespace) -> str:
+        """The side by itself is all that is read."""
+        return language
+
+    def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
+        """Set tokenizer, subwords, case and dictionaries, which depend on each other and on a given vocabulary."""
+        options.given = _given_record(options.source_dict)
+        self._settle_tokens(options, error)
+        if options.lowercase is None:
+            options.case = options.given.get("case", "lower tokens" if options.headlines else "kept")
+        else:
+            options.case = "lower tokens" if options.lowercase else "kept"
+        options.lowercase = options.case != "kept"
+        if options.tokenised or options.given.get("unicode") == "kept":
+            options.nfc = False
+        if options.tokenizer == "character" and options.pair and "-" in options.pair and options.max_length is None:
+            options.max_length = MAX_CHARACTERS
+        super().settle(options, error)
+        if options.seed is not None and not options.split:
+            error("--seed is of --split")
+        options.seed = SEED if options.seed is None else options.seed
+        self._settle_dictionaries(options, error)
+
+    def _settle_tokens(self, options: Namespace, error: Callable[[str], None]) -> None:
+        if options.tokenised and options.tokenizer:
+            error("--tokenised leaves the text as it is: leave out --tokenizer")
+        if options.codes:
+            kind = _kind(options.codes)
+            if options.subwords not in (None, kind):
+                error(f"--codes {options.codes} is of {kind}, not of --subwords {options.subwords}")
+            if not options.source_dict:
+                error("--codes goes with --source-dict, and --target-dict of a pair: the model's whole vocabulary")
+            options.subwords = kind
+        if options.tokenised:
+            options.tokenizer = "none"
+        elif not options.tokenizer:
+            of_raw_text = (options.subwords or "").startswith("sentencepiece")
+            recorded = options.given.get("tokenizer", "blanks" if of_raw_text else "moses")
+            names = {recorded: name for name, recorded in TOKENIZERS.items()}
+            options.tokenizer = names.get(recorded, recorded)
+        has_own_subwords = options.tokenizer not in ("moses", "none")
+        if has_own_subwords and options.subwords not in (None, "none"):
+            error(f"--tokenizer {options.tokenizer} has no other subwords: leave out --subwords and --codes")
+        if options.subwords is None and (has_own_subwords or options.tokenised or options.source_dict):
+            options.subwords = "none"
+
+    def _settle_dictionaries(self, options: Namespace, error: Callable[[str], None]) -> None:
+        paths = [options.source_dict, options.target_dict][: len(options.kept_sides)]
+        if options.target_dict and len(paths) == 1:
+            error("--target-dict is for a pair: --source-dict is the dictionary of one side")
+        if any(paths) and not all(paths):
+            error(
+                "--source-dict and --target-dict belong together: give both, also if the model has one for both sides"
+            )
+        if not any(paths):
+            return
+        if options.subwords != "none" and not options.codes:
+            error("--source-dict has words of other subwords: give --codes FILE, or --subwords none")
+        if options.joined_dictionary or options.threshold:
+            flag = "--joined-dictionary" if options.joined_dictionary else "--threshold"
+            error(f"{flag} is of a new dictionary: leave it out, or --source-dict")
+        options.dictionaries = dict(zip(options.kept_sides, paths))
+
+    def variant(self, options: Namespace) -> str:
+        """Everything that the pair's name does not say, except subwords and limits."""
+        parts = [
+            "tokenised" if options.tokenised else f"tokenizer {options.tokenizer.partition(':')[0]}",
+            f"split {','.join(map(str, options.split))} by seed {options.seed}" if options.split else "",
+            "headlines" if options.headlines else "",
+            "given vocabulary" if options.dictionaries else "",
+        ]
+        return ", ".join(filter(None, parts))
+
+    def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
+        """The texts, and the files of a given tokenizer and vocabulary."""
+        files = {f"--dictionary of {side}": file for side, file in options.dictionaries.items()}
+        if options.codes:
+            files["--codes"] = options.codes
+        if options.tokenizer.startswith(HUGGING_FACE):
+            files["--tokenizer"] = Path(options.tokenizer.removeprefix(HUGGING_FACE))
+        for file in files.values():
+            if not file.is_file():
+                raise DataError(f"{file} is not a file: pass one that exists")
+        if options.split:
+            return {**{f"all.{side}": _only_file(folder, side) for side in options.sides}, **files}
+        texts = {name: text_file(folder, name) for split in SPLIT_NAMES for name in _names(split, options)}
+        if missing := [name for name, file in texts.items() if file is None]:
+            raise MissingFiles(folder, ", ".join(missing), PUT)
+        return {**texts, **files}
+
+    def download(self, folder: Path, options: Namespace) -> None:
+        """DataError: the files are the user's."""
+        raise DataError("the files are your own: give the folder that they are in with --from DIR")
+
+    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
+        """The splits. Pairs of train that lack a word are no headlines."""
+        self._check_given(files, options)
+        if options.split:
+            paths = [files[name] for name in _names("all", options)]
+            rows = list(_rows(paths, options))
+            splits = _split(rows, " and ".join(map(str, paths)), options)
+        else:
+            splits = {split: _rows([files[name] for name in _names(split, options)], options) for split in SPLIT_NAMES}
+        if not options.headlines:
+            return splits
+        fault_of = partial(wordless, options.sides)
+        return {split: screen(rows, fault_of, split, drop=split == "train") for split, rows in splits.items()}
+
+    def _check_given(self, files: dict[str, Path], options: Namespace) -> None:
+        """DataError unless the given tokenizer, codes and dictionaries can be read."""
+        try:
+            self.load_tokenizer(options.sides[0], options)
+        except TokenizerError as error:
+            raise DataError(str(error)) from None
+        if options.codes:
+            try:
+                with contextlib.redirect_stderr(io.StringIO()):  # subword-nmt prints and ends the process
+                    load(options.subwords, options.codes)
+            except (ValueError, RuntimeError, SystemExit):
+                raise DataError(f"{options.codes} has no codes of subword-nmt and no model of sentencepiece") from None
+        for dictionary in options.dictionaries.values():
+            for number, line in enumerate(file_lines(dictionary), 1):
+                if not re.fullmatch(r"\S+ [0-9]+( #fairseq:overwrite)?", line):
+                    raise DataError(f"{dictionary}:{number}: not a line of a dictionary of fairseq, WORD COUNT")
+
+    def words_of_text(self, options: Namespace) -> dict[str, str]:
+        """Words of the tokenizer."""
+        if options.tokenizer == "moses":
+            words = {**super().words_of_text(options), "case": options.case}
+            return {**words, **({"language": options.given["language"]} if "language" in options.given else {})}
+        return {"tokenizer": TOKENIZERS.get(options.tokenizer, options.tokenizer), "case": options.case}
+
+    def text_record(self, options: Namespace) -> dict[str, str]:
+        """A tokenizer's file lies in the result."""
+        record = super().text_record(options)
+        if options.tokenizer.startswith(HUGGING_FACE):
+            record["tokenizer"] = f"{HUGGING_FACE}{TOKENIZER_FILE}"
+        return record
+
+    def add_files(self, folders: dict[str, Path], result: Path, options: Namespace) -> None:
+        """Also the file of a HuggingFace tokenizer."""
+        super().add_files(folders, result, options)
+        if options.tokenizer.startswith(HUGGING_FACE):
+            shutil.copyfile(options.tokenizer.removeprefix(HUGGING_FACE), result / TOKENIZER_FILE)
+
+    def expects(self, options: Namespace) -> str:
+        """Raw text, unless it is said to be tokenised."""
+        return "anything" if options.tokenised else "raw"
+
+    def escapes(self, options: Namespace) -> Sequence[str]:
+        """Those of Moses, unless the text is raw."""
+        return super().escapes(options) if options.tokenised or options.tokenizer == "moses" else ()
+
+    def next_recipe(self, options: Namespace) -> str:
+        """One of headline corpora for headlines."""
+        return AGNews().next_recipe(options) if options.headlines else super().next_recipe(options)
+
+
+def _given_record(dictionary: Path | None) -> dict[str, str]:
+    """How the text of a given vocabulary was prepared, by the record beside its dictionary, if there is one."""
+    try:
+        record = json.loads((dictionary.parent / TEXT_RECORD).read_text(encoding="utf-8")) if dictionary else {}
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(record, dict) or not all(isinstance(value, str) for value in record.values()):
+        return {}
+    if (name := record.get("tokenizer", "")).startswith(HUGGING_FACE):
+        record["tokenizer"] = f"{HUGGING_FACE}{dictionary.parent / name.removeprefix(HUGGING_FACE)}"
+    return record
+
+
+def _kind(codes: Path) -> str:
+    """The kind of subwords of a file, by its content, or of two kinds by its name."""
+    kinds = {file: kind for kind, file in MODEL_FILES.items()}
+    if codes.name in kinds or not codes.is_file():
+        return kinds.get(codes.name, "bpe")
+    with open(codes, "rb") as file:
+        return "bpe" if file.read(8) == b"#version" else "sentencepiece"
+
+
+def _names(split: str, options: Namespace) -> list[str]:
+    return [f"{split}.{side}" for side in options.sides]
+
+
+def _only_file(folder: Path, side: str) -> Path:
+    """The file whose name ends in ``.side``, compressed or not."""
+    ends = tuple(f".{side}{end}" for end in OPEN)
+    files = folder.iterdir() if folder.is_dir() else []
+    found = sorted(file for file in files if file.is_file() and file.name.endswith(ends))
+    if not found:
+        raise MissingFiles(
+            folder,
+            f"*.{side}, such as news.{side}",
+            "put the file of this side there, .gz, .bz2, .xz or not, or name another folder with --from",
+        )
+    if len(found) > 1:
+        listed = ", ".join(file.name for file in found[:4])
+        raise DataError(f"{folder} has {listed}: --split takes one file *.{side}; leave one, or leave out --split")
+    return found[0]
+
+
+def _rows(paths: Sequence[Path], options: Namespace) -> Iterator[Row]:
+    """Rows of one file or of two."""
+    rows = aligned_files(*paths) if len(paths) > 1 else counted_tokens(file_lines(paths[0]), None, paths[0])
+    if options.tokenizer in ("moses", "character"):  # no word can be a symbol of fairseq
+        yield from rows
+        return
+    for number, row in enumerate(rows, 1):
+        for file, line in zip(paths, row):
+            if "<" in line and (found := SYMBOLS.intersection(line.split())):
+                raise DataError(f"{file}:{number}: {min(found)} is a symbol of fairseq: remove such marks")
+        yield row
+
+
+def _split(rows: list[Row], where: str, options: Namespace) -> dict[str, Iterable[Row]]:
+    num_valid, num_test = options.split
+    wanted = f"--split {num_valid},{num_test}"
+    if num_valid + num_test >= len(rows):
+        raise DataError(f"{where}: {len(rows)} lines, too few for {wanted} and train: give smaller numbers")
+    splits = split_rows(rows, num_valid=num_valid, num_test=num_test, largest_group=1, seed=f"{options.seed} ")
+    if len(splits["valid"]) < num_valid:
+        num_alone = len(splits["valid"]) + len(splits["test"])
+        raise DataError(f"{where}: only {num_alone} lines share no side with another, too few for {wanted}")
+    return dict(splits)

@@ -1,0 +1,203 @@
+"""Text of the user's own: every way to make tokens, splits, given vocabularies, and that commands follow the record."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+from preparation_runs import binarised, binarised_text, fail, prepare_in_shell, snapshot, succeed
+from small_corpora import LANGUAGES, own_files, sentences, text_of, write_files
+
+from fairseq_plugins.evaluation.raw_text import load_side_text, load_text_preparation
+
+VALID = {lang: [*sentences(lang, 6, 1)[:-1], "Ein Satz? No. 5 & <unk> \u00ad x_y!"] for lang in LANGUAGES}
+RAW = {
+    **{name: data for name, data in own_files().items() if "valid" not in name},
+    **{f"valid.{lang}": text_of(lines) for lang, lines in VALID.items()},
+}
+
+WAYS = [  # options, text.json without form of Unicode
+    ("", {"tokenizer": "moses", "case": "kept", "subwords": "bpe.codes"}),
+    ("--subwords none --lowercase --threshold 2", {"tokenizer": "moses", "case": "lower tokens"}),
+    ("--subwords sentencepiece", {"tokenizer": "blanks", "case": "kept", "subwords": "sentencepiece.bpe.model"}),
+    (
+        "--subwords sentencepiece-unigram --tokenizer moses",
+        {"tokenizer": "moses", "case": "kept", "subwords": "sentencepiece.unigram.model"},
+    ),
+    ("--tokenizer none --joined-dictionary", {"tokenizer": "blanks", "case": "kept", "subwords": "bpe.codes"}),
+    ("--tokenizer none --subwords none", {"tokenizer": "blanks", "case": "kept"}),
+    ("--tokenizer character", {"tokenizer": "characters", "case": "kept"}),
+]
+
+
+@pytest.fixture
+def raw(here: Path) -> Path:
+    return write_files(here / "my text", RAW)
+
+
+@pytest.mark.parametrize("options, record", WAYS, ids=[options or "default" for options, _ in WAYS])
+def test_commands_make_the_tokens_of_the_preparation(options: str, record: dict[str, str], raw: Path) -> None:
+    """Of pairs and of one side. Tokens that train lacks are unknown."""
+    given = [*options.split(), *(["--merges", "20"] if record.get("subwords") else [])]
+    succeed("own", "de-en", "--from", raw, *given, cwd=raw.parent)
+    data = raw.parent / "data-bin/own.de-en"
+    assert json.loads((data / "text.json").read_text()) == {**record, "unicode": "NFC"}
+    for source, target in (("de", "en"), ("en", "de")):
+        text = load_text_preparation(data, source=source, target=target)
+        known = {line.split(" ")[0] for line in (data / f"dict.{source}.txt").read_text().splitlines()}
+        pieces = [text.split(line) for line in VALID[source]]
+        read = [" ".join(piece if piece in known else "<unk>" for piece in line) for line in pieces]
+        assert read == binarised(data, "valid", "de-en", source)
+        assert (data / f"raw/valid.{source}").read_text().splitlines() == VALID[source]
+        if record["case"] == "kept" and record["tokenizer"] == "blanks":
+            assert [text.join(line) for line in map(text.split, VALID[target])] == VALID[target]
+    given = [flag for flag in given if flag != "--joined-dictionary"]
+    succeed("own", "de", "--from", raw, *given, cwd=raw.parent)
+    side = load_side_text(raw.parent / "data-bin/own.de")
+    recorded = json.loads((raw.parent / "data-bin/own.de/text.json").read_text())
+    assert recorded.pop("language", "") == ("de" if record["tokenizer"] == "moses" else "")
+    assert recorded == {**record, "unicode": "NFC"}
+    known = {line.split(" ")[0] for line in (raw.parent / "data-bin/own.de/dict.txt").read_text().splitlines()}
+    read = [[piece if piece in known else "<unk>" for piece in side.split(line)] + ["</s>"] for line in VALID["de"]]
+    assert read == binarised_text(raw.parent / "data-bin/own.de", "valid")
+
+
+def test_sentencepiece_learns_from_raw_text(here: Path) -> None:
+    """Punctuation is no part of a word's piece, and no escape is made whole."""
+    lines = [f"{line[:-2]}." for line in sentences("en", 60)]
+    write_files(here, {f"{split}.en": text_of(lines) for split in ("train", "valid", "test")})
+    succeed("own", "en", "--from", ".", "--subwords", "sentencepiece", "--merges", 400, cwd=here)
+    pieces = {line.split(" ")[0] for line in (here / "data-bin/own.en/dict.txt").read_text().splitlines()}
+    assert "\u2581houses" in pieces and not any(re.search(r"\w\.|&", piece) for piece in pieces)
+
+
+def test_a_tokenizer_of_hugging_face(raw: Path) -> None:
+    tokenizers = pytest.importorskip("tokenizers", reason="the library tokenizers is not installed")
+    bpe = tokenizers.ByteLevelBPETokenizer()
+    bpe.train_from_iterator(VALID["de"], vocab_size=300, show_progress=False)
+    bpe.save(str(raw / "bytes.json"))
+    (raw / "bad.json").write_text("{}")
+    assert "bad.json is no file of a Hugging" in fail(
+        "own", "de-en", "--from", raw, "--tokenizer", f"hf:{raw}/bad.json", cwd=raw.parent
+    )
+    succeed("own", "de-en", "--from", raw, "--tokenizer", f"hf:{raw}/bytes.json", cwd=raw.parent)
+    data = shutil.move(raw.parent / "data-bin/own.de-en", raw.parent / "moved")  # complete in itself
+    assert json.loads((data / "text.json").read_text())["tokenizer"] == "hf:tokenizer.json"
+    expected = [bpe.encode(line).tokens for line in VALID["de"]]
+    text = load_text_preparation(data, source="de", target="de")
+    assert [text.split(line) for line in VALID["de"]] == expected
+    assert [text.join(line) for line in expected] == VALID["de"]
+    known = {line.split(" ")[0] for line in (data / "dict.de.txt").read_text().splitlines()}
+    read = [" ".join(piece if piece in known else "<unk>" for piece in line) for line in expected]
+    assert binarised(data, "valid", "de-en", "de") == read
+
+
+def test_one_file_a_side_is_split_by_its_seed(here: Path) -> None:
+    """Into exact numbers. A line that occurs twice, on either side, is in train."""
+    sides = {lang: [*sentences(lang, 40), *sentences(lang, 9), "same", "same"] for lang in LANGUAGES}
+    sides["en"][49] = "other"
+    write_files(here / "x", {f"news.2024.{lang}.gz": text_of(lines) for lang, lines in sides.items()})
+    chosen = {}
+    for name, seed in (("a", []), ("b", ["--seed", 1]), ("c", ["--seed", 2])):
+        options = ["--tokenizer", "none", "--subwords", "none", "--dest", name, *seed]
+        succeed("own", "de-en", "--from", "x", "--split", "7,5", *options, cwd=here)
+        rows = {
+            split: list(zip(*(binarised(here / name, split, "de-en", lang) for lang in LANGUAGES)))
+            for split in ("train", "valid", "test")
+        }
+        raw = {
+            split: list(zip(*((here / name / f"raw/{split}.{lang}").read_text().splitlines() for lang in LANGUAGES)))
+            for split in ("valid", "test")
+        }
+        assert [len(rows[split]) for split in ("train", "valid", "test")] == [51 - 12, 7, 5]
+        held_out = [*raw["valid"], *raw["test"]]
+        assert set(held_out) < set(zip(*sides.values())) and len({*held_out}) == 12
+        for number, lang in enumerate(LANGUAGES):
+            assert all(sides[lang].count(row[number]) == 1 for row in held_out)
+        chosen[name] = held_out
+    assert chosen["a"] == chosen["b"] != chosen["c"]
+
+
+@pytest.mark.parametrize("first", ["--lowercase", "--subwords sentencepiece", "--tokenizer none --subwords none"])
+def test_another_corpus_gets_the_vocabulary_of_a_model(first: str, raw: Path) -> None:
+    """And is tokenised as the model's, unless told otherwise."""
+    here, merges = raw.parent, [] if "none" in first else ["--merges", 20]
+    succeed("own", "de-en", "--from", raw, *first.split(), *merges, "--dest", "model", cwd=here)
+    record = json.loads((here / "model/text.json").read_text())
+    codes = ["--codes", f"model/{record['subwords']}"] if "subwords" in record else []
+    vocabulary = [*codes, "--source-dict", "model/dict.de.txt", "--target-dict", "model/dict.en.txt"]
+    other = {
+        f"{split}.{lang}": text_of(sentences(lang, 9, 7)) for split in ("train", "valid", "test") for lang in LANGUAGES
+    }
+    write_files(here / "other", other)
+    succeed("own", "de-en", "--from", "other", *vocabulary, "--dest", "news", cwd=here)
+    for name in ["text.json", "dict.de.txt", "dict.en.txt", *([record["subwords"]] if codes else [])]:
+        assert (here / "news" / name).read_bytes() == (here / "model" / name).read_bytes()
+    text = load_text_preparation(here / "model", source="de", target="en")
+    known = {line.split(" ")[0] for line in (here / "model/dict.de.txt").read_text().splitlines()}
+    read = [" ".join(p if p in known else "<unk>" for p in text.split(line)) for line in sentences("de", 9, 7)]
+    assert binarised(here / "news", "train", "de-en", "de") == read
+    write_files(here / "other", {"other.txt": b""})
+    (here / "model/dict.de.txt").write_text("Hund 1\n")
+    assert "news was made from other files" in fail(
+        "own", "de-en", "--from", "other", *vocabulary, "--dest", "news", cwd=here
+    )
+
+
+def test_one_side_gets_the_vocabulary_and_the_language_of_a_model(raw: Path) -> None:
+    """Of sentencepiece by its file alone, which has learnt from raw text."""
+    here = raw.parent
+    write_files(here / "news", {"all.lines": text_of([*sentences("de", 9, 7), "Geht's? Ja."])})
+    given = ["own", "lines", "--from", "news", "--split", "2,2"]
+    succeed("own", "de", "--from", raw, "--merges", 20, "--dest", "moses", cwd=here)
+    succeed(*given, "--codes", "moses/bpe.codes", "--source-dict", "moses/dict.txt", "--dest", "a", cwd=here)
+    assert (here / "a/text.json").read_bytes() == (here / "moses/text.json").read_bytes()
+    succeed("own", "de", "--from", raw, "--subwords", "sentencepiece", "--merges", 20, "--dest", "pieces", cwd=here)
+    (here / "pieces/sentencepiece.bpe.model").rename(here / "any.model")
+    (here / "pieces/dict.txt").rename(here / "any.txt")
+    succeed(*given, "--codes", "any.model", "--source-dict", "any.txt", "--dest", "b", cwd=here)
+    assert (here / "b/text.json").read_bytes() == (here / "pieces/text.json").read_bytes()
+
+
+def test_tokenised_text_is_warned_of_once_or_left_as_it_is(here: Path) -> None:
+    lines = ["it &apos;s well @-@ known , ha@@ us", "cafe\u0301 &quot; x", "a third one"] * 3
+    write_files(here / "x", {f"{split}.en": text_of(lines) for split in ("train", "valid", "test")})
+    given = ["own", "en", "--from", "x", "--merges", 9, "--dest", "raw"]
+    for more in ([], ["--tokenizer", "none", "--work", "w2", "--dest", "none"]):
+        told = [line for line in succeed(*given, *more, cwd=here).stderr.splitlines() if "tokenised" in line]
+        assert told == [
+            "warning: the text of own: 18 of 27 lines look tokenised or split into subwords already (escapes such as "
+            "&apos; 18, @-@ 9, @@ 9), and would be so twice: give raw text, or --tokenised to leave it as it is"
+        ]
+    done = succeed("own", "en", "--from", "x", "--tokenised", "--dest", "as it is", cwd=here)
+    assert "look tokenised" not in done.stderr
+    assert binarised_text(here / "as it is", "test") == [[*line.split(), "</s>"] for line in lines]
+    side = load_side_text(here / "as it is")
+    assert [side.join(side.split(line)) for line in lines] == lines
+
+
+def test_headlines(here: Path) -> None:
+    sides = {"article": [*sentences("en", 30), "...", "Words"], "title": [*sentences("en", 30), "Title", "-"]}
+    files = {f"{split}.{side}": text_of(lines) for split in ("train", "valid", "test") for side, lines in sides.items()}
+    write_files(here / "x", files)
+    done = succeed("own", "article-title", "--from", "x", "--headlines", "--subwords", "none", cwd=here)
+    assert "train: 2 of 32 items are invalid, removed: no word in article 1, no word in title 1" in done.stdout
+    assert "valid: 2 of 32 items are invalid, kept in their places" in done.stdout
+    assert "train gigaword doc data-bin/own.article-title" in done.stdout
+    record = json.loads((here / "data-bin/own.article-title/text.json").read_text())
+    assert record["case"] == "lower tokens"
+    train = binarised(here / "data-bin/own.article-title", "train", "article-title", "title")
+    assert len(train) == 30 and "don &apos;t" in " ".join(train)
+
+
+def test_script(here: Path) -> None:
+    """By the shell, with spaces in paths, a name that is no language, and again."""
+    write_files(here / "my text", {"all my.lines": text_of(sentences("fr", 30))})
+    options = ["lines", "--from", here / "my text", "--split", "3,2", "--merges", 9, "--dest", "my data"]
+    done = prepare_in_shell("own", *options, cwd=here)
+    assert done.returncode == 0 and "train reduced doc 'my data'" in done.stdout, done.stderr
+    assert json.loads((here / "my data/text.json").read_text())["language"] == "en"
+    before = snapshot(here / "my data")
+    again = prepare_in_shell("own", *options, cwd=here)
+    assert again.returncode == 0 and "already complete" in again.stderr and snapshot(here / "my data") == before
