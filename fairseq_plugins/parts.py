@@ -115,6 +115,13 @@ def naming_parts(config: Any, *, name: str = "") -> Iterator[None]:
     except UserError as error:
         common = config.get("common") if hasattr(config, "get") else config
         folder = common.get("user_dir") if hasattr(common, "get") else getattr(common, "user_dir", None)
-        if not isinstance(folder, str) or not folder.isprintable() or os.path.basename(folder) in sys.modules:
+        if not isinstance(folder, str) or not folder.isprintable() or _is_imported(Path(folder)):
             raise
         raise UserError(f"{name}needs parts from {folder}: give --user-dir {shlex.quote(folder)} ({error})") from error
+
+
+def _is_imported(folder: Path) -> bool:
+    """Whether a folder, or one of its name if its path is relative, has been imported; this package may have moved."""
+    module = sys.modules.get(folder.name)
+    is_any = folder.name == PACKAGE.name or not folder.is_absolute()
+    return module is not None and (is_any or str(folder) in getattr(module, "__path__", ()))

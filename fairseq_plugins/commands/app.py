@@ -15,7 +15,7 @@ PROGRAM = "fairseq-plugins"
 COMMANDS: Dict[str, Tuple[str, str]] = {
     "train": ("train.TRAIN", "Train a system of a recipe by fairseq-train."),
     "run": ("train.RUN", "Train systems of a recipe with several seeds, decode, and compare them in one table."),
-    "fine-tune": ("train.FINE_TUNE", "Fine-tune a language model in rounds until validation stops improving."),
+    "fine-tune": ("train.FINE_TUNE", "Train a model on another corpus, or a language model in rounds of averaged SGD."),
     "average": ("train.AVERAGE", "Average the weights of several checkpoints of one run (Vaswani et al. 2017)."),
     "flags": ("flags.FLAGS", "Explain the flags of an architecture, or print the training flags of its preset."),
     "lm eval": ("language_models.EVAL", "Perplexity of language models on a split, read as one stream."),

@@ -32,11 +32,9 @@ from fairseq_plugins.options import UserError, given_path, named_paths
 from fairseq_plugins.reports.comparison import Metric, PerplexityMetric, compare_runs, learning_table, text_metric
 from fairseq_plugins.reports.plots import draw_learning_curves
 from fairseq_plugins.reports.training_log import (
+    TrainingLog,
     check_seeds,
     checkpoint_of,
-    find_log,
-    read_logged_training,
-    read_seed,
 )
 
 METRICS = ("perplexity", "bleu", "rouge")
@@ -151,7 +149,8 @@ def _compare_curves(args: argparse.Namespace) -> Findings:
 
 
 def _progress(name: str, save_dir: Path) -> Dict[str, Any]:
-    return {"name": name, "seed": read_seed(find_log(save_dir)), **read_logged_training(save_dir).figures()}
+    log = TrainingLog(save_dir)
+    return {"name": name, "seed": log.seed, **log.figures()}
 
 
 CURVES = finding(

@@ -42,7 +42,7 @@ from fairseq_plugins.options import (
 from fairseq_plugins.parts import user_dir
 from fairseq_plugins.processes import Task, run_side_by_side
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
-from fairseq_plugins.recipes.fine_tuning import FineTuning
+from fairseq_plugins.recipes.fine_tuning import FineTuning, fine_tune
 from fairseq_plugins.recipes.recipe import AVERAGED
 from fairseq_plugins.recipes.training import (
     RUN_FILE,
@@ -363,16 +363,16 @@ def _own_call(planned: PlannedTraining, args: argparse.Namespace, *, decodes: bo
 
 
 def _add_fine_tune_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "%(prog)s DATA --arch ARCH --path CKPT --save-dir DIR [--rounds N] [--cpu] [fairseq-train flags]"
+    parser.usage = "%(prog)s DATA --path CKPT --save-dir DIR [--arch ARCH [--rounds N]] [--cpu] [fairseq-train flags]"
     with_training = sorted(name for name, preset in ARCHITECTURES.items() if preset.training)
     tuned = [name for name in with_training if ARCHITECTURES[name].fine_tuning is not None]
     add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
     parser.add_argument(
         "--arch",
-        required=True,
         choices=with_training,
         metavar="ARCH",
-        help=f"architecture of the checkpoint, with a fine-tuning in its paper: {', '.join(tuned)}",
+        help="fine-tune a language model on its own corpus by averaged SGD, in rounds, as in the paper of its "
+        f"architecture: {', '.join(tuned)}",
     )
     parser.add_argument(
         "--path",
@@ -388,7 +388,7 @@ def _add_fine_tune_arguments(parser: argparse.ArgumentParser) -> None:
         "--rounds",
         type=int,
         metavar="N",
-        help="at most so many; 1 is the papers' single fine-tuning (default: until a round brings no gain)",
+        help="with --arch: at most so many, 1 for the papers' single fine-tuning (default: until one brings no gain)",
     )
     add_cpu(parser)
 
@@ -397,27 +397,33 @@ def _fine_tune(args: argparse.Namespace) -> None:
     if args.rounds is not None:
         check_at_least_one(args.rounds, flag="--rounds")
     check_not_stopped_by_the_clock(args.more)
-    fine_tuning = FineTuning(
-        arch=args.arch,
-        start=args.path,
-        data=str(args.data),
-        save_dir=args.save_dir,
-        device=choose_device(args),
-        more=[*(["--cpu"] if args.cpu else []), *args.more],
-    )
-    fine_tuning.run(max_rounds=args.rounds)
+    device, more = choose_device(args), [*(["--cpu"] if args.cpu else []), *args.more]
+    if args.arch is not None:
+        rounds = FineTuning(
+            arch=args.arch, start=args.path, data=str(args.data), save_dir=args.save_dir, device=device, more=more
+        )
+        rounds.run(max_rounds=args.rounds)
+    elif args.rounds is not None:
+        raise UserError(f"--rounds {args.rounds}: give --arch as well, or leave it out")
+    else:
+        fine_tune(args.path, data=args.data, save_dir=args.save_dir, device=device, more=more)
 
 
 FINE_TUNE = Command(
     add_arguments=_add_fine_tune_arguments,
     run=_fine_tune,
     description="""\
-"fin" in Takase et al. 2018: averaged SGD from the first update, a fresh average every round, each round from the best
-model so far. DIR gets round1, round2, ... and the best model as checkpoint_fin.pt. Run again to resume.
+Trains a translator or a language model on another corpus with its vocabulary. Prepare that with --codes,
+--source-dict and --target-dict of data-prep/own/prepare.sh. Model, criterion, optimizer and batches are those of the
+checkpoint's training, the learning rate is a constant tenth of its first one, and training ends after 10 epochs
+(--max-epoch), or 2 in which valid has not improved (--patience). DIR/run.json records the checkpoint.
 
-Flags that this command does not know go to fairseq-train after those of the preset, and win; those that shaped the
-model in its training, such as --hidden-sizes, must be given again.""",
-    example="data-bin/ptb --arch lstm_lm_doc_ptb --path checkpoints/doc --save-dir checkpoints/doc_fin",
+With --arch, a language model goes on with its own corpus, "fin" in Takase et al. 2018: averaged SGD from the first
+update, a fresh average every round, each round from the best model so far. DIR gets round1, round2, ... and the best
+model as checkpoint_fin.pt. Flags that shaped the model, such as --hidden-sizes, must be given again.
+
+Flags that this command does not know go to fairseq-train after all others, and win. Run again to resume.""",
+    example="data-bin/mine.de-en --path checkpoints/doc --save-dir checkpoints/doc_mine",
     passes_on=True,
 )
 

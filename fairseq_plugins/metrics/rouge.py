@@ -148,22 +148,6 @@ class UnicodeTokenizer(tokenizers.Tokenizer):
         return stemmed[0] if len(stemmed) == 1 else word
 
 
-class _Limited(tokenizers.Tokenizer):
-    """Another tokeniser that rejects texts with too many words."""
-
-    def __init__(self, tokenizer: tokenizers.Tokenizer):
-        self._tokenizer = tokenizer
-
-    def tokenize(self, text: str) -> List[str]:
-        words = self._tokenizer.tokenize(text)
-        if len(words) > LONGEST:
-            raise UserError(
-                f"the text that begins with '{text[:30]}' has {len(words):,} words, and ROUGE takes at most "
-                f"{LONGEST:,}: limit the words or bytes of texts"
-            )
-        return words
-
-
 class Rouge:
     """Scores of one text at a time."""
 
@@ -173,7 +157,7 @@ class Rouge:
         if settings.tokenizer == "unicode":
             tokenizer = UnicodeTokenizer(tokenizer)
         self.tokenizer = tokenizer
-        self._scorer = rouge_scorer.RougeScorer(list(METRICS), tokenizer=_Limited(tokenizer))
+        self._scorer = rouge_scorer.RougeScorer(list(METRICS), tokenizer=tokenizer)
 
     def score(self, hypothesis: str, references: Sequence[str]) -> Dict[str, scoring.Score]:
         """Precision, recall and F1 (0 to 1) of each of :data:`METRICS`; an empty text scores 0.
@@ -181,7 +165,14 @@ class Rouge:
         Raises:
             UserError: if a text has more than :data:`LONGEST` words.
         """
-        return self._scorer.score_multi([self.cut(text) for text in references], self.cut(hypothesis))
+        hypothesis, *references = map(self.cut, (hypothesis, *references))
+        for text in (hypothesis, *references):
+            if len(text) > LONGEST and (num_words := len(self.tokenizer.tokenize(text))) > LONGEST:
+                raise UserError(
+                    f"the text that begins with '{text[:30]}' has {num_words:,} words, and ROUGE takes at most "
+                    f"{LONGEST:,}: limit the words or bytes of texts"
+                )
+        return self._scorer.score_multi(references, hypothesis)
 
     def cut(self, text: str) -> str:
         """The text up to the limit."""

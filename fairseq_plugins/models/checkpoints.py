@@ -20,6 +20,11 @@ from fairseq_plugins.options import UserError
 
 Model = TypeVar("Model", bound=BaseFairseqModel)
 
+OWN_CORPUS = (
+    "prepare your corpus with its vocabulary, by --codes, --source-dict and --target-dict of data-prep/own/prepare.sh"
+)
+"""Remedy for a corpus with other dictionaries than the model's."""
+
 CHECKPOINTS_OF_UPDATES = r"checkpoint_\d+_(\d+)\.pt"
 """File names of ``--save-interval-updates``."""
 
@@ -141,7 +146,7 @@ def _compare_size(
     if saved is not None and len(saved) != embedding.num_embeddings:
         raise UserError(
             f"the checkpoint was trained with {len(saved):,} {text}vocabulary items but the data directory's {text}"
-            f"dictionary gives {embedding.num_embeddings:,}: point to the data that the checkpoint was trained on"
+            f"dictionary gives {embedding.num_embeddings:,}: point to the data of the training, or {OWN_CORPUS}"
         )
 
 
@@ -171,7 +176,7 @@ class VocabularyFingerprint(nn.Module):
         if saved is not None and not torch.equal(saved.to(self.digest).round(), self.digest.round()):
             raise UserError(
                 f"{self.name}, {self.file}, is not the one that the checkpoint was trained with: point to the data of "
-                f"the training, or binarise the text with fairseq-preprocess {self.flag} and its {self.file}"
+                f"the training, or {OWN_CORPUS}, or fairseq-preprocess {self.flag} and its {self.file}"
             )
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 

@@ -1,5 +1,7 @@
-"""Repeated fine-tuning of a language model until validation stops improving ("fin" in Takase et al. 2018)."""
+"""Fine-tuning: of any model on another corpus, and of a language model in rounds ("fin" in Takase et al. 2018)."""
 
+import math
+import shlex
 import shutil
 import sys
 from dataclasses import dataclass
@@ -8,12 +10,25 @@ from pathlib import Path
 from typing import Dict, List, Optional, Sequence
 
 import torch
+from fairseq import options
+from fairseq.data import Dictionary
+from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks.translation import TranslationTask
 
-from fairseq_plugins.data.text import load_token_stream
-from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.evaluation.scoring import evaluate_perplexity
+from fairseq_plugins.data.text import dictionary_fingerprint, load_token_stream
+from fairseq_plugins.evaluation.checkpoints import (
+    load_language_models,
+    load_translation_models,
+    trained_task,
+    training_config,
+)
+from fairseq_plugins.evaluation.raw_text import find_subwords
+from fairseq_plugins.evaluation.scoring import evaluate_perplexity, exponential, score_pairs, split_pairs
+from fairseq_plugins.fairseq_patches.checkpoints import START_FILES
+from fairseq_plugins.fairseq_patches.generation import complete_languages, languages_of
+from fairseq_plugins.models.checkpoints import check_checkpoints, read_state
 from fairseq_plugins.models.presets import ARCHITECTURES, Value
-from fairseq_plugins.options import UserError, replaced_file
+from fairseq_plugins.options import UserError, checkpoint_of, replaced_file
 from fairseq_plugins.recipes.recipe import COMMON, FULL_SIZE, fairseq_arguments
 from fairseq_plugins.recipes.training import Training
 
@@ -35,23 +50,146 @@ def fine_tuning_flags(arch: str) -> Dict[str, Value]:
 
 
 def valid_nll(path: str, *, data: str, device: str) -> float:
-    """Mean negative log-likelihood of the validation set in nats, the same as that of ``lm eval --split valid``.
+    """Mean negative log-likelihood of the tokens of the validation set in nats.
+
+    For a language model it is the same as that of ``lm eval --split valid``.
 
     Raises:
         UserError: if the checkpoint or the data cannot be read or do not belong together.
     """
-    models, dictionary = load_language_models([path], data)
-    result = evaluate_perplexity(
-        [model.to(device) for model in models],
-        load_token_stream(data, "valid", dictionary),
-        unknown=dictionary.unk(),
-        window=1000,
-        device=device,
-        show_progress=sys.stderr.isatty(),
+    progress = sys.stderr.isatty()
+    if issubclass(TASK_REGISTRY[trained_task(path)._name], TranslationTask):
+        ((translator, task),) = load_translation_models([path], data)
+        pairs = split_pairs(task.cfg, "valid")
+        scored = score_pairs(translator.to(device), *pairs, device=device, show_progress=progress)
+        sums = [(float(batch.nll.sum()), int(batch.is_token.sum())) for batch in scored]
+        nll = math.fsum(nll for nll, _ in sums) / sum(number for _, number in sums)
+        del translator
+    else:
+        models, dictionary = load_language_models([path], data)
+        tokens = load_token_stream(data, "valid", dictionary)
+        nll = evaluate_perplexity(
+            [model.to(device) for model in models],
+            tokens,
+            unknown=dictionary.unk(),
+            window=1000,
+            device=device,
+            show_progress=progress,
+        ).nll
+        del models
+    torch.cuda.empty_cache()  # for the training, which is another process
+    return nll
+
+
+# On another corpus.
+
+LOWER_RATE = 0.1
+"""Factor of the learning rate."""
+ON_ANOTHER_CORPUS: Dict[str, Value] = {"lr-scheduler": "fixed", "max-epoch": 10, "patience": 2}
+KEPT = {
+    *("batch_size", "batch_size_valid", "max_tokens", "max_tokens_valid", "required_batch_size_multiple"),
+    *("skip_invalid_size_inputs_valid_test", "update_freq", "clip_norm", "sentence_avg"),
+    *("best_checkpoint_metric", "maximize_best_checkpoint_metric"),
+}
+"""Flags of a run that are kept, beside those of its architecture, task, criterion and optimizer."""
+
+
+def flags_of_run(path: str) -> Dict[str, Value]:
+    """Flags of ``fairseq-train`` that shaped the run of a checkpoint and its model, other than defaults.
+
+    Its learning rate is lowered by :data:`LOWER_RATE`. The corpus, schedule, length, machine and log are left out.
+
+    Raises:
+        UserError: if the checkpoint cannot be read, or was not trained by ``fairseq-train``.
+    """
+    config = training_config(read_state(path))
+    saved = getattr(config.model, "__dict__", {})
+    if not saved.get("arch"):
+        raise UserError(
+            f"{path} holds no flags of fairseq-train: give fairseq-train --finetune-from-model {path} and the flags of "
+            "its training"
+        )
+    flags: Dict[str, Value] = {name: saved[name] for name in ("arch", "task", "criterion", "optimizer")}
+    chosen = [f"--{name}={value}" for name, value in flags.items()]
+    parser = options.get_training_parser()
+    common = {action.dest for action in parser._actions}
+    defaults = vars(options.parse_args_and_arch(parser, input_args=["DATA", "--lr-scheduler=pass_through", *chosen]))
+    for action in parser._actions:
+        name, value = action.dest, saved.get(action.dest)
+        is_kept = name in KEPT or name not in common and name not in ("data", *START_FILES)
+        if not is_kept or not action.option_strings or value is None or value == defaults.get(name):
+            continue
+        if isinstance(value, (list, tuple)) and action.nargs is None:
+            value = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+        flag = next(flag for flag in action.option_strings if flag.startswith("--")).lstrip("-")
+        if action.nargs != 0:
+            flags[flag] = str(value) if isinstance(value, bool) else value
+        elif value == action.const:
+            flags[flag] = True
+    rate = config.optimization.lr[0] * LOWER_RATE
+    return {**flags, "lr": float(f"{rate:.6g}")}
+
+
+def check_vocabulary(path: str, data: Path) -> None:
+    """Refuse a corpus with another vocabulary than the model's corpus, if that is still there.
+
+    If it is gone, the model itself refuses the corpus as it is loaded.
+
+    Raises:
+        UserError: with the flags of data-prep that take the vocabulary of the model.
+    """
+    task = trained_task(path)
+    trained = Path(task.data)
+    names = ["dict.txt"]
+    if issubclass(TASK_REGISTRY[task._name], TranslationTask):
+        names = [f"dict.{language}.txt" for language in complete_languages(languages_of(task), str(data))]
+    if all((data / name).is_file() and (trained / name).is_file() for name in names) and any(
+        dictionary_fingerprint(Dictionary.load(str(data / name)))
+        != dictionary_fingerprint(Dictionary.load(str(trained / name)))
+        for name in names
+    ):
+        taken = [
+            f"{flag} {shlex.quote(str(trained / name))}"
+            for flag, name in zip(("--source-dict", "--target-dict"), names)
+        ]
+        if subwords := find_subwords(trained):
+            taken.insert(0, f"--codes {shlex.quote(str(subwords))}")
+        raise UserError(
+            f"{data} has another vocabulary than {path}: prepare your corpus with {' '.join(taken)} of "
+            "data-prep/own/prepare.sh"
+        )
+
+
+def fine_tune(path: str, *, data: Path, save_dir: Path, device: str, more: Sequence[str] = ()) -> None:
+    """Train a model on another corpus with its vocabulary, and print the figures of both. It is resumed as any run.
+
+    Args:
+        path: checkpoint to start from.
+        data: directory that data-prep wrote.
+        save_dir: directory of the run.
+        device: device of the evaluation, such as "cuda".
+        more: further arguments of ``fairseq-train``, which come last and win.
+
+    Raises:
+        UserError: if ``save_dir`` holds another run, or the checkpoint or the data cannot be read or do not belong
+            together.
+        SystemExit: if ``fairseq-train`` fails, with its status.
+    """
+    check_checkpoints([path])
+    check_vocabulary(path, data)
+    flags = {"finetune-from-model": path, **COMMON, **flags_of_run(path), **ON_ANOTHER_CORPUS}
+    arguments = fairseq_arguments(flags, data=str(data), save_dir=str(save_dir), more=more)
+    training = Training(arguments=arguments, save_dir=save_dir)
+    training.check()
+    _print(f"start: valid perplexity {exponential(valid_nll(path, data=str(data), device=device)):.2f} of {path}")
+    training.run()
+    tuned = checkpoint_of(save_dir)
+    _print(
+        f"fine-tuned: valid perplexity {exponential(valid_nll(str(tuned), data=str(data), device=device)):.2f}: {tuned}"
     )
-    del models
-    torch.cuda.empty_cache()  # for the next round, which is another process
-    return result.nll
+
+
+# In rounds, on the same corpus.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +241,7 @@ class FineTuning:
             SystemExit: if ``fairseq-train`` fails, with its status.
         """
         assert max_rounds is None or max_rounds >= 1, max_rounds
+        check_checkpoints([self.start])
         self._round(1, self.start).check()
         best, best_nll = self.start, self._valid_nll(self.start)
         _print(f"start: valid NLL {best_nll} of {best}")

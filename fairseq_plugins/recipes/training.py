@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from fairseq.utils import split_paths
-from filelock import FileLock, Timeout
 
 import fairseq_plugins
 from fairseq_plugins.data.text import file_digest
+from fairseq_plugins.fairseq_patches.saving import locked_for_command, newest_checkpoint
 from fairseq_plugins.options import UserError, check_output_folder, write_text
 from fairseq_plugins.processes import fairseq_command, run_logged
 from fairseq_plugins.recipes.recipe import Recipe, training_arguments
@@ -23,8 +23,6 @@ RUN_FILE = "run.json"
 It has the ``command`` line, the ``status``, "begun" or "finished", the digests of the checkpoints whose weights the run
 ``started_from`` and of the ``data`` files that it reads, and the package's ``version``.
 """
-LOCK_FILE = ".recipe.lock"
-"""File in the folder of a run that the running call locks."""
 
 STOPPING_FLAG = "--stop-time-hours"
 """Flag that stops a run which is not finished."""
@@ -91,14 +89,14 @@ class Training:
         A finished run is left as it is.
 
         Raises:
-            UserError: as :meth:`check` does, or if another call trains there.
+            UserError: as :meth:`check` does, or if another run writes there.
             SystemExit: if ``fairseq-train`` fails, with its status.
         """
         self.check()
         if self.is_finished:
             return
         self.save_dir.mkdir(parents=True, exist_ok=True)
-        with self._locked():
+        with locked_for_command(self.save_dir):
             record = self._new_record()
             with self._recorded(record):
                 status = run_logged(fairseq_command("train", self.arguments), log=self.save_dir / "train.log")
@@ -106,27 +104,6 @@ class Training:
                 raise SystemExit(status)
             if STOPPING_FLAG not in _by_flag(self.arguments):
                 self._write({**record, "status": "finished"})
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Lock the folder, because ``fairseq-train`` does so only after the files of this class are written.
-
-        On a file system without locks there is none, and ``fairseq-train`` warns of that.
-        """
-        lock = FileLock(self.save_dir / LOCK_FILE)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout as error:
-            raise UserError(
-                f"another call trains to --save-dir {self.save_dir}: wait until it has ended, end it, or give another "
-                "--save-dir"
-            ) from error
-        except (NotImplementedError, OSError):
-            pass
-        try:
-            yield
-        finally:
-            lock.release()
 
     @contextmanager
     def _recorded(self, record: Record) -> Iterator[None]:
@@ -141,9 +118,9 @@ class Training:
 
     @property
     def _last_saved(self) -> Optional[Tuple[int, int]]:
-        """Inode and time of the last checkpoint, which change whenever one is saved."""
-        path = self.save_dir / "checkpoint_last.pt"
-        return (path.stat().st_ino, path.stat().st_mtime_ns) if path.is_file() else None
+        """Inode and time of the newest checkpoint, which change whenever one is saved."""
+        path = newest_checkpoint(self.save_dir)
+        return None if path is None else (path.stat().st_ino, path.stat().st_mtime_ns)
 
     @property
     def _record(self) -> Record:

@@ -324,7 +324,7 @@ def learning_table(runs: Sequence[Dict[str, Any]]) -> str:
     """Table of learning curves: a line for each run, with means over the seeds of one name.
 
     Args:
-        runs: ``name``, ``seed`` and figures of a :class:`LoggedTraining` for each run.
+        runs: ``name``, ``seed`` and figures of a :class:`TrainingLog` for each run.
     """
     return table_of_runs(
         runs,

@@ -13,7 +13,7 @@ from fairseq_plugins.evaluation.translation import TranslatedSentence, WordAtten
 from fairseq_plugins.metrics.corpus import TITLES
 from fairseq_plugins.options import UserError
 from fairseq_plugins.reports.tables import as_label, as_table, enclose_logarithmically, new_picture, save_picture
-from fairseq_plugins.reports.training_log import find_log, read_train_curve, read_valid_curve
+from fairseq_plugins.reports.training_log import TrainingLog
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -144,11 +144,13 @@ def read_generalization(name: str, save_dir: Path) -> Generalization:
     Raises:
         UserError, OSError: if there is no log, or no epoch with both.
     """
-    log = find_log(save_dir)
-    train, valid = read_train_curve(log), read_valid_curve(log)
+    log = TrainingLog(save_dir)
+    train, valid = log.train_curve, log.valid_curve
+    if not train:
+        raise UserError(f"{log.path} holds no training perplexity: the criterion logs none, or no epoch was finished")
     epochs = [epoch for epoch in train if epoch in valid]
     if not epochs:
-        raise UserError(f"{log} holds no epoch that was finished and validated")
+        raise UserError(f"{log.path} holds no epoch that was finished and validated")
     return Generalization(
         name=name, train={epoch: train[epoch] for epoch in epochs}, valid={epoch: valid[epoch] for epoch in epochs}
     )

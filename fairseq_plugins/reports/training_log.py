@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, packages_distributions, ver
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+import numpy as np
 import torch
 from fairseq.models import BaseFairseqModel
 
@@ -47,78 +48,155 @@ BEGINNINGS = (
 """In lines that fairseq logs when it starts a new run instead of resuming one."""
 
 
-def find_log(save_dir: Path) -> Path:
-    """The log in the ``--save-dir`` of a run.
+def read_speeds(text: str) -> List[float]:
+    """Tokens per second of each logged interval."""
+    return [float(wps) for wps in SPEED.findall(text)]
+
+
+def read_free_memory(text: str) -> List[float]:
+    """Free memory of the GPU in GiB after each logged interval. Empty on a CPU."""
+    return [float(gibibytes) for gibibytes in FREE_GIBIBYTES.findall(text)]
+
+
+class TrainingLog:
+    """Log of the last run in a ``--save-dir``, which may be unfinished. It is read once.
+
+    Its properties raise a ``UserError`` if the log does not have them.
+
+    Args:
+        save_dir: directory of ``train.log``.
 
     Raises:
         UserError: if there is none.
+        OSError: if it cannot be read.
     """
-    log = save_dir / "train.log"
-    if not log.is_file():
-        raise UserError(
-            f"{log} does not exist: it is what a training prints, which recipes and the command train write there; "
-            "by hand: mkdir -p SAVE_DIR; fairseq-train ... --log-format simple 2>&1 | tee -a SAVE_DIR/train.log"
-        )
-    return log
 
+    def __init__(self, save_dir: Path) -> None:
+        self.path = save_dir / "train.log"
+        if not self.path.is_file():
+            raise UserError(
+                f"{self.path} does not exist: it is what a training prints, which recipes and the command train write "
+                "there; by hand: mkdir -p SAVE_DIR; fairseq-train ... --log-format simple 2>&1 | tee -a "
+                "SAVE_DIR/train.log"
+            )
+        # a full disk or a broken terminal may leave bytes that are not UTF-8
+        text = self.path.read_text(encoding="utf-8", errors="replace")
+        beginning = _last_beginning(text)
+        # fairseq prints flags and model before it logs that a new run begins
+        self._start = text[_last_beginning(text[:beginning]) : beginning or None]
+        self._run = text[beginning:]
+        self._epochs = lines_of_epochs(self._run)
 
-def read_log(path: Path) -> str:
-    """A log as text. Bytes that are not UTF-8, such as a full disk or a broken terminal leaves, are replaced.
+    @property
+    def seed(self) -> int:
+        return int(self._printed_at_start(SEED, "flags")[0])
 
-    Raises:
-        OSError: if there is no log.
-    """
-    return path.read_text(encoding="utf-8", errors="replace")
+    @property
+    def num_parameters(self) -> Tuple[int, int]:
+        """Parameters of the model, and how many of them are trained."""
+        total, learning = self._printed_at_start(PARAMETERS, "size of the model")
+        return int(total.replace(",", "")), int(learning.replace(",", ""))
 
+    def _printed_at_start(self, line: "re.Pattern[str]", what: str) -> Sequence[str]:
+        found = [match.groups() for match in line.finditer(self._start)]
+        if not found:
+            raise UserError(
+                f"{self.path} holds no {what}, which fairseq-train prints as it starts: wait until it has, or keep all "
+                "that it prints"
+            )
+        return found[-1]
 
-def _read_last_run(path: Path) -> str:
-    """The part of a log that belongs to the last run in the folder."""
-    text = read_log(path)
-    return text[_last_beginning(text) :]
+    @property
+    def valid_curve(self) -> Dict[int, float]:
+        """Validation perplexity by epoch."""
+        curve = self._curve(VALIDATION)
+        if not curve:
+            raise UserError(
+                f"{self.path} holds no validation: log with --log-format simple, or wait for that of the first epoch"
+            )
+        return curve
+
+    @property
+    def train_curve(self) -> Dict[int, float]:
+        """Training perplexity by finished epoch: the mean over its updates, with dropout. May be empty."""
+        return self._curve(TRAINING)
+
+    def _curve(self, line: "re.Pattern[str]") -> Dict[int, float]:
+        return {int(epoch): float(figure) for epoch, figure in line.findall(self._epochs)}
+
+    @property
+    def score_curves(self) -> Dict[str, Dict[int, float]]:
+        """Scores of the decoded validation set by metric, as ``--eval-scorer`` names it, and epoch. May be empty."""
+        curves: Dict[str, Dict[int, float]] = {}
+        for epoch, line in VALIDATION_LINE.findall(self._epochs):
+            for name, score in VALIDATION_SCORE.findall(line):
+                curves.setdefault(name, {})[int(epoch)] = float(score)
+        return curves
+
+    @property
+    def words_per_second(self) -> float:
+        """Median training speed in tokens, over intervals, or over epochs if no interval was logged."""
+        speeds = read_speeds(self._run) or [float(wps) for _, wps in EPOCH_SPEED.findall(self._run)]
+        if not speeds:
+            raise UserError(
+                f"{self.path} holds no training speed: log with --log-format simple and a smaller --log-interval"
+            )
+        return statistics.median(speeds)
+
+    @property
+    def hours(self) -> float:
+        """Duration with validations and all parts of a resumed run. fairseq counts from 0 at every start."""
+        parts = [[float(wall) for wall in WALL.findall(text)] for text in self._run.split(START)]
+        if not any(parts):
+            raise UserError(f"{self.path} holds no times: log with --log-format simple")
+        # if the line of a start is missing, the time falls there
+        ends = [one for seconds in parts for one, after in zip(seconds, [*seconds[1:], 0]) if after < one]
+        return sum(ends) / 3600
+
+    def figures(self) -> Dict[str, Any]:
+        """Epochs, validation curves with their best points, speed and duration."""
+        valid_curve, score_curves = self.valid_curve, self.score_curves
+        return {
+            "epochs": max(valid_curve),
+            "lowest_valid_perplexity": _best(min, valid_curve.values()),
+            "valid_curve": valid_curve,
+            "train_curve": self.train_curve,
+            "highest_valid_scores": {metric: _best(max, curve.values()) for metric, curve in score_curves.items()},
+            "score_curves": score_curves,
+            "words_per_second": self.words_per_second,
+            "hours": self.hours,
+        }
+
+    def check_left(self, checkpoint: Path) -> None:
+        """Check that the log has the validation after which a checkpoint was saved, if it was saved after one.
+
+        A log that has no validation with that metric and a number of updates is accepted.
+
+        Raises:
+            UserError: if it has other ones.
+        """
+        state = read_state(checkpoint)
+        value: Optional[float] = state["extra_state"].get("val_loss")
+        metric: str = training_config(state).checkpoint.best_checkpoint_metric
+        num_updates: int = state["optimizer_history"][-1]["num_updates"]
+        of_metric = re.compile(rf"\| {re.escape(metric)} {NUMBER}")
+        found = [
+            (int(updates[1]), float(figure[1]))
+            for _, line in VALIDATION_LINE.findall(self._run)
+            if (updates := NUM_UPDATES.search(line)) and (figure := of_metric.search(line))
+        ]
+        logged = [figure for updates, figure in found if updates == num_updates]
+        # fairseq writes six digits
+        if value is not None and found and not np.isclose(logged, value, rtol=1e-5, atol=0, equal_nan=True).any():
+            raise UserError(
+                f"{self.path} is not the log of the training that left {checkpoint}: it has no validation with "
+                f"{metric} {value:g} after update {num_updates:,}; bring the log of that training there"
+            )
 
 
 def _last_beginning(text: str) -> int:
     """Position at which the last run began, or 0."""
     return max(0, *map(text.rfind, BEGINNINGS))
-
-
-def read_seed(path: Path) -> int:
-    """Seed of the last run in the log.
-
-    Raises:
-        UserError: if the log does not have it.
-        OSError: if there is no log.
-    """
-    return int(_last_start(path, SEED, what="flags")[0])
-
-
-def read_num_parameters(path: Path) -> Tuple[int, int]:
-    """Parameters of the model of the last run, and how many of them are trained.
-
-    Raises:
-        UserError: if the log does not have them.
-        OSError: if there is no log.
-    """
-    total, learning = (
-        int(number.replace(",", "")) for number in _last_start(path, PARAMETERS, what="size of the model")
-    )
-    return total, learning
-
-
-def _last_start(path: Path, line: "re.Pattern[str]", *, what: str) -> Sequence[str]:
-    """Groups that ``line`` captures in the output with which the last run began.
-
-    fairseq prints flags and model before it logs that a new run begins, so they stand above that line.
-    """
-    text = read_log(path)
-    start = text[: _last_beginning(text) or None]
-    found = [match.groups() for match in line.finditer(start, _last_beginning(start))]
-    if not found:
-        raise UserError(
-            f"{path} holds no {what}, which fairseq-train prints as it starts: wait until it has, or keep all that it "
-            "prints"
-        )
-    return found[-1]
 
 
 def lines_of_epochs(text: str) -> str:
@@ -133,177 +211,9 @@ def lines_of_epochs(text: str) -> str:
     return "\n".join(line for of_epoch in lines.values() for line in of_epoch)
 
 
-def read_valid_curve(path: Path) -> Dict[int, float]:
-    """Validation perplexity by epoch of the last run.
-
-    Raises:
-        UserError: if the log holds none.
-        OSError: if there is no log.
-    """
-    curve = _read_curve(VALIDATION, path)
-    if not curve:
-        raise UserError(
-            f"{path} holds no validation: log with --log-format simple, or wait for that of the first epoch"
-        )
-    return curve
-
-
-def read_train_curve(path: Path) -> Dict[int, float]:
-    """Training perplexity by epoch of the last run: the mean over the updates of the epoch, with dropout.
-
-    Unfinished epochs have none.
-
-    Raises:
-        UserError: if the log holds none.
-        OSError: if there is no log.
-    """
-    curve = _read_curve(TRAINING, path)
-    if not curve:
-        raise UserError(f"{path} holds no training perplexity: the criterion logs none, or no epoch was finished")
-    return curve
-
-
-def _read_curve(line: "re.Pattern[str]", path: Path) -> Dict[int, float]:
-    """Figures by epoch. ``line`` captures both."""
-    return {int(epoch): float(figure) for epoch, figure in line.findall(lines_of_epochs(_read_last_run(path)))}
-
-
-def read_score_curves(path: Path) -> Dict[str, Dict[int, float]]:
-    """Scores of decoded validation sets by metric and epoch, as ``--task scored_translation`` logs them.
-
-    Metrics have the names of ``--eval-scorer``. Empty if nothing was decoded. The scores are those of the last run.
-
-    Raises:
-        OSError: if there is no log.
-    """
-    curves: Dict[str, Dict[int, float]] = {}
-    for epoch, line in VALIDATION_LINE.findall(lines_of_epochs(_read_last_run(path))):
-        for name, score in VALIDATION_SCORE.findall(line):
-            curves.setdefault(name, {})[int(epoch)] = float(score)
-    return curves
-
-
-def holds_validation(path: Path, *, num_updates: int, metric: str, value: float) -> bool:
-    """Whether the last run of a log had a value of a metric after a number of updates.
-
-    True if the log has no validation with that metric and a number of updates.
-
-    Raises:
-        OSError: if there is no log.
-    """
-    of_metric = re.compile(rf"\| {re.escape(metric)} {NUMBER}")
-    found = [
-        (int(updates[1]), float(figure[1]))
-        for _, line in VALIDATION_LINE.findall(_read_last_run(path))
-        if (updates := NUM_UPDATES.search(line)) and (figure := of_metric.search(line))
-    ]
-    # fairseq writes six digits
-    return not found or any(
-        updates == num_updates
-        and (math.isclose(figure, value, rel_tol=1e-5) or math.isnan(figure) and math.isnan(value))
-        for updates, figure in found
-    )
-
-
-def read_speeds(text: str) -> List[float]:
-    """Tokens per second of each logged interval."""
-    return [float(wps) for wps in SPEED.findall(text)]
-
-
-def read_epoch_speeds(text: str) -> Dict[int, float]:
-    """Mean tokens per second of each epoch. The time between an interruption and its resumption does not count."""
-    return {int(epoch): float(wps) for epoch, wps in EPOCH_SPEED.findall(text)}
-
-
-def read_median_speed(path: Path) -> float:
-    """Median training speed of the last run in tokens per second.
-
-    It is taken over intervals, or over epochs if no interval was logged.
-
-    Raises:
-        UserError: if the log holds none.
-        OSError: if there is no log.
-    """
-    text = _read_last_run(path)
-    speeds = read_speeds(text) or list(read_epoch_speeds(text).values())
-    if not speeds:
-        raise UserError(f"{path} holds no training speed: log with --log-format simple and a smaller --log-interval")
-    return statistics.median(speeds)
-
-
-def read_hours(path: Path) -> float:
-    """Duration of the last run in hours, with validations and with all parts of a resumed run.
-
-    fairseq counts from 0 at every start, so the parts are added.
-
-    Raises:
-        UserError: if the log has no times.
-        OSError: if there is no log.
-    """
-    parts = [[float(wall) for wall in WALL.findall(text)] for text in _read_last_run(path).split(START)]
-    if not any(parts):
-        raise UserError(f"{path} holds no times: log with --log-format simple")
-    # if the line of a start is missing, the time falls there
-    ends = [one for seconds in parts for one, after in zip(seconds, [*seconds[1:], 0]) if after < one]
-    return sum(ends) / 3600
-
-
-def read_free_memory(text: str) -> List[float]:
-    """Free memory of the GPU in GiB after each logged interval. Empty on a CPU."""
-    return [float(gibibytes) for gibibytes in FREE_GIBIBYTES.findall(text)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoggedTraining:
-    """Log of a run, which may be unfinished.
-
-    Attributes:
-        valid_curve: validation perplexity by epoch.
-        train_curve: training perplexity by finished epoch. Empty if the criterion logs none.
-        score_curves: scores of the decoded validation set by metric and epoch. Empty if none were logged.
-        words_per_second: median speed.
-        hours: duration.
-    """
-
-    valid_curve: Dict[int, float]
-    train_curve: Dict[int, float]
-    score_curves: Dict[str, Dict[int, float]]
-    words_per_second: float
-    hours: float
-
-    def figures(self) -> Dict[str, Any]:
-        """Epochs, validation curves with their best points, speed and duration."""
-        return {
-            "epochs": max(self.valid_curve),
-            "lowest_valid_perplexity": _best(min, self.valid_curve.values()),
-            "valid_curve": self.valid_curve,
-            "train_curve": self.train_curve,
-            "highest_valid_scores": {metric: _best(max, curve.values()) for metric, curve in self.score_curves.items()},
-            "score_curves": self.score_curves,
-            "words_per_second": self.words_per_second,
-            "hours": self.hours,
-        }
-
-
 def _best(choose: Callable[..., float], values: Iterable[float]) -> float:
     """The best value, without NaN."""
     return choose((value for value in values if not math.isnan(value)), default=math.nan)
-
-
-def read_logged_training(save_dir: Path) -> LoggedTraining:
-    """Read the log in the ``--save-dir`` of a run.
-
-    Raises:
-        UserError, OSError: if it is missing, or has no validation, speed or times.
-    """
-    log = find_log(save_dir)
-    return LoggedTraining(
-        valid_curve=read_valid_curve(log),
-        train_curve=_read_curve(TRAINING, log),
-        score_curves=read_score_curves(log),
-        words_per_second=read_median_speed(log),
-        hours=read_hours(log),
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -315,20 +225,18 @@ class TrainedRun:
         checkpoint: path in the ``--save-dir``, beside ``train.log``. The file may be missing.
         data: directory with the data.
         model: model of the checkpoint, or None if it is missing.
-        num_parameters: parameters of the model.
-        num_learning_parameters: trained parameters of the model.
+        num_parameters: parameters of the model, and how many of them are trained.
         seed: seed of the run.
-        training: its log.
+        training: figures of its log.
     """
 
     name: str
     checkpoint: Path
     data: str
     model: Optional[BaseFairseqModel]
-    num_parameters: int
-    num_learning_parameters: int
+    num_parameters: Tuple[int, int]
     seed: int
-    training: LoggedTraining
+    training: Dict[str, Any]
 
     @property
     def save_dir(self) -> Path:
@@ -340,10 +248,10 @@ class TrainedRun:
         return {
             "name": self.name,
             "checkpoint": None if self.model is None else self.checkpoint.name,
-            "parameters": self.num_parameters,
-            "learning_parameters": self.num_learning_parameters,
+            "parameters": self.num_parameters[0],
+            "learning_parameters": self.num_parameters[1],
             "seed": self.seed,
-            **self.training.figures(),
+            **self.training,
         }
 
 
@@ -370,46 +278,25 @@ def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
     checkpoint = checkpoint_of(path)
     if not path.is_dir():
         check_checkpoints([checkpoint])
-    training = read_logged_training(checkpoint.parent)
-    if checkpoint.exists():
-        _check_log(checkpoint)
-        model, config = load_checkpoint(checkpoint, data)
-        sizes = _num_parameters(model)
-        seed = config.common.seed
+    log = TrainingLog(checkpoint.parent)
+    figures = log.figures()
+    if not checkpoint.exists():
+        model, num_parameters, seed = None, log.num_parameters, log.seed
     else:
-        model = None
-        log = find_log(checkpoint.parent)
-        sizes = read_num_parameters(log)
-        seed = read_seed(log)
+        log.check_left(checkpoint)
+        model, config = load_checkpoint(checkpoint, data)
+        sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
+        num_parameters = sum(size for size, _ in sizes), sum(size for size, learns in sizes if learns)
+        seed = config.common.seed
     return TrainedRun(
         name=name,
         checkpoint=checkpoint,
         data=data,
         model=model,
-        num_parameters=sizes[0],
-        num_learning_parameters=sizes[1],
+        num_parameters=num_parameters,
         seed=seed,
-        training=training,
+        training=figures,
     )
-
-
-def _check_log(checkpoint: Path) -> None:
-    """Check that the log has the validation after which the checkpoint was saved, if it was saved after one."""
-    state, log = read_state(checkpoint), find_log(checkpoint.parent)
-    value: Optional[float] = state["extra_state"].get("val_loss")
-    metric: str = training_config(state).checkpoint.best_checkpoint_metric
-    num_updates: int = state["optimizer_history"][-1]["num_updates"]
-    if value is not None and not holds_validation(log, num_updates=num_updates, metric=metric, value=value):
-        raise UserError(
-            f"{log} is not the log of the training that left {checkpoint}: it has no validation with {metric} "
-            f"{value:g} after update {num_updates:,}; bring the log of that training there"
-        )
-
-
-def _num_parameters(model: BaseFairseqModel) -> Tuple[int, int]:
-    """All parameters, and the trained ones among them."""
-    learning = (parameter for parameter in model.parameters() if parameter.requires_grad)
-    return sum(parameter.numel() for parameter in model.parameters()), sum(parameter.numel() for parameter in learning)
 
 
 # Provenance: date, code and machine of a figure.
@@ -471,11 +358,6 @@ def provenance() -> Dict[str, str]:
 def with_origin(figures: Mapping[str, Any], *, command: str) -> Dict[str, Any]:
     """Figures, preceded by date, code, machine and the user's command line."""
     return {**provenance(), "command": command, **figures}
-
-
-def describe_provenance() -> str:
-    """Date, code and machine as one line."""
-    return "{date}, {code}; {machine}.".format(**provenance())
 
 
 def check_seeds(trainings: Iterable[Tuple[str, int, Path]]) -> None:

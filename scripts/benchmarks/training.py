@@ -58,7 +58,7 @@ from fairseq_plugins.processes import run_fairseq
 from fairseq_plugins.recipes import find_recipe, training_arguments
 from fairseq_plugins.recipes.recipe import Recipe, System
 from fairseq_plugins.reports.tables import Report, as_table
-from fairseq_plugins.reports.training_log import read_free_memory, read_log, read_speeds
+from fairseq_plugins.reports.training_log import read_free_memory, read_speeds
 
 NUM_INTERVALS = 5
 """Logged intervals of a run. The first does not count."""
@@ -88,7 +88,7 @@ def training_run(arguments: Sequence[str], *, log: Path) -> Tuple[List[float], f
         resident = run_fairseq("train", arguments, log=log)
     except ProgramFailed as failure:
         raise ProgramFailed(f"fairseq-train {' '.join(arguments)} failed:\n{failure}") from failure
-    text = read_log(log)
+    text = log.read_text(encoding="utf-8", errors="replace")
     return read_speeds(text)[1:], allocated_mib(read_free_memory(text)) or resident
 
 

@@ -1,14 +1,15 @@
 """Training by a recipe, with a stub in place of fairseq-train: flags, resumption."""
 
 import json
+import os
 import shlex
 import sys
 from hashlib import sha256
 
 import pytest
-from filelock import FileLock
 from typed_commands import type_command
 
+from fairseq_plugins.fairseq_patches.saving import locked_for_command
 from fairseq_plugins.parts import user_dir
 from fairseq_plugins.recipes import RECIPES, training_arguments
 
@@ -279,22 +280,21 @@ def test_a_training_that_left_nothing_may_begin_with_other_data(commands, tmp_pa
 
 def test_two_calls_do_not_train_to_one_folder(commands, tmp_path, capsys):
     (tmp_path / "doc").mkdir()
-    with FileLock(tmp_path / "doc/.recipe.lock"), pytest.raises(SystemExit) as end:
+    (told, wait), (waits, tell) = os.pipe(), os.pipe()
+    if (other := os.fork()) == 0:
+        with locked_for_command(tmp_path / "doc"):
+            os.write(wait, b"locked")
+            os.read(waits, 1)
+            os._exit(0)
+    os.read(told, 6)
+    with pytest.raises(SystemExit) as end:
         train_again(tmp_path)
     printed = capsys.readouterr().err
-    assert end.value.code == 2 and printed.count("\n") == 1 and "another call trains to --save-dir" in printed
+    assert end.value.code == 2 and printed.count("\n") == 1 and f"the training with process id {other} on" in printed
     assert not commands and not (tmp_path / "doc/run.json").exists()
+    os.write(tell, b"x"), os.waitpid(other, 0)
     train_again(tmp_path)
     assert len(commands) == 1
-
-
-def test_a_file_system_without_locks_is_no_hindrance(commands, tmp_path, monkeypatch):
-    def has_none(self, **_):
-        raise NotImplementedError
-
-    monkeypatch.setattr(FileLock, "acquire", has_none)
-    train_again(tmp_path)
-    assert len(commands) == 1 and recorded(tmp_path)["status"] == "finished"
 
 
 def test_a_training_that_left_nothing_may_begin_with_other_weights(commands, tmp_path):

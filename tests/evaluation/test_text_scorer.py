@@ -9,7 +9,7 @@ import torch
 from builders import build_tiny_gated_lm, tiny_base_flags
 from fairseq_models import FAIRSEQ_ARCHITECTURES, build_fairseq_lm
 
-from fairseq_plugins.evaluation.raw_text import Blanks, SideText, stream_lines
+from fairseq_plugins.evaluation.raw_text import Blanks, SideText
 from fairseq_plugins.evaluation.scoring import ScoredStream, evaluate_perplexity, score_sequences
 from fairseq_plugins.evaluation.text_scorer import BUFFERED_CHARACTERS, TextScorer
 
@@ -133,14 +133,6 @@ def test_what_a_model_cannot_read_is_told_after_the_lines_before_it():
     lines = scorer_of(build_fairseq_lm("transformer_lm")).score_stream(text, buffer=2, name="my text")
     with pytest.raises(ValueError, match="^my text: line 5 has 15 tokens"):  # numbered through all buffers
         list(lines)
-
-
-def test_lines_before_one_that_is_no_text_are_scored(scorer, tmp_path):
-    (tmp_path / "text").write_bytes(b"w1 w2\n\nw3\n\xff\xfe w4\nw5\n")
-    lines = scorer.score_stream(stream_lines([tmp_path / "text"]))
-    assert [next(lines).text for _ in range(3)] == ["w1 w2", "", "w3"]
-    with pytest.raises(ValueError, match="text, line 4: not UTF-8"):
-        next(lines)
 
 
 def test_odd_lines_are_scored_as_they_came(scorer):

@@ -8,7 +8,8 @@ import os
 import shutil
 import signal
 import socket
-import time
+from contextlib import ExitStack
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -17,22 +18,30 @@ from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.file_io import PathManager
 
 from fairseq_plugins.fairseq_patches import saving
-from fairseq_plugins.fairseq_patches.saving import ASIDE, LOCK_FILE, OWNER_FILE, _check_named, keep_lock, lock_save_dir
+from fairseq_plugins.fairseq_patches.saving import (
+    LOCK_FILE,
+    _settle_start_and_load,
+    keep_lock,
+    lock_for_training,
+    locked_for_command,
+)
 
 
 @pytest.fixture
 def hold():
-    """``hold(save_dir)``: another process that holds the lock, until it is killed or ``then`` returns."""
+    """``hold(lock, save_dir)``: another process that locks a directory, until it is killed."""
     context, processes = multiprocessing.get_context("fork"), []
 
-    def run(save_dir, then, connection):
-        lock_save_dir(str(save_dir))
-        connection.send("locked")
-        then()
+    def run(lock, save_dir, connection):
+        with ExitStack() as held:
+            if entered := lock(str(save_dir)):
+                held.enter_context(entered)
+            connection.send("locked")
+            signal.pause()
 
-    def start(save_dir, then=signal.pause):
+    def start(lock, save_dir):
         here, there = context.Pipe()
-        process = context.Process(target=run, args=(save_dir, then, there))
+        process = context.Process(target=run, args=(lock, save_dir, there))
         process.start()
         processes.append(process)
         assert here.recv() == "locked"
@@ -45,77 +54,73 @@ def hold():
 
 
 @pytest.fixture(autouse=True)
-def release_afterwards():
+def unlock_afterwards():
     yield
-    for lock, _ in saving._held.values():
-        lock.release(force=True)
-    saving._held.clear()
+    while saving._held:
+        os.close(saving._held.popitem()[1])
 
 
-def test_a_directory_in_use_is_refused_by_process_and_host(tmp_path, hold):
-    process = hold(tmp_path)
-    message = (
-        f"training with process id {process.pid} on host {socket.gethostname()} writes to --save-dir {tmp_path}: wait"
-    )
-    for _ in range(2):
-        with pytest.raises(ValueError, match=message):
-            lock_save_dir(str(tmp_path))
+def refused(lock, save_dir):
+    with pytest.raises(ValueError) as error:
+        with lock(str(save_dir)) or ExitStack():
+            pass
+    return str(error.value)
 
 
-def test_another_spelling_of_the_directory_is_refused_too(tmp_path, hold):
-    hold(tmp_path)
+def test_a_directory_in_use_is_refused_by_process_and_host_until_the_process_is_killed(tmp_path, hold):
+    process = hold(lock_for_training, tmp_path)
     (tmp_path / "link").symlink_to(tmp_path)
-    with pytest.raises(ValueError, match="writes to --save-dir"):
-        lock_save_dir(str(tmp_path / "link"))
-
-
-def test_a_directory_whose_training_was_killed_is_taken_over(tmp_path, hold):
-    process = hold(tmp_path)
+    owner = f"the training with process id {process.pid} on host {socket.gethostname()} writes to --save-dir"
+    for save_dir in (tmp_path, tmp_path, tmp_path / "link"):
+        for lock in (lock_for_training, locked_for_command):
+            told = f"{owner} {save_dir}: wait until it has ended, end it, or give another --save-dir"
+            assert refused(lock, save_dir) == told
     process.kill()
     process.join()
-    lock_save_dir(str(tmp_path))
-    assert (tmp_path / OWNER_FILE).read_text() == f"{os.getpid()} {socket.gethostname()}\n"
+    lock_for_training(str(tmp_path))
+    lock_for_training(str(tmp_path))
+    assert len(saving._held) == 1 and f"id {os.getpid()} on" in (tmp_path / LOCK_FILE).read_text()
 
 
-def test_the_last_processes_of_a_training_that_was_killed_are_waited_for(tmp_path, hold):
-    killed = hold(tmp_path)
-    killed.kill()
-    killed.join()
-    hold(tmp_path, then=lambda: time.sleep(1))
-    (tmp_path / OWNER_FILE).write_text(f"{killed.pid} {socket.gethostname()}\n")
-    lock_save_dir(str(tmp_path))
+def test_a_command_lets_its_training_in_and_no_other_command(tmp_path, hold):
+    command = hold(locked_for_command, tmp_path)
+    assert f"process id {command.pid} on" in refused(locked_for_command, tmp_path)
+    training = hold(lock_for_training, tmp_path)
+    assert f"process id {training.pid} on" in refused(lock_for_training, tmp_path)
+    training.kill(), training.join()
+    assert f"process id {training.pid} on" in refused(locked_for_command, tmp_path), "the command still has its lock"
+    command.kill(), command.join()
+    for _ in range(2):
+        with locked_for_command(tmp_path):
+            pass
 
 
-def test_a_training_on_another_host_is_not_waited_for(tmp_path, hold):
-    hold(tmp_path)
-    (tmp_path / OWNER_FILE).write_text("1 elsewhere\n")
-    with pytest.raises(ValueError, match="process id 1 on host elsewhere writes"):
-        lock_save_dir(str(tmp_path))
+def test_processes_that_a_training_leaves_do_not_hold_its_lock(tmp_path):
+    """Such as those that load data, which end seconds after a training that was killed."""
+    lock_for_training(str(tmp_path))
+    if (left := os.fork()) == 0:
+        signal.pause()
+    os.close(saving._held.pop(str(tmp_path)))
+    if (other := os.fork()) == 0:
+        os._exit(bool(fcntl.lockf(os.open(tmp_path / LOCK_FILE, os.O_RDWR), fcntl.LOCK_EX | fcntl.LOCK_NB)))
+    assert os.waitpid(other, 0)[1] == 0
+    os.kill(left, signal.SIGKILL), os.waitpid(left, 0)
 
 
-def test_an_owner_that_is_not_written_yet(tmp_path, hold):
-    hold(tmp_path)
-    for content in ("", "no number"):
-        (tmp_path / OWNER_FILE).write_text(content)
-        with pytest.raises(ValueError, match="^another training writes to"):
-            lock_save_dir(str(tmp_path))
-
-
-def test_one_process_may_train_twice(tmp_path):
-    lock_save_dir(str(tmp_path))
-    lock_save_dir(f"{tmp_path}/")
-    assert len(saving._held) == 1
-
-
-def test_a_process_that_ends_unlocks(tmp_path, hold):
-    hold(tmp_path, then=lambda: None).join()
-    lock_save_dir(str(tmp_path))
+@pytest.mark.parametrize("content", [b"", b"\xff no text"])
+def test_an_owner_without_a_readable_name(content, tmp_path, hold):
+    hold(lock_for_training, tmp_path)
+    (tmp_path / LOCK_FILE).write_bytes(content)
+    told = refused(lock_for_training, tmp_path)
+    assert told.startswith(f"{content.decode(errors='replace') or 'another training'} writes to --save-dir")
 
 
 def test_a_directory_that_was_removed_is_made_again_and_locked_anew(tmp_path, caplog):
     save_dir = tmp_path / "runs"
+    keep_lock(str(save_dir))
+    assert not save_dir.exists(), "it is not this process that saves there"
     save_dir.mkdir()
-    lock_save_dir(str(save_dir))
+    lock_for_training(str(save_dir))
     shutil.rmtree(save_dir)
     keep_lock(str(save_dir))
     assert (save_dir / LOCK_FILE).is_file() and "was removed or replaced while this training ran" in caplog.text
@@ -126,58 +131,41 @@ def test_a_directory_that_was_removed_is_made_again_and_locked_anew(tmp_path, ca
 def test_a_directory_that_another_training_has_locked_since_is_left_alone(tmp_path, hold):
     save_dir = tmp_path / "runs"
     save_dir.mkdir()
-    lock_save_dir(str(save_dir))
+    lock_for_training(str(save_dir))
     shutil.rmtree(save_dir)
     save_dir.mkdir()
-    process = hold(save_dir)
+    process = hold(lock_for_training, save_dir)
     with pytest.raises(ValueError, match=f"the training with process id {process.pid} .* writes to --save-dir"):
-        PathManager.copy(__file__, str(save_dir / "checkpoint_best.pt"))
-    assert sorted(path.name for path in save_dir.iterdir()) == [LOCK_FILE, OWNER_FILE]
+        saving._keep_lock_and_save(None, None, str(save_dir / "checkpoint_best.pt"), {})
+    assert [path.name for path in save_dir.iterdir()] == [LOCK_FILE]
 
 
-def test_links_are_not_followed(tmp_path):
+def test_links_are_not_followed(tmp_path, caplog):
     outside, save_dir = tmp_path / "mine.txt", tmp_path / "runs"
     outside.write_text("mine")
     save_dir.mkdir()
-    for name in (OWNER_FILE, f"{OWNER_FILE}.tmp", f"{ASIDE}x", "checkpoint_last.pt.tmp", "checkpoint_last.pt"):
+    for name in (LOCK_FILE, "checkpoint_last.pt"):
         (save_dir / name).symlink_to(outside)
-    lock_save_dir(str(save_dir))
-    checkpoint_utils.torch_persistent_save({}, str(save_dir / "checkpoint_last.pt"))
-    assert outside.read_text() == "mine" and not (save_dir / f"{ASIDE}x").is_symlink()
-
-
-def test_a_lock_that_is_a_link_is_refused(tmp_path):
-    (tmp_path / LOCK_FILE).symlink_to(tmp_path / "mine.txt")
-    with pytest.raises(ValueError, match="is a symbolic link"):
-        lock_save_dir(str(tmp_path))
-
-
-def test_what_a_killed_training_was_writing_is_removed(tmp_path):
-    (tmp_path / f"{ASIDE}abc").mkdir()
-    (tmp_path / f"{ASIDE}abc/checkpoint_best.pt").touch()
-    lock_save_dir(str(tmp_path))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [LOCK_FILE, OWNER_FILE]
+    lock_for_training(str(save_dir))
+    assert "cannot be locked" in caplog.text
+    PathManager.copy(__file__, str(save_dir / "checkpoint_last.pt"), overwrite=True)
+    assert outside.read_text() == "mine"
 
 
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_is_told_once_and_used(tmp_path, monkeypatch, caplog, code):
-    def flock(*args):
+def test_a_file_system_without_locks_only_warns(tmp_path, monkeypatch, caplog, code):
+    def lockf(*args):
         raise OSError(code, os.strerror(code))
 
-    monkeypatch.setattr(fcntl, "flock", flock)
-    lock_save_dir(str(tmp_path))
-    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warning.startswith(f"{tmp_path} cannot be locked (") and "take care that no other training" in warning
+    monkeypatch.setattr(fcntl, "lockf", lockf)
+    with locked_for_command(tmp_path):
+        lock_for_training(str(tmp_path))
+    for record in caplog.records:
+        assert record.levelname == "WARNING" and record.getMessage().startswith(f"{tmp_path} cannot be locked (")
+    assert len(caplog.records) == 2 and not saving._held
     monkeypatch.undo()
-    lock_save_dir(str(tmp_path))
+    lock_for_training(str(tmp_path))
     assert len(saving._held) == 1
-
-
-def test_a_directory_that_is_no_local_one_is_told(tmp_path, monkeypatch, caplog):
-    monkeypatch.chdir(tmp_path)
-    lock_save_dir("s3://bucket/checkpoints")
-    assert "s3://bucket/checkpoints cannot be locked (it is no local directory)" in caplog.text
-    assert not list(tmp_path.iterdir())
 
 
 def trainer(rank):
@@ -193,7 +181,7 @@ def test_the_first_process_of_a_training_that_saves_locks(tmp_path, rank, no_sav
 
 
 def test_fairseq_alone_takes_a_directory_that_is_in_use(tmp_path, hold):
-    hold(tmp_path)
+    hold(lock_for_training, tmp_path)
     cfg, beginning = CheckpointConfig(save_dir=str(tmp_path)), SimpleNamespace(epoch=1)
     training = trainer(rank=0)
     training.checkpoint_suffix = ""
@@ -227,58 +215,77 @@ LAST = "checkpoint_last.pt"
 
 @pytest.fixture
 def resume(tmp_path, monkeypatch):
-    """``resume(flags, files, ...)``: whether fairseq is asked to load with these flags, if these files exist."""
+    """``resume(flags, files, ...)``: the ``--restore-file`` with which fairseq is asked to load, if these files exist.
+
+    A later file is newer.
+    """
     monkeypatch.chdir(tmp_path)
 
     def load(flags, files=(), *, rank=0, suffix=""):
-        for file in files:
-            (tmp_path / file).parent.mkdir(exist_ok=True)
-            (tmp_path / file).touch()
+        for time, file in enumerate(map(Path, files)):
+            file.parent.mkdir(exist_ok=True)
+            file.touch()
+            os.utime(file, (time, time))
         others = {"save_dir": "runs", "restore_file": LAST, "continue_once": None, "finetune_from_model": None}
-        cfg = SimpleNamespace(**{**others, **flags})
+        cfg = SimpleNamespace(**{**others, "no_save": False, **flags})
         trainer = SimpleNamespace(data_parallel_rank=rank, checkpoint_suffix=suffix)
-        return _check_named(lambda *args, **options: (args, options) == ((cfg, trainer), {"x": 1}), cfg, trainer, x=1)
+        loaded = _settle_start_and_load(lambda *args, **options: (args, options), cfg, trainer, x=1)
+        assert loaded == ((cfg, trainer), {"x": 1})
+        return cfg.restore_file
 
     return load
 
 
+BEST, FIFTH = "runs/checkpoint_best.pt", "runs/checkpoint5.pt"
+
+
 @pytest.mark.parametrize(
-    "flags, files",
+    "flags, files, restored",
     [
-        ({}, []),
-        ({}, [f"runs/{LAST}"]),
-        ({"restore_file": "other/model.pt"}, ["other/model.pt"]),
-        ({"continue_once": "other/model.pt"}, ["other/model.pt"]),
-        ({"continue_once": "other/model.pt"}, [f"runs/{LAST}"]),  # once it has begun, the flag is ignored
-        ({"finetune_from_model": "other/model.pt"}, ["other/model.pt"]),
-        ({"finetune_from_model": "other/model.pt"}, [f"runs/{LAST}"]),
+        ({}, [], LAST),
+        ({}, [f"runs/{LAST}"], LAST),
+        ({}, [BEST, f"runs/{LAST}", FIFTH], LAST),
+        ({}, [BEST, FIFTH], FIFTH),
+        ({}, [FIFTH, BEST], BEST),
+        ({}, ["runs/checkpoint_other.pt", "runs/checkpoint5.pt.tmp"], LAST),
+        ({"no_save": True}, [BEST], LAST),
+        ({"restore_file": ""}, [BEST], ""),
+        ({"restore_file": "other/model.pt"}, ["other/model.pt", BEST], "other/model.pt"),
+        ({"continue_once": "other/model.pt"}, ["other/model.pt"], LAST),
+        ({"continue_once": "other/model.pt"}, [f"runs/{LAST}"], LAST),  # once it has begun, the flag is ignored
+        ({"finetune_from_model": "other/model.pt"}, ["other/model.pt"], LAST),
+        ({"finetune_from_model": "other/model.pt"}, [f"runs/{LAST}"], LAST),
     ],
     ids=str,
 )
-def test_what_is_there_is_loaded(flags, files, resume):
-    assert resume(flags, files)
+def test_the_last_checkpoint_is_loaded_or_the_one_that_a_flag_names_or_the_newest(flags, files, restored, resume):
+    assert resume(flags, files) == restored
 
 
 @pytest.mark.parametrize("flag", ["restore_file", "continue_once", "finetune_from_model"])
 def test_what_is_not_there_is_refused(flag, resume):
     name = f"--{flag.replace('_', '-')}"
     with pytest.raises(ValueError) as refused:
-        resume({flag: "checkpoint_best.pt"}, ["runs/checkpoint_best.pt"])
+        resume({flag: "checkpoint_best.pt"}, [BEST])
     assert str(refused.value) == (
         f"{name} checkpoint_best.pt does not exist: give the path of a checkpoint, such as runs/checkpoint_best.pt, or "
         f"leave {name} out to resume from runs/checkpoint_last.pt, or to start anew if that does not exist"
     )
     with pytest.raises(ValueError, match=f"{name} runs is no file: give the path of a checkpoint"):
         resume({flag: "runs"})
+    if flag != "restore_file":
+        with pytest.raises(ValueError, match=f"{BEST} is there and no {LAST}: give another .* leave {name} out to"):
+            resume({flag: BEST})
 
 
 def test_processes_that_hold_parts_look_for_theirs(resume):
-    named = {"restore_file": "other/model.pt"}
+    named, parts = {"restore_file": "other/model.pt"}, {"suffix": "-shard1"}
     with pytest.raises(ValueError, match="--restore-file other/model-shard1.pt does not exist"):
-        resume(named, ["other/model.pt"], suffix="-shard1")
-    assert resume(named, ["other/model-shard1.pt"], suffix="-shard1")
-    assert resume({"continue_once": "other/begun.pt"}, ["runs/checkpoint_last-shard1.pt"], suffix="-shard1")
+        resume(named, ["other/model.pt"], **parts)
+    assert resume(named, ["other/model-shard1.pt"], **parts) == "other/model.pt"
+    assert resume({}, ["runs/checkpoint2-shard1.pt", "runs/checkpoint3-shard0.pt"], **parts) == "runs/checkpoint2.pt"
+    assert resume({"continue_once": "other/begun.pt"}, ["runs/checkpoint_last-shard1.pt"], **parts) == LAST
 
 
 def test_processes_that_are_sent_it_need_none(resume):
-    assert resume({"restore_file": "other/model.pt"}, rank=1)
+    assert resume({"restore_file": "other/model.pt"}, rank=1) == "other/model.pt"

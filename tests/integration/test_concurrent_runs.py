@@ -13,7 +13,8 @@ import pytest
 from commands import ENVIRONMENT, load, run, run_training, started_training, train, training_arguments, wait_for
 from warm_process import started
 
-from fairseq_plugins.reports.training_log import read_valid_curve
+from fairseq_plugins.fairseq_patches.saving import LOCK_FILE
+from fairseq_plugins.reports.training_log import TrainingLog
 
 WORKERS = ["--num-workers", 2]
 
@@ -70,13 +71,13 @@ def test_a_training_ends_with_the_command_that_keeps_its_log(data, tmp_path):
     train += ["--embed-dim", 8, "--hidden-sizes", "8 8", "--max-epoch"]
     with started(*train, 10_000, environment=ENVIRONMENT) as caller:
         wait_for(tmp_path / "checkpoint_last.pt", caller)
-        ended = os.pidfd_open(int((tmp_path / ".training.owner").read_text().split()[0]))
+        ended = os.pidfd_open(int(re.findall(r"process id (\d+)", (tmp_path / LOCK_FILE).read_text())[0]))
         caller.kill()
         assert select.select([ended], [], [], 20)[0], "it trains on without a log"
         os.close(ended)
     num_epochs = load(tmp_path / "checkpoint_last.pt")["extra_state"]["train_iterator"]["epoch"] + 1
     assert run(*train, num_epochs).returncode == 0
-    assert list(read_valid_curve(tmp_path / "train.log")) == [*range(1, num_epochs + 1)]
+    assert list(TrainingLog(tmp_path).valid_curve) == [*range(1, num_epochs + 1)]
 
 
 # a recipe's table from trainings that run side by side

@@ -69,6 +69,14 @@ def test_a_checkpoint_names_its_folder_and_works_with_it(line, own, monkeypatch)
 
 
 @pytest.mark.slow
+def test_another_folder_of_the_name_does_not_do(own):
+    (own / "other/my_parts").mkdir(parents=True)
+    (own / "other/my_parts/__init__.py").write_text("import fairseq_plugins")
+    result = typed(LINES[0].format("--user-dir other/my_parts"), own)
+    assert result.returncode == 2 and f"needs parts from {own / 'my_parts'}: give" in result.stderr
+
+
+@pytest.mark.slow
 def test_a_recipe_of_the_folder_is_run_from_another_folder_by_several_processes(own, tmp_path):
     data, flags = own / "data-bin/ptb", "--max-update 2 --embed-dim 8 --hidden-sizes 8 --batch-size 4"
     line = f"run scales DATA --systems two --seeds 1 2 --jobs 2 --save-dir runs --out table {flags} --cpu"
@@ -189,6 +197,7 @@ def test_an_installed_package_needs_no_flag(own, tmp_path):
     assert checked.stdout == "checked\n", checked.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [

@@ -1,5 +1,8 @@
 """Runs that start from a checkpoint of another run: with other flags, missing, fine-tuned, of another version."""
 
+import inspect
+import json
+import random
 import re
 from argparse import Namespace
 
@@ -8,14 +11,17 @@ import fairseq_cli.train
 import pytest
 import torch
 from commands import ROOT, load, run, training_arguments
+from fairseq import checkpoint_utils, options
 from fairseq.models import ARCH_MODEL_REGISTRY
-from translation_commands import DOC, FAIRSEQ_FLAGS, train_to_the_end
+from translation_commands import DOC, FAIRSEQ_FLAGS, preprocess_pairs, train_to_the_end, translate
 
 import fairseq_plugins  # noqa: F401
+from fairseq_plugins.data.text import file_digest
 from fairseq_plugins.evaluation.checkpoints import load_translation_models
-from fairseq_plugins.fairseq_patches import saving
 from fairseq_plugins.fairseq_patches.checkpoints import OF_TRAINING, _actions, other_flags
 from fairseq_plugins.models.checkpoints import read_state
+from fairseq_plugins.models.presets import command_line
+from fairseq_plugins.recipes import fine_tuning
 
 DATA = ROOT / "tests/fixtures/small_models/data"
 
@@ -168,7 +174,7 @@ def test_a_missing_checkpoint_is_refused(train_from_nothing, tmp_path):
 
 @pytest.mark.slow
 def test_fairseq_alone_begins_anew_where_the_checkpoint_is_missing(train_from_nothing, tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "_named_checkpoint", lambda *args: ("", None))
+    monkeypatch.setattr(checkpoint_utils, "load_checkpoint", inspect.unwrap(checkpoint_utils.load_checkpoint))
     assert "No existing checkpoint found" in train_from_nothing()
     assert (tmp_path / "runs/checkpoint_last.pt").is_file()
 
@@ -230,6 +236,101 @@ def test_averages_of_fairseq_hold_every_parameter_and_follow_the_warmup(pair_dat
             or not torch.equal(value, checkpoint["model"][name])
         )
     assert 0.5 < average["decoder.output.warmed_up"] < 1
+
+
+# fine-tuning on another corpus, by the command
+
+
+@pytest.fixture(scope="module")
+def other_pairs(pair_data, tmp_path_factory):
+    """Longer sentences of few words: with the vocabulary of the translator, and with their own."""
+    text = tmp_path_factory.mktemp("other pairs")
+    generator = random.Random(2)
+    for split, size in {"train": 100, "valid": 20, "test": 1}.items():
+        sources = [" ".join(generator.choices("abc", k=generator.randint(8, 12))) for _ in range(size)]
+        (text / f"{split}.src").write_text("".join(f"{line}\n" for line in sources))
+        (text / f"{split}.tgt").write_text("".join(f"{translate(line)}\n" for line in sources))
+    dictionaries = ["--srcdict", pair_data / "dict.src.txt", "--tgtdict", pair_data / "dict.tgt.txt"]
+    return preprocess_pairs(text, text / "same words", *dictionaries), preprocess_pairs(text, text / "own words")
+
+
+@pytest.mark.slow
+def test_a_translator_is_fine_tuned_on_another_corpus(other_pairs, translator, tmp_path):
+    command = ["fine-tune", other_pairs[0], "--path", translator, "--save-dir", tmp_path / "tuned", "--cpu"]
+    killed = run("fairseq_plugins", *command, "--max-update", 5)
+    assert killed.returncode == 0, killed.stderr[-3000:]
+    perplexities = [float(figure) for figure in re.findall(r"valid perplexity ([\d.]+)", killed.stdout)]
+    flags = ["--dropout", 0, "--max-epoch", 3, "--max-update", 0]
+    refused = run("fairseq_plugins", *command, *flags)
+    assert refused.returncode == 2 and "with --dropout=0.1" in refused.stderr.replace("--dropout 0.1", "--dropout=0.1")
+    resumed = run("fairseq_plugins", *command, *flags[2:])
+    assert resumed.returncode == 0 and "Loaded checkpoint" in resumed.stdout, resumed.stderr[-3000:]
+    perplexities += [float(figure) for figure in re.findall(r"valid perplexity ([\d.]+)", resumed.stdout)]
+    start, after_five, start_again, tuned = perplexities
+    assert start == start_again > after_five > tuned and tuned < 0.9 * start
+    record = json.loads((tmp_path / "tuned/run.json").read_text())
+    assert record["status"] == "finished"
+    assert record["started_from"] == [file_digest(translator / "checkpoint_best.pt")]
+    saved, before = (load(folder / "checkpoint_best.pt")["cfg"] for folder in (tmp_path / "tuned", translator))
+    assert saved["optimization"]["lr"] == [pytest.approx(before["optimization"]["lr"][0] / 10)]
+    changed = {"lr", "max_epoch", "patience", "data", "save_dir", "finetune_from_model", "log_interval", "num_workers"}
+    changed |= {"user_dir", "batch_size_valid"}
+    differing = {name for name, value in vars(before["model"]).items() if getattr(saved["model"], name) != value}
+    assert differing <= changed, differing
+
+
+@pytest.mark.parametrize(
+    "corpus, path, told",
+    [
+        (
+            "own",
+            "translator",
+            "has another vocabulary than .*: prepare your corpus with --source-dict .*/dict.src.txt'? ",
+        ),
+        (
+            "own",
+            "moved",
+            "trained with 14 source vocabulary items .* gives 7: .* by --codes, --source-dict and --target-d",
+        ),
+        ("same", "language model", "dict.txt does not exist: give the directory that fairseq-preprocess --only-source"),
+        ("stories", "translator", "holds no sentence pairs|has no dictionaries of src and tgt"),
+        ("same", "damaged", "damaged.pt is no checkpoint or was cut short"),
+        ("same", "nothing.pt", "nothing.pt does not exist"),
+    ],
+)
+def test_what_cannot_be_fine_tuned_is_refused(corpus, path, told, other_pairs, data, translator, tmp_path, refuse):
+    checkpoint = translator / "checkpoint_best.pt"
+    paths = {"translator": checkpoint, "language model": DATA.parent / "lstm_lm_doc.pt"}
+    if path == "damaged":
+        paths[path] = tmp_path / "damaged.pt"
+        paths[path].write_bytes(checkpoint.read_bytes()[:5000])
+    if path == "moved":
+        paths[path], state = tmp_path / "moved.pt", torch.load(checkpoint)
+        state["cfg"]["task"]["data"] = "no longer there"
+        torch.save(state, paths[path])
+    folder = {"same": other_pairs[0], "own": other_pairs[1], "stories": data}[corpus]
+    line = refuse("fine-tune", folder, "--path", paths.get(path, path), "--save-dir", tmp_path / "x", "--cpu")
+    assert re.search(told, line), line
+    assert not (tmp_path / "x").exists()
+
+
+NOT_KEPT = {
+    *("data", "user_dir", "cpu", "num_workers", "log_format", "log_interval", "save_dir", "seed", "patience"),
+    *("max_epoch", "max_update", "no_epoch_checkpoints", "no_save_optimizer_state", "force_anneal", "lr_shrink"),
+}
+
+
+def test_flags_of_other_models_are_those_of_their_training(tmp_path):
+    """The command line of a run gives the flags that it was trained with, whatever the model."""
+    for name in ("lstm_lm_doc", "mmlstm_lm_mos", "lstm_encdec_doc"):
+        path = DATA.parent / f"{name}.pt"
+        flags = command_line(fine_tuning.flags_of_run(str(path)))
+        arguments = [str(DATA), *flags, "--lr-scheduler=fixed"]
+        found = vars(options.parse_args_and_arch(options.get_training_parser(), input_args=arguments))
+        saved = vars(load(path)["cfg"]["model"])
+        assert found.pop("lr") == [pytest.approx(saved.pop("lr")[0] / 10)]
+        differing = {one for one in saved.keys() & found.keys() if str(saved[one]) != str(found[one])}
+        assert differing <= NOT_KEPT and len(saved) > 100
 
 
 # the version of the package

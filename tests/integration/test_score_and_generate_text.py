@@ -84,18 +84,6 @@ def test_an_object_for_each_line(prepared, score):
         assert len({len(one[name]) for name in ("tokens", "nats", "bits", "unknown")}) == 1
 
 
-@pytest.mark.slow
-def test_odd_lines_are_scored_each_in_its_place(prepared, score):
-    lines = ["the dog", "", "a\0b \u2028 c", "x" * 2**20, "the cat " * 2**17, "the dog"]
-    num_tokens = [len(line.replace("\0", " ").split()) + 1 for line in lines]
-    status, printed, _ = score(prepared, "--path", DOC, typed="".join(f"{line}\n" for line in lines))
-    assert status == 0
-    rows = [line.split("\t", 3) for line in printed]
-    scored = [(text, int(count), float(log_prob)) for log_prob, count, _, text in rows]
-    assert [one[:2] for one in scored] == list(zip(lines, num_tokens))
-    assert scored[0] == scored[-1] and all(math.isfinite(log_prob) for _, _, log_prob in scored)
-
-
 def test_raw_and_tokenised_text(prepared, score):
     raw, tokenised = (score(prepared, "--path", DOC, *flags)[1] for flags in ([], ["--tokenised"]))
     assert [line.split("\t")[2] for line in raw] == ["1", "0", "4", "0"]

@@ -172,15 +172,3 @@ def test_runs_of_systems_may_differ_in_number_and_seeds_narrow_no_interval():
     once = paired_bootstrap(metric, [system], [baseline], references)
     again = paired_bootstrap(metric, [system] * 3, [baseline] * 2, references)
     assert astuple(again) == pytest.approx(astuple(once))
-
-
-def test_the_mean_over_runs_of_a_linear_score_is_that_of_mean_counts():
-    counts = [np.random.default_rng(run).random((50, 2)) for run in range(3)]
-
-    def score(total):
-        return total[0] + 2 * total[1]
-
-    means = bootstrap_means(score, counts)
-    np.testing.assert_allclose(means, bootstrap_means(score, [np.mean(counts, axis=0)]), rtol=1e-12)
-    np.testing.assert_allclose(means[0], np.mean([one.sum(axis=0) @ [1, 2] for one in counts]), rtol=1e-12)
-    assert np.std(means[1:]) > 0

@@ -50,7 +50,8 @@ def rounds(monkeypatch, tmp_path):
 
 
 def fine_tune(*more, arch=ARCH, path="start.pt"):
-    type_command("fine-tune", ["my data", "--arch", arch, "--path", path, "--save-dir", "fin", "--cpu", *more])
+    rounds = [] if arch is None else ["--arch", arch]
+    type_command("fine-tune", ["my data", *rounds, "--path", path, "--save-dir", "fin", "--cpu", *more])
 
 
 def refused(capsys, *more, **changed):
@@ -170,6 +171,7 @@ def test_a_folder_is_of_one_start(rounds, capsys, tmp_path):
         ([], {"path": "no.pt"}, "no.pt does not exist: give a checkpoint"),
         ([], {"arch": "lstm_lm_zaremba_large_ptb"}, "--arch lstm_lm_zaremba_large_ptb has no fine-tuning of its own: "),
         ([], {"arch": "lstm_lm_zaremba_large"}, "invalid choice: 'lstm_lm_zaremba_large'"),
+        (["--rounds", "1"], {"arch": None}, "--rounds 1: give --arch as well, or leave it out"),
     ],
 )
 def test_mistakes_are_one_line_before_anything_is_written(more, changed, text, rounds, capsys, tmp_path):
