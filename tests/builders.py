@@ -119,6 +119,22 @@ def build_tiny_encdec(
     return randomise(model, _limit_of_weights(flags), seed=seed)
 
 
+def tiny_transformer_lm_flags(output_layer: str, **flags) -> dict:
+    """Flags of a Transformer language model of two layers, without dropout."""
+    flags.update({"latent_dropout": 0.0} if output_layer in ("mos", "doc") else {})
+    flags.update({"experts_per_layer": "1 1 2"} if output_layer == "doc" else {})
+    sizes = dict(embed_dim=8, ffn_embed_dim=16, layers=2, attention_heads=2)
+    sizes = {f"decoder_{name}": value for name, value in sizes.items()}
+    return {
+        "arch": "transformer_lm_full",
+        **sizes,
+        "max_target_positions": 64,
+        "dropout": 0.0,
+        "output_layer": output_layer,
+        **flags,
+    }
+
+
 def build_tiny_transformer(
     arch: str,
     *,

@@ -8,13 +8,20 @@ from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.lstm_lm import LSTMLanguageModel
 from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 
+from fairseq_plugins.models.sliding_context import stream_model
+
 FAIRSEQ_ARCHITECTURES = ("transformer_lm", "lstm_lm")
 MAX_POSITIONS = 14
 """Tokens that they read at most."""
 
 
 def build_fairseq_lm(arch: str):
-    """A model of two layers, without dropout."""
+    """A model of two layers, without dropout, behind a sliding context."""
+    return stream_model(build_fairseqs_own(arch))
+
+
+def build_fairseqs_own(arch: str):
+    """The same as fairseq builds it."""
     dictionary = make_dictionary(VOCAB_SIZE)
     task = SimpleNamespace(dictionary=dictionary, source_dictionary=dictionary, target_dictionary=dictionary)
     if arch == "transformer_lm":

@@ -30,11 +30,11 @@ _SMALL = ["--embed-dim", "8", "--hidden-sizes", "12 8"]
 _WIDE = ["--embed-dim", "8", "--hidden-sizes", "8 8"]
 _ONE_LAYER = ["--embed-dim", "8", "--hidden-sizes", "8", "--column-norm", "3"]
 _DOC = ["--attention", "dot", "--expert-warmup", "20"]
-_SIZES = [
-    f"--{side}-{size}"
+_ENCODER_SIZES, _DECODER_SIZES = (
+    [f"--{side}-{size}" for size in ("embed-dim=8", "ffn-embed-dim=16", "attention-heads=2", "layers=1")]
     for side in ("encoder", "decoder")
-    for size in ("embed-dim=8", "ffn-embed-dim=16", "attention-heads=2", "layers=1")
-]
+)
+_SIZES = [*_ENCODER_SIZES, *_DECODER_SIZES]
 FAMILIES: Dict[str, List[str]] = {
     "AWD-LSTM": [*_AVERAGED, "--arch", "lstm_lm_awd", *_SMALL, "--activation-regularization", "2"],
     "MoS": [*_AVERAGED, "--arch", "lstm_lm_mos", *_SMALL, "--experts-per-layer", "0 0 3"],
@@ -45,6 +45,10 @@ FAMILIES: Dict[str, List[str]] = {
     "recurrent highway network": [*_AVERAGED, "--arch", "rhn_lm", "--embed-dim", "8", "--hidden-sizes", "8"],
     "Mogrifier": [*_AVERAGED, "--arch", "mogrifier_lm", *_WIDE],
     "FPNN": [*_AVERAGED, "--arch", "fpnn_lm", *_ONE_LAYER],
+    "Transformer language model, DOC": [
+        *(*_STREAMS, "--arch", "transformer_lm_doc", *_DECODER_SIZES, "--criterion", "regularized_cross_entropy"),
+        *("--optimizer", "adam", "--lr", "0.002"),
+    ],
     "rectifier network, noise contrastive": [
         *(*_STREAMS, "--arch", "rectifier_rnn_lm", *_ONE_LAYER),
         *("--criterion", "noise_contrastive", "--noise-samples", "5", "--optimizer", "adagrad", "--lr", "0.05"),

@@ -28,7 +28,6 @@ from fairseq_plugins.trees.reranking import (
     Combination,
     Sentence,
     best_by_models,
-    check_lengths,
     ensembles_of,
     read_gold_sentences,
     read_parse_lists,
@@ -127,8 +126,6 @@ def _rerank(args: argparse.Namespace) -> None:
         )
         for name, (lists, gold) in splits.items()
     }
-    for of_split in sentences.values():
-        check_lengths(models, of_split)
     models_of_rows = {
         row: index for name, members in groups.items() for row, index in zip(run_names(name, len(members)), members)
     }

@@ -56,7 +56,7 @@ class TrainedLanguageModel:
             context: see :meth:`~fairseq_plugins.evaluation.text_scorer.TextScorer.score_stream`.
 
         Raises:
-            UserError: if a line is longer than the models read, or the context needs state that they do not carry.
+            UserError: if there is no such context, or an NLL is not finite.
         """
         return self.scorer.score(_checked_lines(lines), context=context)
 

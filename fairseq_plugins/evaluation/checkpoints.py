@@ -17,7 +17,7 @@ from omegaconf import DictConfig
 from fairseq_plugins.data.text import load_dictionary
 from fairseq_plugins.fairseq_patches.generation import complete_languages, languages_of
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint, read_state
-from fairseq_plugins.modules.cell import CarriesState
+from fairseq_plugins.models.sliding_context import stream_model
 from fairseq_plugins.options import UserError, check_data_folder
 
 Languages = Tuple[str, str]
@@ -94,23 +94,20 @@ def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, 
     models: List[FairseqLanguageModel] = []
     for path in paths:
         model = _load(path, data_dir, kind=LanguageModelingTask)[0]
-        assert isinstance(model, FairseqLanguageModel)
-        models.append(model)
+        models.append(stateful_language_model(model, path))
     return models
 
 
 def stateful_language_model(model: BaseFairseqModel, path: Union[str, Path]) -> FairseqLanguageModel:
-    """The model itself, after a check that it carries state; ``path`` names it.
+    """The language model itself, or one of fairseq's behind a sliding context; ``path`` names it.
 
     Raises:
-        UserError: if it carries no state.
+        UserError: if it is no language model, or does not separate its features from its scores.
     """
-    if not isinstance(model, FairseqLanguageModel) or not isinstance(model.decoder, CarriesState):
-        raise UserError(
-            f"{path} holds a {type(model).__name__}, which carries no state from window to window: "
-            "evaluate it with fairseq-eval-lm"
-        )
-    return model
+    if not isinstance(model, FairseqLanguageModel):
+        raise UserError(f"{path} holds a {type(model).__name__}: give a language model's checkpoint")
+    with naming_checkpoint(path):
+        return stream_model(model)
 
 
 def load_language_models(
@@ -119,11 +116,9 @@ def load_language_models(
     """Load checkpoints in evaluation mode, with the dictionary of ``data_dir``.
 
     Raises:
-        UserError: if a file is missing, unreadable or refused, if its vocabulary is not the data's, or if
-            the model carries no state from window to window.
+        UserError: as :func:`load_scoring_models`.
     """
-    models = load_scoring_models(paths, data_dir)
-    return [stateful_language_model(model, path) for model, path in zip(models, paths)], load_dictionary(data_dir)
+    return load_scoring_models(paths, data_dir), load_dictionary(data_dir)
 
 
 def check_layers(models: Sequence[FairseqLanguageModel], paths: Sequence[Union[str, Path]]) -> None:

@@ -16,10 +16,7 @@ from fairseq_plugins.evaluation.raw_text import LineEncoder, SideText
 from fairseq_plugins.evaluation.scoring import (
     ScoredStream,
     average_log_probs,
-    carry_state,
-    check_carries_state,
     check_vocabularies,
-    longest_sequence,
 )
 from fairseq_plugins.modules.cell import select_rows
 from fairseq_plugins.options import UserError, check_at_least_one, check_not_negative, check_positive, check_whole
@@ -31,7 +28,7 @@ class NextWords:
     All rows begin with the same text.
 
     Args:
-        models: language models on ``device``, fairseq's included; several are averaged as probabilities.
+        models: language models on ``device``; several are averaged as probabilities.
         num_rows: R.
         device: where the models are.
     """
@@ -51,16 +48,6 @@ class NextWords:
                 model.decoder.cache(store, select_rows(state, rows))
         self.append(rows + stream.last)
 
-    @torch.no_grad()
-    def follow_tokens(self, tokens: Tensor) -> None:
-        """Let all rows begin with tokens (t,), not empty. For models without carried state."""
-        # one by one: the incremental state of fairseq's decoders takes a single new token a call
-        for token in tokens[:-1].tolist():
-            self.append(torch.full((self.num_rows,), token, device=self.device))
-            for model, store in zip(self.models, self._stores):
-                model.decoder(self._tokens, incremental_state=store)
-        self.append(torch.full((self.num_rows,), int(tokens[-1]), device=self.device))
-
     def append(self, words: Tensor) -> None:
         """Add a word (R,) to each row. The next :meth:`log_probs` reads it."""
         self._tokens = torch.cat([self._tokens, words.to(self.device).unsqueeze(1)], dim=1)
@@ -78,10 +65,7 @@ class NextWords:
         """Log-probabilities of the word after each row, (R, V) float64 on the CPU."""
         found = []
         for model, store in zip(self.models, self._stores):
-            output, extra = model.eval().decoder(self._tokens, incremental_state=store)
-            if not carry_state([model]):
-                output = model.get_normalized_probs((output, extra), log_probs=True)
-            found.append(output[:, -1])
+            found.append(model.eval().decoder(self._tokens, incremental_state=store)[0][:, -1])
         return average_log_probs(found).cpu()
 
 
@@ -199,7 +183,7 @@ class TextGenerator:
     Each prefix is continued alone, so its result does not depend on other prefixes.
 
     Args:
-        models: language models on ``device``, fairseq's included; several are averaged as probabilities.
+        models: language models on ``device``; several are averaged as probabilities.
         text: how lines become tokens, and tokens lines.
         max_length: largest number of tokens to generate.
         stop: at an end mark, or only at ``max_length``.
@@ -256,7 +240,7 @@ class TextGenerator:
             after: stream that the prefix follows; it is not changed. By default the prefix begins a text.
 
         Raises:
-            UserError: if a number is below one, the seed below zero, or a model cannot read so long a text.
+            UserError: if a number is below one or the seed below zero.
         """
         check_at_least_one(num, flag="number of texts")
         check_not_negative(check_whole(seed, flag="seed"), flag="seed")
@@ -303,7 +287,7 @@ class TextGenerator:
             after: see :meth:`sample`.
 
         Raises:
-            UserError: if a number does not fit, or a model cannot read so long a text.
+            UserError: if a number does not fit.
         """
         check_at_least_one(num, flag="number of texts")
         check_at_least_one(beam, flag="beam")
@@ -328,12 +312,7 @@ class TextGenerator:
         return [self._continuation(pieces, row) for row in found[:num]]
 
     def open_stream(self, text: Sequence[str]) -> ScoredStream:
-        """Read lines that prefixes follow.
-
-        Raises:
-            UserError: if a model carries no state.
-        """
-        check_carries_state(self.models, remedy="leave out the text before the prefix")
+        """Read lines that prefixes follow."""
         stream = ScoredStream(self.models, device=self.device)
         numbers = [number for line in text for number in self._encoder.encode(line).numbers]
         stream.score(torch.tensor(numbers, dtype=torch.long))
@@ -343,20 +322,10 @@ class TextGenerator:
         pieces = self.text.split(prefix)
         numbers = torch.tensor(self._encoder.numbers(pieces), dtype=torch.long)
         words = NextWords(self.models, num_rows=num_rows, device=self.device)
-        if carry_state(self.models):
-            before = ScoredStream(self.models, device=self.device) if after is None else after.fork()
-            with before as stream:
-                stream.score(numbers)
-                words.follow_stream(stream)
-            return pieces, words
-        longest = longest_sequence(self.models)
-        if len(pieces) + self.max_length > longest:  # an end mark is read before them, and the last token is not
-            raise UserError(
-                f"a prefix of {len(pieces):,} tokens and {self.max_length:,} more: the model reads at most "
-                f"{longest:,}; give a lower --max-length"
-            )
-        assert after is None
-        words.follow_tokens(torch.cat([torch.tensor([self.dictionary.eos()]), numbers]))
+        before = ScoredStream(self.models, device=self.device) if after is None else after.fork()
+        with before as stream:
+            stream.score(numbers)
+            words.follow_stream(stream)
         return pieces, words
 
     def _allowed(self, log_probs: Tensor) -> Tensor:

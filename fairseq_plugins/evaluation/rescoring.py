@@ -21,7 +21,7 @@ from tqdm import tqdm
 from fairseq_plugins.data.text import file_digest, name_of, read_lines
 from fairseq_plugins.evaluation.decoding import SUBWORD_MARKS, read_generated_line, read_sentence_number
 from fairseq_plugins.evaluation.raw_text import UnicodeForm, encode_lines
-from fairseq_plugins.evaluation.scoring import longest_sequence, score_pairs, score_sequences
+from fairseq_plugins.evaluation.scoring import score_pairs, score_sequences
 from fairseq_plugins.evaluation.translation_scores import check_blank_references, check_raw_references, detokenize
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, CorpusMetric, LetterCase
 from fairseq_plugins.metrics.rouge import NO_HYPOTHESIS_HAS_THIS, UNKNOWN_REFERENCE
@@ -284,16 +284,13 @@ def _check_models(models: Mapping[str, BaseFairseqModel], lists: NBestLists) -> 
 
 
 def _check_lengths(models: Mapping[str, BaseFairseqModel], lists: NBestLists) -> None:
-    """Check that no text is too long for a model."""
+    """Check that no text is too long for an encoder-decoder."""
     candidates = [(number, candidate.text) for number, found in enumerate(lists.candidates) for candidate in found]
     for name, model in models.items():
         if isinstance(model, FairseqEncoderDecoderModel):
             source_limit, limit = model.max_positions()
             _check_longest(enumerate(lists.sources), source_limit, reader=name, kind="source", remedy="shorten it")
-        else:
-            assert isinstance(model, FairseqLanguageModel)
-            limit = longest_sequence([model])
-        _check_longest(candidates, limit, reader=name, kind="candidate", remedy="leave the candidate out")
+            _check_longest(candidates, limit, reader=name, kind="candidate", remedy="leave the candidate out")
 
 
 def _check_longest(texts: Iterable[Tuple[int, str]], longest: float, *, reader: str, kind: str, remedy: str) -> None:

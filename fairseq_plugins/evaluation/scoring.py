@@ -28,7 +28,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from fairseq_plugins.data.streams import ContiguousStreams, fixed_windows
-from fairseq_plugins.modules.cell import CarriesState, DecoderState, new_stream
+from fairseq_plugins.modules.cell import DecoderState, new_stream
 from fairseq_plugins.ops.mixture_distribution import mean_log_probs
 from fairseq_plugins.options import UserError, check_choice
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS, OutputLayer, OutputPrecision
@@ -187,26 +187,6 @@ def _score_window(
 # Streams that come piece by piece.
 
 
-def carry_state(models: Sequence[FairseqLanguageModel]) -> bool:
-    """Whether all models carry their state from window to window."""
-    return all(isinstance(model.decoder, CarriesState) for model in models)
-
-
-def check_carries_state(models: Sequence[FairseqLanguageModel], *, remedy: str) -> None:
-    """Check that all models carry their state.
-
-    Args:
-        models: language models.
-        remedy: the end of the error message.
-
-    Raises:
-        UserError: for the first that carries no state.
-    """
-    for model in models:
-        if not carry_state([model]):
-            raise UserError(f"a {type(model).__name__} carries no state from line to line: {remedy}")
-
-
 class ScoredStream:
     """Scores pieces of a stream one after the other; state is carried from piece to piece.
 
@@ -220,7 +200,6 @@ class ScoredStream:
     """
 
     def __init__(self, models: Sequence[FairseqLanguageModel], *, window: int = 1000, device: str = "cpu"):
-        assert carry_state(models)
         self.models = models
         self.window = window
         self.device = device
@@ -320,19 +299,18 @@ def score_sequences(
     Sequences are batched by length and padded on the right. No carried state is read or changed.
 
     Args:
-        models: language models on ``device``, fairseq's included, with one vocabulary; put into evaluation mode.
-            Several are averaged as probabilities.
+        models: language models on ``device`` with one vocabulary; put into evaluation mode. Several are averaged as
+            probabilities.
         sequences: each (n,) int64, not empty.
         max_tokens: of a batch, padding included; a longer sequence is a batch of its own. Does not change the result
             beyond rounding.
-        window: models that carry state read a longer sequence alone, in windows of so many tokens. Other models read
-            it at once. Does not change the result beyond rounding.
+        window: a longer sequence is read alone, in windows of so many tokens; does not change the result beyond
+            rounding.
         device: where the models are.
         show_progress: draw a bar.
 
     Raises:
-        UserError: if the models have different vocabularies, a sequence is longer than a model reads, a batch would
-            have no token, or an NLL is not finite.
+        UserError: if the models have different vocabularies, a batch would have no token, or an NLL is not finite.
     """
     if max_tokens < 1:
         raise UserError(f"batches of {max_tokens} tokens: give at least 1")
@@ -342,13 +320,11 @@ def score_sequences(
     for model in models:
         model.eval()
     lengths = [len(sequence) for sequence in sequences]
-    _check_lengths(lengths, longest=longest_sequence(models))
-    in_windows = carry_state(models)
 
     scored: Dict[int, ScoredSequence] = {}
     with tqdm(total=sum(lengths), unit="token", disable=not show_progress) as progress:
         for indices in batches_by_length(lengths, max_tokens=max_tokens):
-            if in_windows and lengths[indices[0]] > window:
+            if lengths[indices[0]] > window:
                 for i in indices:
                     with ScoredStream(models, window=window, device=device) as stream:
                         scored[i] = ScoredSequence(stream.score(sequences[i]))
@@ -359,7 +335,8 @@ def score_sequences(
             inputs = shifted(target, first=dictionary.eos())
             ends = torch.tensor([[lengths[i]] for i in indices], device=device)
             is_token = torch.arange(target.size(1), device=device) < ends
-            nll = average_nll([_target_nll(model, inputs, target, is_token) for model in models]).cpu()
+            found = [model(inputs, target=target, token_weights=is_token)[1]["scores"].nll for model in models]
+            nll = average_nll(found).cpu()
             scored.update((i, ScoredSequence(row[: lengths[i]].clone())) for i, row in zip(indices, nll))
             progress.update(sum(lengths[i] for i in indices))
     return [scored[i] for i in range(len(sequences))]
@@ -380,19 +357,6 @@ def check_vocabularies(models: Sequence[FairseqLanguageModel]) -> Dictionary:
     return dictionary
 
 
-def longest_sequence(models: Sequence[FairseqLanguageModel]) -> float:
-    """Number of tokens that all models can read at once; inf if they carry state."""
-    return min((model.max_positions() for model in models if not carry_state([model])), default=math.inf)
-
-
-def _check_lengths(lengths: Sequence[int], *, longest: float) -> None:
-    for number, length in enumerate(lengths, start=1):
-        if length > longest:
-            raise UserError(
-                f"sequence {number} has {length:,} tokens and the model reads at most {longest:,}: cut it into several"
-            )
-
-
 def batches_by_length(lengths: Sequence[int], *, max_tokens: int) -> Iterator[List[int]]:
     """Indices of sequences, the longest first, so that a batch that does not fit into memory fails at once.
 
@@ -408,13 +372,6 @@ def batches_by_length(lengths: Sequence[int], *, max_tokens: int) -> Iterator[Li
         batch.append(index)
     if batch:
         yield batch
-
-
-def _target_nll(model: FairseqLanguageModel, inputs: Tensor, target: Tensor, is_token: Tensor) -> Tensor:
-    """NLL of each target, (B, T), 0 where ``is_token`` (B, T) is False."""
-    if carry_state([model]):
-        return model(inputs, target=target, token_weights=is_token)[1]["scores"].nll
-    return nll_of(model.get_normalized_probs(model(inputs), log_probs=True), target, is_token)
 
 
 def nll_of(log_probs: Tensor, target: Tensor, is_token: Tensor) -> Tensor:

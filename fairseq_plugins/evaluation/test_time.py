@@ -16,6 +16,7 @@ from typing import Dict, Generator, Iterator, List, NamedTuple, Optional, Sequen
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel
+from fairseq.modules import FairseqDropout
 from torch import Tensor
 
 from fairseq_plugins.evaluation.dynamic_evaluation import AdaptingWeights, DynamicOptions, follow_window
@@ -31,7 +32,6 @@ from fairseq_plugins.modules.layers import DropsAtRandom, every_parameter_learns
 from fairseq_plugins.ngrams.model import NGramModel
 from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.base import OutputLayer
-from fairseq_plugins.output_layers.projected import ProjectedOutput
 
 
 class ComponentScores(NamedTuple):
@@ -77,11 +77,11 @@ def interpolate(log_probs: Tensor, components: Sequence[ComponentScores], weight
 
 
 @contextmanager
-def _set_within_block(parts: Sequence[object], name: str, value: float) -> Iterator[None]:
-    """Set an attribute of all parts, and restore their former values at the end of the block."""
+def _set_within_block(parts: Sequence[object], name: str, values: Sequence[float]) -> Iterator[None]:
+    """Set an attribute of each part, and restore the former values at the end of the block."""
     former_values = [getattr(part, name) for part in parts]
     try:
-        for part in parts:
+        for part, value in zip(parts, values):
             setattr(part, name, value)
         yield
     finally:
@@ -97,11 +97,13 @@ def softmax_temperature(models: Sequence[FairseqLanguageModel], *, temperature: 
         UserError: if the temperature is not 1 and a model's output layer has no logits.
     """
     layers = [part for model in models for part in model.modules() if isinstance(part, OutputLayer)]
-    projected = [layer for layer in layers if isinstance(layer, ProjectedOutput)]
-    if temperature != 1 and len(projected) < len(layers):
-        names = ", ".join(sorted({layer.name for layer in layers if not isinstance(layer, ProjectedOutput)}))
-        raise UserError(f"--temperature {temperature:g}: --output-layer {names} has no logits to divide; leave it out")
-    with _set_within_block(projected, "temperature", temperature):
+    others = [layer.name for layer in layers if not hasattr(layer, "temperature")]
+    if temperature != 1 and others:
+        raise UserError(
+            f"--temperature {temperature:g}: --output-layer {others[0]} has no logits to divide; leave it out"
+        )
+    layers = [layer for layer in layers if hasattr(layer, "temperature")]
+    with _set_within_block(layers, "temperature", [temperature] * len(layers)):
         yield
 
 
@@ -132,11 +134,16 @@ def sampled_masks(models: Sequence[FairseqLanguageModel], *, scale: float) -> It
     Raises:
         UserError: if a rate would be 1 or more.
     """
-    parts = [part for model in models for part in model.modules() if isinstance(part, DropsAtRandom)]
-    highest = max((part.trained_rate for part in parts), default=0.0)
+    modules = [part for model in models for part in model.modules()]
+    parts = [part for part in modules if isinstance(part, DropsAtRandom)]
+    of_fairseq = [part for part in modules if isinstance(part, FairseqDropout)]
+    highest = max([*(part.trained_rate for part in parts), *(part.p for part in of_fairseq)], default=0.0)
     if highest * scale >= 1:
         raise UserError(f"--dropout-scale {scale:g}: the model has a dropout rate of {highest:g}; give a lower scale")
-    with _set_within_block(parts, "evaluation_scale", scale):
+    with ExitStack() as stack:
+        stack.enter_context(_set_within_block(parts, "evaluation_scale", [scale] * len(parts)))
+        stack.enter_context(_set_within_block(of_fairseq, "p", [scale * part.p for part in of_fairseq]))
+        stack.enter_context(_set_within_block(of_fairseq, "apply_during_inference", [True] * len(of_fairseq)))
         yield
 
 

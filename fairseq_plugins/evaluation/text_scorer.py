@@ -12,9 +12,7 @@ from torch import Tensor
 from fairseq_plugins.evaluation.raw_text import EncodedLine, LineEncoder, SideText
 from fairseq_plugins.evaluation.scoring import (
     ScoredStream,
-    check_carries_state,
     check_vocabularies,
-    longest_sequence,
     score_sequences,
 )
 from fairseq_plugins.options import UserError, check_at_least_one
@@ -63,7 +61,7 @@ class TextScorer:
     """Scores lines of text; several threads can do so at the same time.
 
     Args:
-        models: language models on ``device``, fairseq's included; several are averaged as probabilities.
+        models: language models on ``device``; several are averaged as probabilities.
         text: how lines become tokens.
         max_tokens: of a batch, at least 1; does not change the result beyond rounding.
         device: where the models are.
@@ -103,37 +101,23 @@ class TextScorer:
             name: name of the text in messages.
 
         Raises:
-            UserError: at once if there is no such context, or it needs state that a model does not carry. While
-                reading, after the scores of the lines before, if reading fails, a line is longer than the models read,
-                or an NLL is not finite.
+            UserError: at once if there is no such context. While reading, after the scores of the lines before, if
+                reading fails or an NLL is not finite.
         """
         if context not in CONTEXTS:
             raise UserError(f"context {context}: give one of {', '.join(CONTEXTS)}")
         if buffer < 1:
             raise UserError(f"a buffer of {buffer} lines: give at least 1")
-        stream = None if context == "line" else self._open_stream()
+        stream = None if context == "line" else ScoredStream(self.models, device=self.device)
         watched = self.text.watched(lines, name=name)
-        return self._score_buffers(buffered(watched, num_lines=buffer), context, stream, name=name)
-
-    def _open_stream(self) -> ScoredStream:
-        check_carries_state(self.models, remedy="score each line alone, with the context 'line'")
-        return ScoredStream(self.models, device=self.device)
+        return self._score_buffers(buffered(watched, num_lines=buffer), context, stream)
 
     def _score_buffers(
-        self, buffers: Iterator[List[str]], context: Context, stream: Optional[ScoredStream], *, name: str
+        self, buffers: Iterator[List[str]], context: Context, stream: Optional[ScoredStream]
     ) -> Iterator[ScoredLine]:
-        longest, num_scored = longest_sequence(self.models), 0
         with nullcontext() if stream is None else stream:
             for buffer in buffers:
-                lines = [self._encoder.encode(line) for line in buffer]
-                too_long = next((i for i, line in enumerate(lines) if len(line.numbers) > longest), len(lines))
-                yield from self._score(lines[:too_long], context, stream)
-                if too_long < len(lines):
-                    raise UserError(
-                        f"{name}: line {num_scored + too_long + 1:,} has {len(lines[too_long].numbers):,} tokens and "
-                        f"the model reads at most {longest:,}: cut it into several"
-                    )
-                num_scored += len(lines)
+                yield from self._score([self._encoder.encode(line) for line in buffer], context, stream)
 
     def _score(
         self, lines: Sequence[EncodedLine], context: Context, stream: Optional[ScoredStream]

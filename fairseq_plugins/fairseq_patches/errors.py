@@ -24,6 +24,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig
+from omegaconf.errors import InterpolationKeyError
 from torch import Tensor, nn
 
 from fairseq_plugins.console import INTERRUPTED, UNREAD
@@ -117,6 +118,12 @@ def _message_of(error: BaseException) -> Optional[str]:
     if isinstance(error, ConfigCompositionException):  # hydra's, of a flag that must be given
         flag = re.search(r"override [\w.]*?(\w+)=null$", str(error))
         return flag and f"{flag_of(flag.group(1))} is missing: give it"
+    if isinstance(error, InterpolationKeyError):  # omegaconf's, of a task's flag that a model of fairseq reads
+        flag = re.search(r"'task\.(\w+)'", str(error))
+        return flag and (
+            f"the model reads {flag_of(flag.group(1))}, which the task has not: train fairseq's language models with "
+            "--task language_modeling"
+        )
     return None
 
 

@@ -30,7 +30,9 @@ from fairseq_plugins.fairseq_patches.checkpoints import fitting_weights
 from fairseq_plugins.fairseq_patches.resume import restored_checkpoint
 from fairseq_plugins.models.checkpoints import check_checkpoints, keep_vocabularies, naming_checkpoint, read_state
 from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, apply_preset
-from fairseq_plugins.models.recurrent_lm import RecurrentDecoder, RecurrentLanguageModel, StreamDecoder
+from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel, StreamDecoder
+from fairseq_plugins.models.sliding_context import SlidingDecoder
+from fairseq_plugins.models.transformer_lm import TransformerLanguageModel
 from fairseq_plugins.modules.cell import DecoderState
 from fairseq_plugins.modules.layers import ModuleSequence
 from fairseq_plugins.modules.stack import RecurrentStack
@@ -48,8 +50,8 @@ BaseWeights = Literal["read", "awaited"]
 class GatedDecoder(StreamDecoder):
     """P = (1/M) sum_m softmax(g * s_m) with the logits s_m of M trained models and one gate g.
 
-    The base models are frozen: without gradients, and in evaluation mode during training. Only the precision of their
-    output layers follows the mode. With M = 1 the model equals its base model with the gate set.
+    The base models are frozen: without gradients, and in evaluation mode during training. With M = 1 the model
+    equals its base model with the gate set.
 
     Args:
         dictionary: fairseq's dictionary; its size is V.
@@ -62,13 +64,13 @@ class GatedDecoder(StreamDecoder):
         self,
         dictionary: Dictionary,
         *,
-        members: Sequence[RecurrentDecoder],
+        members: Sequence[StreamDecoder],
         gate: OutputGate,
         weights: BaseWeights = "read",
     ):
         super().__init__(dictionary)
         self.weights = weights
-        self.members: ModuleSequence[RecurrentDecoder] = ModuleSequence(members)
+        self.members: ModuleSequence[StreamDecoder] = ModuleSequence(members)
         self.members.requires_grad_(False)
         self.gate = gate
         self.train()
@@ -82,16 +84,20 @@ class GatedDecoder(StreamDecoder):
         """
         if len(self.members) > 1:
             raise UserError(f"the gated model has {len(self.members)} base models: look into the layers of one alone")
-        return self.members[0].stack
+        stack: Any = self.members[0].stack
+        return stack
 
     def train(self, mode: bool = True) -> "GatedDecoder":
-        """Train the gate. The members stay in evaluation mode, except for the precision of their output layers."""
+        """Train the gate. The members stay in evaluation mode.
+
+        Only the precision of their output layers and the context of Transformers, which is none in training, follow.
+        """
         self.training = mode
         for part in self.children():
             part.train(mode and part is not self.members)
         for module in self.members.modules():
-            if isinstance(module, OutputPrecision):
-                module.train(mode)
+            if isinstance(module, (OutputPrecision, SlidingDecoder)):
+                module.training = mode
         return self
 
     def _load_from_state_dict(self, state_dict: Dict[str, Tensor], prefix: str, *args: Any, **kwargs: Any) -> None:
@@ -101,7 +107,7 @@ class GatedDecoder(StreamDecoder):
     def initial_state(self, num_rows: int) -> DecoderState:
         rows = self.members[0].embedding.weight.new_empty(num_rows, 0)
         return {
-            "members": [member.initial_state(num_rows)["layers"] for member in self.members],
+            "members": [member.initial_layers(num_rows) for member in self.members],
             "gate": self.gate.initial_state(rows),
         }
 
@@ -141,6 +147,9 @@ class GatedDecoder(StreamDecoder):
         return joint, replace(scores, gate_state=gate_state), state
 
 
+BASE_CLASSES = (RecurrentLanguageModel, TransformerLanguageModel)
+"""Classes of models that a gate can be put on."""
+
 BaseFlags = Dict[str, Any]
 """``arch`` and the other flags to build a model by: numbers and texts, which checkpoints may hold."""
 
@@ -152,7 +161,7 @@ _NO_PATH = "--base-model: give the checkpoint of a trained language model, or se
 
 def base_models(
     args: Namespace, task: TextTask, *, overrides: BaseFlags
-) -> Tuple[List[RecurrentLanguageModel], BaseWeights]:
+) -> Tuple[List[FairseqLanguageModel], BaseWeights]:
     """Build the base models of a gated model, in the order of ``--base-model``.
 
     A new run reads the checkpoints of ``args.base_model``, joined by colons, and stores their flags in ``args``. If
@@ -234,7 +243,7 @@ def _equals_saved(weight: Tensor, saved: Optional[Tensor]) -> bool:
     return saved is not None and any(torch.equal(one, saved.to(weight.dtype)) for one in rounded)
 
 
-def read_base_model(path: str, task: TextTask, overrides: BaseFlags) -> Tuple[BaseFlags, RecurrentLanguageModel]:
+def read_base_model(path: str, task: TextTask, overrides: BaseFlags) -> Tuple[BaseFlags, FairseqLanguageModel]:
     """The flags of a checkpoint's model, and the model with its weights.
 
     Args:
@@ -254,7 +263,7 @@ def read_base_model(path: str, task: TextTask, overrides: BaseFlags) -> Tuple[Ba
     return flags, model
 
 
-def build_base_model(flags: BaseFlags, task: TextTask, overrides: BaseFlags) -> RecurrentLanguageModel:
+def build_base_model(flags: BaseFlags, task: TextTask, overrides: BaseFlags) -> FairseqLanguageModel:
     """Build a model by its flags. Its loss is always the fused one, which never holds the logits of all tokens.
 
     Raises:
@@ -262,19 +271,19 @@ def build_base_model(flags: BaseFlags, task: TextTask, overrides: BaseFlags) -> 
     """
     arch = flags.get("arch")
     if _base_class(arch) is None:
-        raise UserError(f"--arch {arch} is no recurrent language model of this package")
+        raise UserError(f"--arch {arch} is no language model of this package")
     taken = {name: value for name, value in {**flags, **overrides}.items() if name != "output_loss"}
     # fairseq's models of argparse flags take these
     # pyrefly: ignore[bad-argument-type]
     model = build_model(Namespace(**taken), task)
-    assert isinstance(model, RecurrentLanguageModel)
+    assert isinstance(model, BASE_CLASSES)
     return model
 
 
-def _base_class(arch: object) -> Optional[Type[RecurrentLanguageModel]]:
+def _base_class(arch: object) -> Optional[Type[FairseqLanguageModel]]:
     """The class of an architecture if it can be a base model."""
     model_class = ARCH_MODEL_REGISTRY.get(arch) if isinstance(arch, str) else None
-    return model_class if model_class is not None and issubclass(model_class, RecurrentLanguageModel) else None
+    return model_class if model_class is not None and issubclass(model_class, BASE_CLASSES) else None
 
 
 def saved_flags(state: Dict[str, Any]) -> Namespace:
@@ -290,14 +299,14 @@ def _checked_flags(state: Dict[str, Any], path: str) -> BaseFlags:
     """The flags to build a checkpoint's model by.
 
     Raises:
-        UserError: if it is no recurrent language model, or has a gate.
+        UserError: if it is no language model of this package, or has a gate.
     """
     saved = vars(saved_flags(state))
     model_class = _base_class(saved.get("arch"))
     if model_class is None:
         raise UserError(
-            f"{path} holds a model of --arch {saved.get('arch')}: --base-model takes recurrent language models of this "
-            "package, such as lstm_lm_awd"
+            f"{path} holds a model of --arch {saved.get('arch')}: --base-model takes language models of this package, "
+            "such as lstm_lm_awd or transformer_lm_doc"
         )
     gate = saved.get(OUTPUT_GATES.destination, NoGate.name)
     if gate != NoGate.name:
@@ -330,7 +339,7 @@ FLAGS = ModelFlags(GatedLanguageModelConfig, OUTPUT_GATES)
 
 @register_model("gated_lm")
 class GatedLanguageModel(FairseqLanguageModel):
-    """Frozen recurrent language models whose logits are multiplied by a gate that learns (:class:`GatedDecoder`)."""
+    """Frozen language models whose logits are multiplied by a gate that learns (:class:`GatedDecoder`)."""
 
     flags = FLAGS
 

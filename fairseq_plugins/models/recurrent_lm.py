@@ -18,7 +18,7 @@ from fairseq.models import (
     register_model,
     register_model_architecture,
 )
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairseq_plugins.components import ModelFlags
 from fairseq_plugins.data.text import TextTask, check_reads_one_text
@@ -28,6 +28,7 @@ from fairseq_plugins.modules.cell import (
     RECURRENT_CELLS,
     CarriedState,
     DecoderState,
+    State,
     map_state,
     provide_dictionary,
     select_rows,
@@ -83,27 +84,54 @@ class CachingDecoder(FairseqIncrementalDecoder, FairseqIncrementalState):
 class StreamDecoder(CachingDecoder):
     """Predicts the next token of separate sequences, of the windows of a stream, or of the steps of a search.
 
-    It keeps the state from window to window and from step to step. A subclass implements :meth:`initial_state` and
-    :meth:`score`.
+    It keeps the state from window to window and from step to step. A subclass sets :attr:`output` and implements
+    :meth:`initial_layers` and :meth:`read`, or overrides :meth:`initial_state` and :meth:`score`.
 
     Args:
         dictionary: fairseq's dictionary; its size is V.
 
     Attributes:
+        output: the output layer.
+        embedding: the input embedding.
         state_dropout: probability that a row of a training window starts from the initial state instead of the carried
             one (Melis et al. 2020). Evaluation starts from the initial state, and training so sees it more often. Rows
             are drawn with torch's generator, which fairseq seeds at every update, so that a resumed run draws the same.
     """
 
+    output: OutputLayer
+    embedding: nn.Embedding
     state_dropout: float = 0.0
 
     def __init__(self, dictionary: Dictionary):
         super().__init__(dictionary)
         self.carried_state = CarriedState()
 
-    def initial_state(self, num_rows: int) -> DecoderState:
-        """The zero state of ``num_rows`` rows."""
+    @property
+    def layer_widths(self) -> List[int]:
+        """D_0 .. D_N, of the embedding and of each layer below the output layer."""
         raise NotImplementedError
+
+    def initial_layers(self, num_rows: int) -> State:
+        """The state of the layers below the output layer at the start of ``num_rows`` rows."""
+        raise NotImplementedError
+
+    def read(self, tokens: Tensor, layers: Any, *, incremental: bool) -> Tuple[DecoderStates, State]:
+        """Run all layers below the output layer.
+
+        Args:
+            tokens: (B, T).
+            layers: their state before the first token.
+            incremental: whether this is a step of a search.
+
+        Returns:
+            the input of the output layer, and the state of the layers after the last token.
+        """
+        raise NotImplementedError
+
+    def initial_state(self, num_rows: int) -> DecoderState:
+        """The state at the start of ``num_rows`` rows."""
+        rows = next(self.parameters()).new_empty(num_rows, 0)
+        return {"layers": self.initial_layers(num_rows), "gate": self.output.gate.initial_state(rows)}
 
     def score(
         self,
@@ -112,9 +140,7 @@ class StreamDecoder(CachingDecoder):
         *,
         incremental: bool,
         target: Optional[Tensor],
-        token_weights: Optional[Tensor],
-        label_smoothing: float,
-        noise: Optional[Noise],
+        **loss: Any,
     ) -> Tuple[DecoderStates, Scores, DecoderState]:
         """Run the layers and the output layer.
 
@@ -122,12 +148,14 @@ class StreamDecoder(CachingDecoder):
             tokens: (B, T).
             state: before the first token.
             incremental: whether this is a step of a search.
-            target, token_weights, label_smoothing, noise: see :meth:`OutputLayer.forward`.
+            target, loss: see :meth:`OutputLayer.forward`.
 
         Returns:
             the input of the output layer, its scores, and the state after the last token.
         """
-        raise NotImplementedError
+        states, layers = self.read(tokens, state["layers"], incremental=incremental)
+        scores = self.output(states, target, gate_state=state["gate"], **loss)
+        return states, scores, {"layers": layers, "gate": scores.gate_state}
 
     # pyrefly: ignore[bad-override]
     def forward(
@@ -239,21 +267,10 @@ class RecurrentDecoder(StreamDecoder):
         last = [] if self.feed_forward is None else [self.feed_forward.size]
         return [self.embedding.embedding_dim, *(layer.hidden_size for layer in self.stack.layers), *last]
 
-    def initial_state(self, num_rows: int) -> DecoderState:
-        rows = self.embedding.weight.new_empty(num_rows, 0)
-        return {"layers": self.stack.initial_state(rows), "gate": self.output.gate.initial_state(rows)}
+    def initial_layers(self, num_rows: int) -> StackState:
+        return self.stack.initial_state(self.embedding.weight.new_empty(num_rows, 0))
 
     def read(self, tokens: Tensor, layers: StackState, *, incremental: bool) -> Tuple[DecoderStates, StackState]:
-        """Run all layers below the output layer.
-
-        Args:
-            tokens: (B, T).
-            layers: state of the recurrent layers before the first token.
-            incremental: whether this is a step of a search.
-
-        Returns:
-            the input of the output layer, and the state of the recurrent layers after the last token.
-        """
         embedded = self.input_dropout(self.embedding(tokens))
         outputs = self.stack(embedded, layers, tokens=tokens)
         last = [] if self.feed_forward is None else [self.feed_forward(outputs.layers[-1])]
@@ -264,13 +281,6 @@ class RecurrentDecoder(StreamDecoder):
             incremental=incremental,
         )
         return states, outputs.state
-
-    def score(
-        self, tokens: Tensor, state: DecoderState, *, incremental: bool, **loss: Any
-    ) -> Tuple[DecoderStates, Scores, DecoderState]:
-        states, layers = self.read(tokens, state["layers"], incremental=incremental)
-        scores = self.output(states, gate_state=state["gate"], **loss)
-        return states, scores, {"layers": layers, "gate": scores.gate_state}
 
 
 WordMasks = choices(WORD_MASKS)

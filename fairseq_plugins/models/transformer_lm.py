@@ -1,13 +1,12 @@
 """A Transformer language model with any output layer: fairseq's decoder without attention to a source.
 
-Shapes: B batch rows, T tokens of a window, n tokens of context before it, L longest input of the decoder, V vocabulary.
+Shapes: B batch rows, L longest input of the decoder, V vocabulary.
 """
 
 from argparse import ArgumentParser, Namespace
 from functools import partial
-from typing import Any, List, Tuple
+from typing import Any, List
 
-import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
 from fairseq.models.transformer import Embedding, TransformerConfig
@@ -18,15 +17,11 @@ from fairseq_plugins.components import ModelFlags
 from fairseq_plugins.data.text import TextTask, check_reads_one_text
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.presets.language_models import TRANSFORMER_LM_ARCHITECTURES, apply_transformer_lm_preset
-from fairseq_plugins.models.recurrent_lm import StreamDecoder
+from fairseq_plugins.models.sliding_context import DEFAULT_LENGTH, SlidingDecoder
 from fairseq_plugins.models.transformer import LEFT_OUT, TransformerDecoderWithOutputLayer, check_decoder_flags
-from fairseq_plugins.modules.cell import CarriedState, DecoderState
+from fairseq_plugins.modules.cell import CarriedState
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
-from fairseq_plugins.output_layers.scores import DecoderStates, Scores
-
-DEFAULT_LENGTH = 1024
-"""L for a task that limits neither positions nor samples, as in fairseq."""
 
 FLAGS = ModelFlags(
     TransformerLanguageModelConfig,
@@ -40,14 +35,8 @@ FLAGS = ModelFlags(
 
 
 # Both bases decode the tokens of a search and of a text; forward is StreamDecoder's.
-# pyrefly: ignore[inconsistent-inheritance]
-class TransformerLanguageModelDecoder(StreamDecoder, TransformerDecoderWithOutputLayer):
-    """fairseq's decoder without a source, which carries the tokens that it has read along a stream.
-
-    These tokens take the place of a recurrent state. An evaluation reads the first L tokens of a stream, and then
-    strides of L // 2 tokens, each behind the L - L // 2 tokens before it (Baevski & Auli 2019). So a token has at least
-    that much context, if the stream has it. Strides begin at fixed places of the stream, so results do not depend on
-    the windows of the caller. Training reads windows without context.
+class TransformerLanguageModelDecoder(SlidingDecoder, TransformerDecoderWithOutputLayer):
+    """fairseq's decoder without a source, which reads a stream in strides.
 
     Args:
         cfg: fairseq's configuration; ``cfg.max_target_positions`` is L.
@@ -61,45 +50,18 @@ class TransformerLanguageModelDecoder(StreamDecoder, TransformerDecoderWithOutpu
         self.carried_state = CarriedState()
         self.length = int(cfg.max_target_positions)
 
-    def initial_state(self, num_rows: int) -> DecoderState:
-        rows = self.embed_tokens.weight.new_empty(num_rows, 0)
-        return {"context": rows.long(), "gate": self.output.gate.initial_state(rows)}
+    @property
+    # pyrefly: ignore[bad-override]
+    def embedding(self) -> nn.Embedding:
+        return self.embed_tokens
 
-    def score(
-        self, tokens: Tensor, state: DecoderState, *, incremental: bool, **loss: Any
-    ) -> Tuple[DecoderStates, Scores, DecoderState]:
-        stride = max(1, self.length // 2)
-        kept = 0 if self.training else self.length - stride
-        context = state["context"][:, :0] if self.training else state["context"]
-        pieces: List[List[Tensor]] = []
-        start = 0
-        while start < tokens.size(1):
-            piece = tokens[:, start : start + self.length - context.size(1)]
-            pieces.append(self._read(context, piece))
-            start += piece.size(1)
-            context = torch.cat([context, piece], dim=1)
-            if context.size(1) == self.length:
-                context = context[:, self.length - kept :]
-        layers = [torch.cat(parts, dim=1) for parts in zip(*pieces)]
-        states = DecoderStates(layers=layers, top=layers[-1], tokens=tokens, incremental=incremental)
-        scores = self.output(states, gate_state=state["gate"], **loss)
-        return states, scores, {"context": context[:, :0] if self.training else context, "gate": scores.gate_state}
+    @property
+    def layer_widths(self) -> List[int]:
+        return [*[self.embed_tokens.embedding_dim] * self.num_layers, self.output_embed_dim]
 
-    def _read(self, context: Tensor, tokens: Tensor) -> List[Tensor]:
-        """Outputs (B, T, D) of the embedding and of all layers for the tokens (B, T) behind the context (B, n)."""
-        if context.size(1) > 0:
-            # A row that has ended holds nothing but padding here, and attention without a key gives NaN. Nobody reads
-            # the outputs of such a row.
-            context, tokens = (
-                part.masked_fill(part == self.padding_idx, self.dictionary.eos()) for part in (context, tokens)
-            )
-        features, extra = self.extract_features(torch.cat([context, tokens], dim=1), None)
-        outputs = [state.transpose(0, 1) for state in extra["inner_states"][:-1] if state is not None]
-        return [output[:, context.size(1) :] for output in (*outputs, features)]
-
-    def max_positions(self) -> int:
-        """A language model reads texts of any length."""
-        return int(1e6)
+    def outputs(self, tokens: Tensor) -> List[Tensor]:
+        features, extra = self.extract_features(tokens, None)
+        return [*(state.transpose(0, 1) for state in extra["inner_states"][:-1] if state is not None), features]
 
 
 @register_model("transformer_lm_with_output_layer")

@@ -134,15 +134,19 @@ class ScoredTranslationTask(TranslationTask):
         return self._model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
-        """Read a split. fairseq reads validation sets before it trains, so their script is checked here.
+        """Read a split. fairseq reads validation sets before it trains, so their script and lengths are checked here.
 
         Raises:
-            UserError: if ``--eval-scorer`` finds no words in the script of a validation set's references.
+            UserError: if ``--eval-scorer`` finds no words in the script of a validation set's references, or
+                ``--eval-scorer-args`` allow no translation of its shortest sentence.
         """
         super().load_dataset(split, epoch=epoch, combine=combine, **kwargs)
         targets = self.datasets[split].tgt
-        is_decoded = self._model is not None and split != self.cfg.train_subset  # without a model only data are read
-        if is_decoded and targets is not None:
+        if self._generator is None or split == self.cfg.train_subset:  # without a model only data are read
+            return
+        if len(self.datasets[split]) > 0:
+            _check_lengths(self._generator, shortest=int(min(self.datasets[split].src_sizes)))
+        if targets is not None:
             references = (self._reference(targets[number]) for number in range(len(targets)))
             check_script(str(self._scoring.eval_scorer), references, flag="--eval-scorer")
 
@@ -175,8 +179,7 @@ class ScoredTranslationTask(TranslationTask):
         assert self._model is not None and self._generator is not None
         device = sample["target"].device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # for sampling
-            with _naming_generation():  # a length limit may be impossible for a short source
-                found = self.inference_step(self._generator, [self._model], sample)
+            found = self.inference_step(self._generator, [self._model], sample)
         total = np.zeros(self._num_statistics)
         for hypotheses, target in zip(found, sample["target"]):
             hypothesis = self._text(hypotheses[0]["tokens"], unknown=UNKNOWN_IN_HYPOTHESIS)
@@ -222,8 +225,23 @@ def _generation_arguments(text: str) -> Namespace:
             f"{', '.join(sorted(GENERATION_ARGUMENTS))}"
         )
     typed = _typed(given, GenerationConfig, flag=flag)
-    check_at_least_one(typed.get("beam", GenerationConfig.beam), flag=f"{flag}: beam")
+    beam = check_at_least_one(typed.get("beam", GenerationConfig.beam), flag=f"{flag}: beam")
+    groups = typed.get("diverse_beam_groups", GenerationConfig.diverse_beam_groups)
+    if groups > 0 and beam % groups:  # fairseq asks while it decodes
+        raise UserError(f"{flag}: beam {beam}: give a multiple of diverse_beam_groups {groups}")
+    if typed.get("sampling_topk") == 0:
+        raise UserError(f"{flag}: sampling_topk 0: give at least 1")
     return Namespace(**typed)
+
+
+def _check_lengths(generator: SequenceGenerator, *, shortest: int) -> None:
+    """Refuse limits that exclude each other for a source of some tokens, which fairseq does while it decodes."""
+    longest = min(int(generator.max_len_a * shortest + generator.max_len_b), generator.max_len - 1)
+    if generator.min_len > longest:
+        raise UserError(
+            f"--eval-scorer-args: min_len {generator.min_len} is above the {longest} that max_len_a and max_len_b allow "
+            f"for a source of {shortest} tokens"
+        )
 
 
 def _tokenizer_arguments(cfg: ScoredTranslationConfig) -> Namespace:

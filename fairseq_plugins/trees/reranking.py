@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from fairseq_plugins.data.text import numbered_lines
 from fairseq_plugins.evaluation.raw_text import encode_lines
-from fairseq_plugins.evaluation.scoring import ScoredSequence, average_nll, longest_sequence, score_sequences
+from fairseq_plugins.evaluation.scoring import ScoredSequence, average_nll, score_sequences
 from fairseq_plugins.options import UserError
 from fairseq_plugins.trees.trees import (
     BracketCounts,
@@ -365,7 +365,7 @@ def score_hypotheses(
 
     Args:
         models: language models on ``device`` with the vocabulary that the sentences were read with.
-        sentences: from :func:`read_sentences`, after :func:`check_lengths`.
+        sentences: from :func:`read_sentences`.
         ensembles: indices of the models of each ensemble.
         combination: of the models of an ensemble.
         max_tokens, device: see :func:`~fairseq_plugins.evaluation.scoring.score_sequences`.
@@ -387,23 +387,6 @@ def score_hypotheses(
             for members, nll in zip(ensembles, scores.together):
                 nll.extend(_together([scored[index] for index in members], combination=combination).split(sizes))
     return scores
-
-
-def check_lengths(models: Sequence[FairseqLanguageModel], sentences: Sequence[Sentence]) -> None:
-    """Check that the models can read all hypotheses.
-
-    Raises:
-        UserError: for the first that is too long, with the name of its sentence.
-    """
-    longest = longest_sequence(models)
-    for sentence in sentences:
-        for hypothesis in sentence.hypotheses:
-            length = len(hypothesis.symbols)
-            if length > longest:
-                raise UserError(
-                    f"sentence {sentence.name}: the candidate in {hypothesis.candidate.place} has {length:,} symbols "
-                    f"with the end mark, and the models read at most {longest:,}: leave it out or take other models"
-                )
 
 
 def _num_symbols(sentence: Sentence) -> int:

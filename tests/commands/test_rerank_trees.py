@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import re
 import shutil
 import zlib
 from pathlib import Path
@@ -14,7 +13,6 @@ from generated_corpora import write_parses
 from typed_commands import type_command
 
 from fairseq_plugins.commands import trees
-from fairseq_plugins.trees import reranking
 from fairseq_plugins.trees.trees import count_words, frequent_words, read_linearisation, read_tree
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
@@ -180,20 +178,6 @@ def test_sentences_that_are_left_out_are_named(rerank, here):
     assert (
         "oracle leaves out 3 (no candidate, other words than the gold tree, or punctuation alone): 1, 3, 4" in printed
     )
-
-
-def test_a_tree_that_a_model_cannot_read_is_named_before_any_is_scored(rerank, here, monkeypatch, capsys):
-    tree = (here / "my parses/gold.test.trees").read_text().splitlines()[0]
-    long = tree.replace("(S1 (S ", "(S1 (S " + "(NP (NNS dogs)) " * 30)
-    (here / "my parses/table").write_text(f"0\t-1\t{tree}\n3\t-1\t{tree}\n3\t-2\t{long}\n")
-    monkeypatch.setattr(trees, "score_hypotheses", lambda *_, **__: pytest.fail("trees have been scored"))
-    monkeypatch.setattr(reranking, "longest_sequence", lambda _: 90)
-    with pytest.raises(SystemExit) as error:
-        rerank("a.pt", lists="table")
-    told = capsys.readouterr().err
-    assert error.value.code == 2 and told.count("\n") == 1
-    assert re.search(r"sentence 3: the candidate in .*table, line 3 has 1\d\d symbols with the end mark, and the", told)
-    assert "models read at most 90: leave it out or take other models" in told
 
 
 @pytest.mark.parametrize(

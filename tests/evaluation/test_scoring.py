@@ -1,7 +1,6 @@
 """Scores of windows, streams, sequences and pairs, their gradients, and the independence of generators."""
 
 import math
-from types import SimpleNamespace
 
 import plain_formulas
 import pytest
@@ -16,17 +15,17 @@ from builders import (
     tiny_base_flags,
 )
 from example_layers import OwnSoftmax
-from fairseq_models import build_fairseq_lm
+from fairseq_models import build_fairseqs_own
 from tensor_sizes import TensorSizes
 
 from fairseq_plugins.evaluation.scoring import (
     evaluate_perplexity,
-    longest_sequence,
     prepare_to_score,
     score_pairs,
     score_sequences,
     score_windows,
 )
+from fairseq_plugins.models.sliding_context import stream_model
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers import base
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
@@ -260,22 +259,11 @@ def test_models_are_averaged_as_probabilities(build_tiny_lm, sequences):
 
 @pytest.mark.parametrize("arch", ["transformer_lm", "lstm_lm"])
 def test_fairseqs_language_models_are_scored_too(arch, build_tiny_lm, sequences):
-    fairseq_lm, ours = build_fairseq_lm(arch).double(), build_tiny_lm("tied").double()
-    for models in ([fairseq_lm], [fairseq_lm, ours]):
+    own, ours = build_fairseqs_own(arch).double().eval(), build_tiny_lm("tied").double()
+    for models in ([own], [own, ours]):
         mean = [sum(torch.exp(-nll_alone(model, one)) for model in models) / len(models) for one in sequences]
-        found = score_sequences(models, sequences, max_tokens=20)
+        found = score_sequences([stream_model(model) for model in models], sequences, max_tokens=20)
         assert_scores(found, [-probs.log() for probs in mean], tolerance=1e-6)  # fairseq normalises in float32
-
-
-def test_a_sequence_that_a_model_cannot_read_is_refused(build_tiny_lm):
-    models = [build_tiny_lm("tied"), build_fairseq_lm("transformer_lm")]
-    with pytest.raises(ValueError, match="sequence 2 has 15 tokens and the model reads at most 14: cut it"):
-        score_sequences(models, [torch.full((length,), 5) for length in (14, 15)])
-
-
-def test_the_model_that_reads_least_is_the_limit_of_several():
-    models = [SimpleNamespace(decoder=None, max_positions=lambda length=length: length) for length in (9, 5, 7)]
-    assert longest_sequence(models) == 5
 
 
 @pytest.mark.parametrize("max_tokens, num_batches", [(1, 8), (28, 3), (14 * 8, 1)])

@@ -114,25 +114,15 @@ def test_a_stream_that_was_left_within_a_line_restarts_after_an_end_mark(scorer)
 
 
 @pytest.mark.parametrize("arch", FAIRSEQ_ARCHITECTURES)
-def test_fairseqs_models_score_lines_and_carry_nothing(arch, build_tiny_lm):
+def test_fairseqs_models_score_lines_and_documents(arch, build_tiny_lm):
     models = [build_fairseq_lm(arch).double().eval(), build_tiny_lm("tied").double()]
     scorer = scorer_of(*models)
     for line, text in zip(scorer.score(LINES), LINES, strict=True):
         (expected,) = score_sequences(models, [stream_of(scorer, [text])[1:]])
         assert line.nats == pytest.approx(expected.token_nll.tolist(), rel=1e-6)  # fairseq normalises in float32
-    with pytest.raises(ValueError, match="carries no state from line to line: score each line alone"):
-        scorer.score(LINES, context="document")
-
-
-def test_what_a_model_cannot_read_is_told_after_the_lines_before_it():
-    lines = scorer_of(build_fairseq_lm("transformer_lm")).score_stream(["w1", "w2 w3", "w4 " * 14, "w1"])
-    assert [next(lines).text, next(lines).text] == ["w1", "w2 w3"]
-    with pytest.raises(ValueError, match="line 3 has 15 tokens and the model reads at most 14: cut it into several"):
-        next(lines)
-    text = [*["w1"] * 4, "w4 " * 14]
-    lines = scorer_of(build_fairseq_lm("transformer_lm")).score_stream(text, buffer=2, name="my text")
-    with pytest.raises(ValueError, match="^my text: line 5 has 15 tokens"):  # numbered through all buffers
-        list(lines)
+    (document,) = score_sequences(models, [stream_of(scorer, LINES)[1:]], window=5)
+    found = [nats for line in scorer.score(LINES, context="document") for nats in line.nats]
+    assert found == pytest.approx(document.token_nll.tolist(), rel=1e-6)
 
 
 def test_odd_lines_are_scored_as_they_came(scorer):

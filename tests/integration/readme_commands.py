@@ -32,6 +32,9 @@ SHORTER = {
     "--arch fpnn_lm_text8_words": "--arch fpnn_lm_text8_words --embed-dim 20 --hidden-sizes 20 --cpu",
     "--batch-size 64": "--batch-size 4",
     "--max-epoch 5": "--max-update 2",
+    "_name: lstm_lm_doc": "_name: lstm_lm_doc, embed_dim: 20, hidden_sizes: 20 20 20",
+    "batch_size: 20": "batch_size: 4, num_workers: 0",
+    "max_epoch: 5": "max_update: 2",
     "--max-epoch 6": "--max-update 2",
     "--words in of go --min-count 100": "--words '</s>' --min-count 1",  # the small text has other words
 }

@@ -6,6 +6,7 @@ import logging
 import math
 import shutil
 import sys
+from types import SimpleNamespace
 
 import fairseq_cli.eval_lm
 import fairseq_cli.validate
@@ -22,10 +23,11 @@ from typed_commands import type_command
 import fairseq_plugins
 from fairseq_plugins.commands.language_models import write_choice
 from fairseq_plugins.data.text import load_token_stream
-from fairseq_plugins.evaluation.checkpoints import load_language_models
+from fairseq_plugins.evaluation.checkpoints import load_checkpoint, load_language_models
 from fairseq_plugins.evaluation.evaluator import Evaluator, TunedPoint
 from fairseq_plugins.evaluation.scoring import score_windows
 from fairseq_plugins.ngrams.model import NGramModel
+from fairseq_plugins.reports.comparison import PerplexityMetric
 
 ALL = [
     *("--cache", "50,0.1,0.5", "--cache-start", "first", "--unigram-cache", "20,0.05", "--temperature", "0.95"),
@@ -108,6 +110,7 @@ def test_a_point_that_diverged_is_written_as_null(tmp_path):
 
 # several checkpoints that predict together
 
+SIZES = [f"--decoder-{size}" for size in ("embed-dim=8", "ffn-embed-dim=16", "attention-heads=2", "layers=1")]
 OLDER = ROOT / "tests/fixtures/small_models"
 DATA = OLDER / "data/lm"
 PATHS = [OLDER / f"{name}.pt" for name in ("lstm_lm_doc", "mmlstm_lm_mos")]
@@ -219,6 +222,54 @@ def test_every_way_gives_one_perplexity(model, one_line, evaluate_here, run_here
         "fairseq-validate": by_validate(one_line, model, monkeypatch, run_here),
     }
     assert found == pytest.approx(dict.fromkeys(found, figures["nll"]), rel=1e-6)
+
+
+# Transformers and fairseq's own models beside recurrent ones
+
+SLIDING = {
+    "transformer_lm": SIZES,
+    "lstm_lm": [f"--decoder-{name}-dim=8" for name in ("embed", "out-embed")] + ["--decoder-hidden-size=8"],
+    "transformer_lm_doc": SIZES,
+}
+LENGTH = 8
+
+
+@pytest.fixture
+def after_a_blank_line(tmp_path):
+    """Data whose test split is the usual one after an end mark, which fairseq reads before every text."""
+    folder, dictionary = tmp_path / "data", Dictionary.load(str(DATA / "dict.txt"))
+    shutil.copytree(DATA, folder, ignore=shutil.ignore_patterns("digests.json"))
+    lines = data_utils.load_indexed_dataset(str(DATA / "test"), dictionary)
+    lines = [[dictionary.eos()], *(lines[number].tolist() for number in range(len(lines)))]
+    write_split(folder, "test", lines, vocab_size=len(dictionary))
+    return folder
+
+
+@pytest.mark.parametrize("arch", SLIDING)
+def test_models_that_slide_have_fairseqs_perplexity(
+    arch, after_a_blank_line, tmp_path, monkeypatch, run_here, evaluate_here
+):
+    evaluate, found = fairseq_cli.eval_lm.eval_lm, []
+    monkeypatch.setattr(fairseq_cli.eval_lm, "eval_lm", lambda **given: found.append(evaluate(**given)) or found[-1])
+    flags = ["--task", "language_modeling", "--arch", arch, *SLIDING[arch], "--tokens-per-sample", LENGTH, "--cpu"]
+    flags += ["--max-update", 2, "--optimizer", "adam", "--lr", 0.01, "--batch-size", 4, "--save-dir", tmp_path]
+    run_here(fairseq_cli.train, DATA, *flags, "--user-dir", PLUGINS)
+    checkpoint = tmp_path / "checkpoint_last.pt"
+    context = ["--tokens-per-sample", LENGTH, "--context-window", LENGTH // 2, "--batch-size", 1]
+    run_here(fairseq_cli.eval_lm, DATA, "--path", checkpoint, *context, "--user-dir", PLUGINS)
+    figures = evaluate_here(after_a_blank_line, "--path", checkpoint, "--window", 7)
+    assert figures["nll"] == pytest.approx(float(found[-1]["loss"]) * math.log(2), rel=1e-6)
+    model, _ = load_checkpoint(checkpoint, after_a_blank_line)
+    compared = PerplexityMetric().measure(SimpleNamespace(model=model, checkpoint=checkpoint, data=after_a_blank_line))
+    assert compared["test_perplexity"] == pytest.approx(figures["perplexity"], rel=1e-6)
+
+
+@pytest.mark.parametrize("arch", ["transformer_lm", "lstm_lm"])
+def test_streams_are_not_for_fairseqs_models(arch, tmp_path):
+    flags = ["--task", "stateful_lm", "--arch", arch, "--batch-size", 4, "--max-update", 1, "--optimizer", "adam"]
+    result = run_command("fairseq_cli.train", DATA, *flags, "--save-dir", tmp_path, "--user-dir", PLUGINS, "--cpu")
+    assert result.returncode == 2 and "Traceback" not in result.stderr
+    assert "with --task language_modeling" in result.stderr.strip().splitlines()[-1]
 
 
 # ngram train and ngram eval on a small binarised text

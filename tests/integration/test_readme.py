@@ -11,6 +11,7 @@ from commands import ROOT
 from readme_commands import documented_sections, put_penn_treebank, run_sections
 
 LANGUAGE_MODELS = [("README.md", "Language models"), ("README.md", "By hand")]
+LANGUAGE_MODELS += [("fairseq_plugins/commands/README.md", "Train from a YAML file")]
 MODELS = [
     ("fairseq_plugins/models/README.md", section)
     for section in ("Architectures", "A gate on a trained model", "Learning from noise")
@@ -73,6 +74,7 @@ def test_links_with_an_anchor_lead_to_a_heading(document):
 def test_language_models(tmp_path):
     put_penn_treebank(tmp_path)
     assert any("perplexity " in output for output in run_sections(LANGUAGE_MODELS, tmp_path))
+    assert (tmp_path / "checkpoints/hydra/checkpoint_best.pt").exists()
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import fairseq_cli.train
 import pytest
 import torch
 from commands import (
+    PLUGINS,
     TASK,
     assert_same,
     load,
@@ -112,6 +113,31 @@ def test_every_cell_resumes_bit_for_bit(cell, train_with_a_stop, tmp_path):
     skips = ["--word-skip", "the"] if cell == "rectifier" else []  # its state has the last first letter, too
     train_with_a_stop("--rnn-cell", cell, *skips, "--max-epoch", 1)
     assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
+
+
+TRANSFORMER = [
+    *("--arch", "transformer_lm_doc", "--decoder-layers", 2, "--decoder-embed-dim", 8, "--decoder-ffn-embed-dim", 16),
+    *("--decoder-attention-heads", 2, "--criterion", "regularized_cross_entropy", "--balance", 0.001),
+    *("--batch-size", 4, "--tokens-per-sample", 20, "--optimizer", "adam", "--lr", 0.01, "--max-epoch", 2),
+    "--no-epoch-checkpoints",
+]
+
+
+@pytest.mark.parametrize("task", ["stateful_lm", "language_modeling"])
+def test_a_transformer_resumes_bit_for_bit(task, data, run_here, tmp_path):
+    def train(folder, *flags):
+        flags = ["--task", task, *TRANSFORMER, "--save-dir", tmp_path / folder, "--user-dir", PLUGINS, *flags]
+        run_here(fairseq_cli.train, data, "--cpu", *flags)
+        return load(tmp_path / folder / "checkpoint_last.pt")
+
+    whole = train("whole")
+    stopped = train("parts", "--max-update", whole["optimizer_history"][-1]["num_updates"] - 3)
+    assert stopped["extra_state"]["train_iterator"]["iterations_in_epoch"] > 0
+    resumed = train("parts")
+    for key in ("model", "last_optimizer_state"):
+        assert_same(resumed[key], whole[key], key)
+    for key in ("train_iterator", "val_loss"):
+        assert_same(resumed["extra_state"][key], whole["extra_state"][key], key)
 
 
 @pytest.mark.slow

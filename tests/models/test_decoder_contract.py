@@ -3,7 +3,16 @@
 import example_gates
 import pytest
 import torch
-from builders import CELLS_AND_LAYERS, build_tiny_encdec, build_tiny_lm, build_tiny_transformer, never_shares
+from builders import (
+    CELLS_AND_LAYERS,
+    build_lm,
+    build_tiny_encdec,
+    build_tiny_lm,
+    build_tiny_transformer,
+    never_shares,
+    randomise,
+    tiny_transformer_lm_flags,
+)
 from decoder_contract import SOURCES, B, DecoderContract, Decoding, T, TranslatorContract, V
 from single_experts import mean_log_probs
 
@@ -89,6 +98,16 @@ class TestTransformer(TranslatorContract):
         def build(**others):
             model = build_tiny_transformer("transformer_full", output_layer=name, vocab_size=V, **flags, **others)
             return Decoding(model, sentences, num_layers=3)
+
+        return build
+
+
+class TestTransformerLanguageModel(DecoderContract):
+    @pytest.fixture(params=LAYERS)
+    def build(self, request):
+        def build(*, seed=0, **others):
+            flags = tiny_transformer_lm_flags(request.param, **others)
+            return Decoding(randomise(build_lm(flags.pop("arch"), V, **flags), 0.5, seed=seed), [], num_layers=3)
 
         return build
 

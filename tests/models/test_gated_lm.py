@@ -15,6 +15,7 @@ from builders import (
     make_task,
     randomise,
     tiny_base_flags,
+    tiny_transformer_lm_flags,
 )
 from decoder_contract import B, DecoderContract, Decoding, T, V
 from example_layers import OwnSoftmax
@@ -38,6 +39,11 @@ BASES = {
     ],
 }
 
+TRANSFORMERS = {
+    "transformer": [tiny_transformer_lm_flags("doc")],
+    "transformer and LSTM": [tiny_transformer_lm_flags("mos"), tiny_base_flags("tied")],
+}
+
 every_kind = pytest.mark.parametrize("kind", KINDS)
 every_ensemble = pytest.mark.parametrize("bases", BASES)
 
@@ -45,12 +51,19 @@ every_ensemble = pytest.mark.parametrize("bases", BASES)
 class TestGatedLanguageModel(DecoderContract):
     dropouts = {"gate_dropout": 0.5}
 
-    @pytest.fixture(params=[*(("one", kind) for kind in KINDS), ("several", "iog-lstm")], ids=" ".join)
+    @pytest.fixture(
+        params=[
+            *(("one", kind) for kind in KINDS),
+            ("several", "iog-lstm"),
+            *((name, "iog-hidden") for name in TRANSFORMERS),
+        ],
+        ids=" ".join,
+    )
     def build(self, request):
-        bases, kind = request.param
-        self.num_bases = len(BASES[bases])
-        num_layers = 3 if bases == "one" else 2  # of several models, embeddings and last layers
-        return lambda **flags: Decoding(build_tiny_gated_lm(*BASES[bases], output_gate=kind, **flags), [], num_layers)
+        name, kind = request.param
+        bases = {**BASES, **TRANSFORMERS}[name]
+        num_layers = 3 if len(bases) == 1 else 2  # of several models, embeddings and last layers
+        return lambda **flags: Decoding(build_tiny_gated_lm(*bases, output_gate=kind, **flags), [], num_layers)
 
     def test_token_weights_and_label_smoothing_reach_the_output_layer(self, build, tokens):
         if len(build().model.decoder.members) == 1:
@@ -371,7 +384,7 @@ def test_a_base_model_of_another_vocabulary_is_refused(base, task, told):
 @pytest.mark.parametrize("arch", ["lstm_encdec", "gated_lm"])
 def test_a_model_of_another_kind_is_refused(arch, tmp_path):
     path = save(build_tiny_encdec("full"), tmp_path / "other.pt", arch=arch)
-    with pytest.raises(ValueError, match=f"other.pt holds a model of --arch {arch}: --base-model takes recurrent"):
+    with pytest.raises(ValueError, match=f"other.pt holds a model of --arch {arch}: --base-model takes language"):
         gate(path)
 
 

@@ -127,14 +127,15 @@ def test_subwords_are_joined_and_the_tokenisation_undone():
 
 @pytest.fixture
 def russian(tmp_path):
-    """``russian(scorer)``: a task whose pairs have targets in Russian, of which the dictionary lacks a word a line."""
+    """``russian(scorer, **flags)``: a task whose pairs have targets in Russian, of which the dictionary lacks a word a line."""
     (tmp_path / "dict.txt").write_text("кошка 2\nспит 1\n")
     for split in ("train", "valid"):
         (tmp_path / f"{split}.src-tgt.src").write_text("w1 w2\nw3\n")
         (tmp_path / f"{split}.src-tgt.tgt").write_text("кошка спит дома\nсобака спит\n")
 
-    def task(scorer):
+    def task(scorer, **more):
         flags = dict(data=str(tmp_path), source_lang="src", target_lang="tgt", train_subset="train", dataset_impl="raw")
+        flags.update(more)
         dictionary = Dictionary.load(str(tmp_path / "dict.txt"))
         return ScoredTranslationTask(ScoredTranslationConfig(eval_scorer=scorer, **flags), VOCABULARY, dictionary)
 
@@ -153,12 +154,27 @@ def test_references_in_another_script_than_the_metrics_are_refused_before_traini
 
 
 @pytest.mark.parametrize(
+    "max_len_a, min_len, is_refused", [(0, 5, False), (0, 6, True), (2.5, 10, False), (2.5, 11, True)]
+)
+def test_lengths_that_exclude_each_other_are_refused_before_training(max_len_a, min_len, is_refused, russian):
+    """The shortest source is "w3" with its end mark."""
+    arguments = f'{{"max_len_b": 5, "max_len_a": {max_len_a}, "min_len": {min_len}}}'
+    task = russian("bleu", eval_scorer_args=arguments)
+    build(task, "lstm_encdec")
+    message = f"^--eval-scorer-args: min_len {min_len} is above the {min_len - 1} that max_len_a and max_len_b allow"
+    with pytest.raises(ValueError, match=message) if is_refused else nullcontext():
+        task.load_dataset("valid")
+
+
+@pytest.mark.parametrize(
     "flags, message",
     [
         (dict(args='{"beam": "x"}'), "--eval-scorer-args: beam: Value 'x' of type 'str' could not be converted to Int"),
         (dict(args='{"max_len_b": 4.5}'), "--eval-scorer-args: max_len_b: Value '4.5'"),
         (dict(args='{"lenpen": null}'), "--eval-scorer-args: lenpen: field 'lenpen' is not Optional"),
         (dict(args='{"beam": 0}'), "--eval-scorer-args: beam 0: give at least 1"),
+        (dict(args='{"beam": 5, "diverse_beam_groups": 2}'), "beam 5: give a multiple of diverse_beam_groups 2"),
+        (dict(args='{"sampling": true, "sampling_topk": 0}'), "--eval-scorer-args: sampling_topk 0: give at least 1"),
         (dict(args='{"beem": 4}'), "--eval-scorer-args: generation while training has no argument beem; it has beam"),
         (dict(args='{"score_reference": true}'), "generation while training has no argument score_reference"),
         (dict(args='{"constraints": "ordered"}'), "generation while training has no argument constraints"),

@@ -1,0 +1,142 @@
+"""Language models that carry the tokens they have read in place of a state: Transformers, and fairseq's own models.
+
+Shapes: B batch rows, T tokens of a window, n tokens of context before it, L longest input of a model, V vocabulary.
+"""
+
+from typing import Any, List, Optional, Tuple
+
+import torch
+from fairseq.models import FairseqDecoder, FairseqLanguageModel
+from torch import Tensor
+
+from fairseq_plugins.models.recurrent_lm import IncrementalState, StreamDecoder
+from fairseq_plugins.modules.stack import RecurrentStack
+from fairseq_plugins.ops.logit_gate import LogitGate
+from fairseq_plugins.options import UserError
+from fairseq_plugins.output_layers.base import OutputLayer
+from fairseq_plugins.output_layers.scores import DecoderStates, Scores
+
+DEFAULT_LENGTH = 1024
+"""L of a model that is not limited, as in fairseq."""
+
+
+class SlidingDecoder(StreamDecoder):
+    """Reads a stream in strides, each behind the tokens before it, which take the place of a recurrent state.
+
+    An evaluation reads the first L tokens of a stream, and then strides of L // 2 tokens, each behind the L - L // 2
+    tokens before it (Baevski & Auli 2019). So a token has at least that much context, if the stream has it. Strides
+    begin at fixed places of the stream, so results do not depend on the windows of the caller. With an even L they are
+    those of ``fairseq-eval-lm --tokens-per-sample L --context-window L/2``. Training reads windows without context.
+
+    Attributes:
+        length: L.
+    """
+
+    length: int
+
+    @property
+    def stack(self) -> RecurrentStack:
+        """Recurrent layers, which analyses of layers look into.
+
+        Raises:
+            UserError: always, because there are none.
+        """
+        raise UserError("the model has no recurrent layers: give a recurrent model")
+
+    def outputs(self, tokens: Tensor) -> List[Tensor]:
+        """Outputs of the embedding and of all layers, (B, t, D_n) each, for a whole input (B, t), t <= L."""
+        raise NotImplementedError
+
+    def initial_layers(self, num_rows: int) -> Tensor:
+        return next(self.parameters()).new_empty(num_rows, 0, dtype=torch.long)
+
+    # pyrefly: ignore[bad-override]
+    def read(self, tokens: Tensor, context: Tensor, *, incremental: bool) -> Tuple[DecoderStates, Tensor]:
+        kept = 0 if self.training else self.length - max(1, self.length // 2)
+        context = context[:, :0] if self.training else context
+        pieces: List[List[Tensor]] = []
+        start = 0
+        while start < tokens.size(1):
+            piece = tokens[:, start : start + self.length - context.size(1)]
+            pieces.append(self._read_behind(context, piece))
+            start += piece.size(1)
+            context = torch.cat([context, piece], dim=1)
+            if context.size(1) == self.length:
+                context = context[:, self.length - kept :]
+        layers = [torch.cat(parts, dim=1) for parts in zip(*pieces)]
+        states = DecoderStates(layers=layers, top=layers[-1], tokens=tokens, incremental=incremental)
+        return states, context[:, :0] if self.training else context
+
+    def _read_behind(self, context: Tensor, tokens: Tensor) -> List[Tensor]:
+        """Outputs of all layers for the tokens (B, T) behind the context (B, n)."""
+        if context.size(1) > 0:
+            # A row that has ended holds nothing but padding here, and attention without a key gives NaN. Nobody reads
+            # the outputs of such a row.
+            context, tokens = (
+                part.masked_fill(part == self.dictionary.pad(), self.dictionary.eos()) for part in (context, tokens)
+            )
+        return [output[:, context.size(1) :] for output in self.outputs(torch.cat([context, tokens], dim=1))]
+
+    def max_positions(self) -> int:
+        """A language model reads texts of any length."""
+        return int(1e6)
+
+
+# fairseq's own models
+
+
+class FairseqOutput(OutputLayer):
+    """The output layer of a decoder of fairseq, which it holds.
+
+    Attributes:
+        temperature: divisor of the logits. An adaptive softmax has no such attribute.
+    """
+
+    name = "of fairseq, an adaptive softmax,"
+
+    def __init__(self, decoder: FairseqDecoder):
+        super().__init__()
+        self.decoder = decoder
+        if decoder.adaptive_softmax is None:
+            self.temperature = 1.0
+
+    def log_probs(self, states: DecoderStates, gate: Optional[LogitGate] = None) -> Scores:
+        logits = self.decoder.output_layer(states.top)
+        logits = logits / getattr(self, "temperature", 1.0)
+        return Scores(log_probs=self.decoder.get_normalized_probs((logits, None), log_probs=True))
+
+
+class FairseqDecoderInStrides(SlidingDecoder):
+    """A decoder of fairseq's language models that reads streams.
+
+    Args:
+        decoder: fairseq's; the longest input that it reads is L.
+    """
+
+    def __init__(self, decoder: FairseqDecoder):
+        super().__init__(decoder.dictionary)
+        self.decoder = decoder
+        self.output = FairseqOutput(decoder)
+        self.length = int(min(decoder.max_positions(), DEFAULT_LENGTH))
+
+    def outputs(self, tokens: Tensor) -> List[Tensor]:
+        return [self.decoder.extract_features(tokens, encoder_out=None)[0]]
+
+    def reorder_incremental_state_scripting(self, incremental_state: IncrementalState, new_order: Tensor) -> None:
+        """Reorder the tokens that were read. fairseq's decoder itself keeps nothing."""
+        self.reorder_incremental_state(incremental_state, new_order)
+
+
+def stream_model(model: FairseqLanguageModel) -> FairseqLanguageModel:
+    """The model itself, or one of fairseq's behind a sliding context, with the same weights.
+
+    Raises:
+        UserError: if the model of fairseq does not separate its features from its scores.
+    """
+    if isinstance(model.decoder, StreamDecoder):
+        return model
+    for name in ("extract_features", "output_layer"):
+        if getattr(type(model.decoder), name) is getattr(FairseqDecoder, name):
+            raise UserError(f"a {type(model).__name__} does not separate features from scores: use fairseq-eval-lm")
+    in_strides: Any = FairseqLanguageModel(FairseqDecoderInStrides(model.decoder))
+    return in_strides.train(model.training)
