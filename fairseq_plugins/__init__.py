@@ -30,7 +30,7 @@ def load(
     precision: str = "float32",
     max_tokens: int = 4096,
 ) -> "Union[TrainedLanguageModel, TrainedTranslator]":
-    """Load a trained model that reads and writes raw text.
+    """Load a trained model that reads and writes raw text. Import parts of your own that it needs first.
 
     Args:
         path: a checkpoint; a folder with ``checkpoint_best.pt`` or else ``checkpoint_last.pt``; or several of them for

@@ -58,14 +58,11 @@ def help_of(registry):
     return {action.dest: action.help for action in parser_of(registry)._actions}
 
 
-def test_components_are_found_by_their_names(shapes):
-    assert shapes.find("round") is shapes["round"] and shapes["round"].name == "round"
+def test_components_are_found_by_their_names_which_are_registered_once(shapes):
+    first = shapes["round"]
+    assert shapes.find("round") is first and first.name == "round"
     with pytest.raises(ValueError, match="--shape-name flat: choose one of oval, round, square"):
         shapes.find("flat")
-
-
-def test_a_name_is_registered_once(shapes):
-    first = shapes["round"]
     with pytest.raises(ValueError, match="--shape-name round is registered twice: give Shape another name"):
         shapes.register("round")(component())
     assert shapes["round"] is first
@@ -87,12 +84,9 @@ def test_flags_are_added_without_defaults_and_keep_their_types_and_aliases(shape
         parser.parse_args(["--shape-name", "flat"])
 
 
-def test_absent_options_take_their_defaults(shapes):
+def test_options_are_those_of_the_component_and_absent_ones_take_their_defaults(shapes):
     options = shapes.read_options(Namespace(shape_name="round", radius=1.0))
     assert isinstance(options, RoundOptions) and (options.width, options.radius) == (4, 1.0)
-
-
-def test_options_of_another_component_are_refused(shapes):
     with pytest.raises(ValueError, match="--radius: not a flag of --shape-name square"):
         shapes.read_options(Namespace(shape_name="square", radius=1.0))
 

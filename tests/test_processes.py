@@ -117,10 +117,6 @@ time.sleep(60)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def test_an_end_by_a_signal_is_told_as_by_a_shell(tmp_path):
-    assert run("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", tmp_path) == 128 + signal.SIGKILL
-
-
 def test_a_process_whose_output_cannot_be_shown_is_ended(tmp_path, monkeypatch):
     class Closed:
         @property

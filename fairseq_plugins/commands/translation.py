@@ -178,7 +178,9 @@ def _translations_json(line: str, found: Sequence[TranslatedSentence]) -> str:
     hypotheses = [
         {"text": one.text, "score": one.score, "tokens": one.target, "alignment": one.alignment} for one in found
     ]
-    return json_text({"source": line, "tokens": found[0].source, "hypotheses": hypotheses}, letters="kept")
+    return json_text(
+        {"source": line.removesuffix("\r"), "tokens": found[0].source, "hypotheses": hypotheses}, letters="kept"
+    )
 
 
 TAKEN_FLAGS = ", ".join(map(flag_of, GENERATION_FLAGS))

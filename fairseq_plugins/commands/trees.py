@@ -7,8 +7,8 @@ from typing import Any, Collection, Dict, List, Mapping, Sequence, Tuple, get_ar
 
 from torch import Tensor
 
-from fairseq_plugins.command_line import add_checkpoints, add_cpu, add_data, add_json, add_out, choose_device
-from fairseq_plugins.console import Command
+from fairseq_plugins.command_line import add_checkpoints, add_cpu, add_data, add_out, choose_device
+from fairseq_plugins.commands.findings import Findings, finding
 from fairseq_plugins.data.text import check_file, load_dictionary
 from fairseq_plugins.evaluation.checkpoints import load_scoring_models
 from fairseq_plugins.metrics.rouge import NUM_BOOTSTRAP_SAMPLES
@@ -20,8 +20,7 @@ from fairseq_plugins.options import (
     optionally_named_paths,
     write_text,
 )
-from fairseq_plugins.reports.tables import Report, json_text, reranking_as_text, reranking_figures, row_names, run_names
-from fairseq_plugins.reports.training_log import with_origin
+from fairseq_plugins.reports.tables import Report, reranking_as_text, reranking_figures, row_names, run_names
 from fairseq_plugins.trees.reranking import (
     ORACLE,
     PARSER,
@@ -96,10 +95,9 @@ def _add_rerank_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_out(parser, help="write the tables, chosen trees and scores of all candidates here", required=False)
     add_cpu(parser)
-    add_json(parser)
 
 
-def _rerank(args: argparse.Namespace) -> None:
+def _rerank(args: argparse.Namespace) -> Findings:
     check_at_least_one(args.max_tokens, flag="--max-tokens")
     named = optionally_named_paths(args.path)
     paths = [path for _, path in named]
@@ -153,12 +151,12 @@ def _rerank(args: argparse.Namespace) -> None:
     report = Report(text="\n\n".join(texts), figures={"splits": figures}, command=args.command_line)
     if args.out:
         report.write(args.out, name="table")
-    print(json_text(with_origin(report.figures, command=report.command)) if args.json else report.text)
+    return Findings(report.figures, report.text)
 
 
-RERANK = Command(
-    add_arguments=_add_rerank_arguments,
-    run=_rerank,
+RERANK = finding(
+    _rerank,
+    _add_rerank_arguments,
     description="""\
 Each candidate is read as symbols from a fresh state; the one with the highest probability, end mark included, is
 chosen. Candidates with the same symbols are one; failed parses, which are empty, are none. Recall, precision, F1 and

@@ -226,7 +226,7 @@ def _read_record(folder: Path) -> Optional[Record]:
         record = json.loads(path.read_text(encoding="utf-8"))
         assert all(isinstance(record[name], kind) for name, kind in _FIELDS.items()) and len(record["languages"]) == 2
     except (AssertionError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is no record of a decoding: give another folder, or remove it") from error
+        raise UserError(f"{path} is no record of a decoding: give another folder, or remove it if damaged") from error
     return record
 
 

@@ -37,6 +37,9 @@ EXTRA_PIECES = 200
 
 STEP = 50
 
+LARGEST_POWER, LARGEST_NUMBER = 10, 1_000_000
+"""Bounds of the length penalty and of flags of fairseq, which ends with an overflow beyond them."""
+
 SEED = 1
 """Default seed of sampling."""
 
@@ -86,8 +89,8 @@ class SearchOptions:
         check_at_least_one(self.beam, flag="--beam")
         if not 1 <= check_whole(self.nbest, flag="--nbest") <= self.beam:
             raise UserError(f"--nbest {self.nbest} of a beam of {self.beam}: give 1 to {self.beam}, or a larger --beam")
-        if not math.isfinite(self.lenpen):
-            raise UserError(f"--lenpen {self.lenpen}: give a finite value")
+        if not abs(self.lenpen) <= LARGEST_POWER:
+            raise UserError(f"--lenpen {self.lenpen}: give {-LARGEST_POWER} to {LARGEST_POWER}")
         if self.max_len is not None:
             check_at_least_one(self.max_len, flag="--max-len")
         sampling = self.drawn_by
@@ -173,8 +176,8 @@ def _read_flags(flags: Sequence[str]) -> Dict[str, Any]:
         remedy = f"give {own} before the --" if own else f"translate takes {taken} there"
         raise UserError(f"{flag} after the --: {remedy}")
     for name, value in vars(found).items():
-        if not math.isfinite(value):
-            raise UserError(f"{flag_of(name)} {value}: give a finite value")
+        if not abs(value) <= LARGEST_NUMBER:
+            raise UserError(f"{flag_of(name)} {value}: give {-LARGEST_NUMBER:,} to {LARGEST_NUMBER:,}")
     return vars(found)
 
 

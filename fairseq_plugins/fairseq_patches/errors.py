@@ -6,7 +6,6 @@ import logging
 import math
 import os
 import queue
-import re
 import sys
 import threading
 import time
@@ -22,7 +21,6 @@ from fairseq import trainer as fairseq_trainer
 from fairseq.data.iterators import BackgroundConsumer
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
-from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig
 from omegaconf.errors import InterpolationKeyError
 from torch import Tensor, nn
@@ -115,9 +113,6 @@ def _message_of(error: BaseException) -> Optional[str]:
         return str(error)
     if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
         return f"{error.filename}: {error.strerror}"
-    if isinstance(error, ConfigCompositionException):  # hydra's, of a flag that must be given
-        flag = re.search(r"override [\w.]*?(\w+)=null$", str(error))
-        return flag and f"{flag_of(flag.group(1))} is missing: give it"
     if isinstance(error, InterpolationKeyError):  # omegaconf's, of a task's flag that a model of fairseq reads
         flag = re.search(r"'task\.(\w+)'", str(error))
         return flag and (
@@ -215,7 +210,7 @@ def exit_with_fault(parser: argparse.ArgumentParser, fault: str) -> NoReturn:
 
 
 def patch_divergence() -> None:
-    """Say which weights or gradients diverged, at which update, and what to lower.
+    """End a run that diverged, and say at which update and what to lower.
 
     Problem: fairseq clips by a norm that is inf or NaN, which makes all gradients NaN. It then runs the batch again
         with hooks that fail where a module returns something other than tensors, and the error is that of the hooks.
@@ -297,17 +292,4 @@ def _describe(trainer: Trainer, what: str, *, update: int) -> str:
     factors.update(getattr(trainer.get_criterion(), "penalty_factors", {}))
     lower = ", ".join(f"{flag} (now {value:g})" for flag, value in factors.items())
     clip = "" if clip_norm > 0 else ", or give --clip-norm"
-    return f"the training diverged at update {update}: {what} is inf or NaN{_place(trainer)}; lower {lower}{clip}"
-
-
-def _place(trainer: Trainer) -> str:
-    """The first weight that is inf or NaN, or else the first with such a gradient."""
-    named = list(trainer.get_model().named_parameters())
-    for kind, tensors in (
-        ("weight", ((name, weight) for name, weight in named)),
-        ("gradient of", ((name, weight.grad) for name, weight in named if weight.grad is not None)),
-    ):
-        for name, tensor in tensors:
-            if not torch.isfinite(tensor.coalesce().values() if tensor.is_sparse else tensor).all():
-                return f", first in the {kind} {name}"
-    return ""
+    return f"the training diverged at update {update}: {what} is inf or NaN; lower {lower}{clip}"

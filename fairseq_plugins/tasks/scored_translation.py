@@ -239,8 +239,8 @@ def _check_lengths(generator: SequenceGenerator, *, shortest: int) -> None:
     longest = min(int(generator.max_len_a * shortest + generator.max_len_b), generator.max_len - 1)
     if generator.min_len > longest:
         raise UserError(
-            f"--eval-scorer-args: min_len {generator.min_len} is above the {longest} that max_len_a and max_len_b allow "
-            f"for a source of {shortest} tokens"
+            f"--eval-scorer-args: min_len {generator.min_len} is above the {longest} that max_len_a and max_len_b "
+            f"allow for a source of {shortest} tokens"
         )
 
 

@@ -5,8 +5,8 @@ conditions is skipped, so the same command continues where it stopped. One that 
 figures, and is tried again. Two commits may share a file.
 
   launch           microseconds of a kernel launch, from Python and in a CUDA graph, and bandwidth of a copy
-  loss CASE DTYPE  the fused loss and its three products alone, forward and backward, in milliseconds: four cases of
-                   results/benchmarks, and 10,002 and 10,016 words
+  loss CASE DTYPE  the fused loss, on its own kernels and on plain torch, and its three products alone, forward and
+                   backward, in milliseconds: four cases of results/benchmarks, and 10,002 and 10,016 words
   translation ...  training of lstm_encdec, lstm_encdec_doc and fairseq's lstm, with the recipe's adam and with l2_adam
   lm ...           training of language models with the rows and windows of their papers, and of fairseq's lstm_lm
   profile ...      time by op and number of launches in five updates
@@ -40,6 +40,7 @@ from training import NUM_INTERVALS, training_run
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.command_line import add_cpu
 from fairseq_plugins.models.presets import command_line
+from fairseq_plugins.ops.kernels import PLAIN, choose_kernels
 from fairseq_plugins.options import UserError, data_folder, output_file
 from fairseq_plugins.recipes import Recipe, find_recipe, training_arguments
 from fairseq_plugins.recipes.language_models import SPEED_PRESETS
@@ -124,10 +125,12 @@ PRECISIONS: Dict[str, Tuple[torch.dtype, Optional[torch.dtype]]] = {
 
 
 def measure_loss(args: argparse.Namespace, *, case: str, precision: str) -> Figures:
-    """Milliseconds of the fused loss and of its products, by turns, and its peak memory on a GPU."""
+    """Milliseconds of the fused loss, of the same on plain torch, and of the products, by turns; its peak on a GPU."""
     dtype, chunk_dtype = PRECISIONS[precision]
-    methods = {
-        name: partial(method, chunk_dtype=chunk_dtype) for name, method in (("loss", fused), ("products", floor))
+    methods: Dict[str, Callable[[Inputs], None]] = {
+        "loss": partial(fused, chunk_dtype=chunk_dtype),
+        "plain": partial(fused, chunk_dtype=chunk_dtype, kernels=PLAIN),
+        "products": partial(floor, chunk_dtype=chunk_dtype),
     }
     times: Dict[str, List[float]] = {name: [] for name in methods}
     with tf32(precision):
@@ -137,8 +140,9 @@ def measure_loss(args: argparse.Namespace, *, case: str, precision: str) -> Figu
                 times[name].append(1e3 * run_once(methods[name], x))
         peak = allocated_peak(methods["loss"], x) if x.weight.is_cuda else None
     figures: Figures = {f"{name}_ms": summary(values[1:]) for name, values in times.items()}
-    ratio = figures["loss_ms"]["median"] / figures["products_ms"]["median"]
-    return {**figures, "loss / products": ratio, "peak_bytes": peak}
+    products = figures["products_ms"]["median"]
+    ratios = {f"{name} / products": figures[f"{name}_ms"]["median"] / products for name in ("loss", "plain")}
+    return {**figures, **ratios, "kernels": choose_kernels(x.weight.device).name, "peak_bytes": peak}
 
 
 # Training.

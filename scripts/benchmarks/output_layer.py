@@ -45,6 +45,7 @@ from tqdm import tqdm
 from fairseq_plugins.command_line import add_cpu, add_out, choose_device
 from fairseq_plugins.console import OneLineParser, ended_in_a_line
 from fairseq_plugins.criterions.noise_contrastive import UnigramNoise
+from fairseq_plugins.ops.kernels import Kernels
 from fairseq_plugins.ops.matmul import accumulation_dtype, add_matmul, has_native_bfloat16, matmul
 from fairseq_plugins.ops.mixture_loss import default_chunk_size, mixture_nll
 from fairseq_plugins.ops.noise_contrastive import noise_contrast
@@ -146,13 +147,17 @@ NOISE = f"told from {NUM_NOISE_WORDS} noise words"
 STATUS = Path("/proc/self/status")
 
 
-def fused(x: Inputs, *, chunk_size: Optional[int] = None, chunk_dtype: Optional[torch.dtype] = None) -> None:
+def fused(
+    x: Inputs,
+    *,
+    chunk_size: Optional[int] = None,
+    chunk_dtype: Optional[torch.dtype] = None,
+    kernels: Optional[Kernels] = None,
+) -> None:
     """The loss of this package, ``fairseq_plugins.ops.mixture_loss``, in chunks of the given size and dtype."""
     log_prior = torch.log_softmax(x.scores, dim=-1, dtype=accumulation_dtype(x.scores))
-    found = mixture_nll(
-        x.latents, log_prior, x.weight, x.target, bias=x.bias, chunk_size=chunk_size, chunk_dtype=chunk_dtype
-    )
-    found.loss.backward()
+    options = dict(chunk_size=chunk_size, chunk_dtype=chunk_dtype, kernels=kernels)
+    mixture_nll(x.latents, log_prior, x.weight, x.target, bias=x.bias, **options).loss.backward()
 
 
 def published(x: Inputs) -> None:

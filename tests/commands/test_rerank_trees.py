@@ -83,17 +83,7 @@ def test_the_table_has_the_parser_each_model_all_of_them_and_the_oracle(rerank):
     # brackets: S, NP, VP, NP, PP, NP in gold; the parser's first has a noun phrase more
     assert rows[2][1:] == ["100.00", "85.71", "92.31", "0.00", "5"]
     assert rows[-1][1:] == ["100.00", "100.00", "100.00", "100.00", "5"]
-
-
-def test_figures_for_machines(rerank):
-    figures = json.loads(rerank("a.pt", "b.pt", "--ensemble", "mean", "--json"))
-    split = figures["splits"]["gold.test"]
-    assert (split["sentences"], split["candidates"], split["different"]) == (5, 20, 20) and figures["command"]
-    assert list(split["systems"]) == ["parser", "a.pt", "b.pt", "mean of 2", "oracle"]
-    parser = split["systems"]["parser"]
-    assert (parser["matched"], parser["gold"], parser["test"], parser["skipped"]) == (30, 30, 35, [])
-    assert parser["f1"] == pytest.approx(60 / 65) and parser["exact"] == 0
-    assert list(json.loads(rerank("a.pt", "--json"))["splits"]["gold.test"]["systems"]) == ["parser", "a.pt", "oracle"]
+    assert "| mean of 2 " in rerank("a.pt", "b.pt", "--ensemble", "mean")
 
 
 SEEDS = ["AWD=a.pt", "AWD=b.pt", "DOC=c.pt", "AWD=d.pt"]

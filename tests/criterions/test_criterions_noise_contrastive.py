@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from binarised_lines import write_split
-from builders import build_tiny_gated_lm, build_tiny_lm, tiny_base_flags
+from builders import build_tiny_gated_lm, build_tiny_lm, make_dictionary, tiny_base_flags
 from fairseq.logging import metrics
 from fairseq.models import FairseqLanguageModel
 from fairseq.models.lstm import LSTMDecoder
@@ -191,6 +191,7 @@ def test_a_learned_normaliser(make_criterion):
     (gradient,) = torch.autograd.grad(expected, log_z)
     assert criterion.normaliser_shift.grad.item() == pytest.approx(gradient.item(), rel=1e-5)
     assert logged["log_normaliser"].item() == pytest.approx(2.5 * B * T)
+    assert not logged["log_normaliser"].requires_grad
 
 
 def test_a_learned_normaliser_is_exact_in_16_bits(make_criterion):
@@ -219,11 +220,6 @@ def test_evaluation_is_normalised(name, reduce, make_criterion, task):
         loss, size, logged = make_criterion().eval()(model, sample, reduce)
         expected, expected_size, expected_logged = RegularizedCrossEntropy(task).eval()(model, sample, reduce)
     assert torch.equal(loss, expected) and size == expected_size and logged == expected_logged
-
-
-def test_a_sentence_average_is_that_of_fairseq(make_criterion):
-    model = MODELS["full"]()
-    assert make_criterion(sentence_avg=True)(model, make_sample(model))[1] == B
 
 
 def test_metrics():
@@ -285,29 +281,22 @@ def test_an_update_passes_over_no_matrix(output_layer, sharing, optimizer, make_
     assert whole.returning <= {"detach", "add_ sparse"} and "add_ sparse" in whole.returning
 
 
-def test_the_learned_normaliser_is_logged_without_a_graph(make_criterion):
-    model = MODELS["full"]()
-    _, _, logged = make_criterion(normaliser="learned")(model, make_sample(model))
-    assert not logged["log_normaliser"].requires_grad
-
-
 def test_with_sentence_avg_fairseq_divides_by_sentences_in_validation_too(make_criterion):
     criterion, model = make_criterion(sentence_avg=True), MODELS["full"]()
     sample = make_sample(model)
     assert [criterion.train(training)(model.train(training), sample)[1] for training in (True, False)] == [B, B]
 
 
-@pytest.mark.parametrize("flags, told", [({"noise_samples": 0}, "--noise-samples 0: give at least 1")])
-def test_flags_that_are_refused(flags, told, make_criterion):
-    with pytest.raises(ValueError, match=told):
+@pytest.mark.parametrize(
+    "flags, named",
+    [({"noise_samples": 0}, "--noise-samples 0")]
+    + [({name: True}, "--sparse-gradients off, or --amp") for name in ("fp16", "bf16")],
+)
+def test_flags_that_are_refused(flags, named, make_criterion):
+    with pytest.raises(ValueError, match=named):
         make_criterion(**flags)
-
-
-@pytest.mark.parametrize("flags", [{"fp16": True}, {"bf16": True}])
-def test_16_bits_have_dense_gradients(flags, make_criterion):
-    with pytest.raises(ValueError, match="give --sparse-gradients off, or --amp"):
-        make_criterion(**flags)
-    make_criterion(sparse_gradients="off", **flags)
+    if "noise_samples" not in flags:
+        make_criterion(sparse_gradients="off", **flags)
 
 
 @pytest.mark.parametrize("sharing, refused", [("none", True), ("batch", False)])
@@ -317,38 +306,31 @@ def test_more_noise_than_memory_holds_is_refused(sharing, refused, make_criterio
     monkeypatch.setattr(noise_contrastive, "MOST_WORDS", 5 * sample["target"].numel() - 1)
     criterion = make_criterion(noise_samples=5, noise_sharing=sharing)
     if refused:
-        told = f"--noise-samples 5: an update would draw {5 * sample['target'].numel()} words, .*give fewer, or --noise"
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match="--noise-samples 5: "):
             criterion(model, sample)
     else:
         criterion(model, sample)
 
 
-@pytest.mark.parametrize("name", ["mos", "doc"])
-def test_mixtures_are_refused(name, make_criterion):
-    model = build_tiny_lm(name, **SIZES)
-    with pytest.raises(ValueError, match=f"needs logits of single words, which --output-layer {name} has not: take b"):
-        make_criterion()(model, make_sample(model))
+def model_of_fairseq():
+    decoder = LSTMDecoder(make_dictionary(V), embed_dim=8, hidden_size=8, out_embed_dim=8, attention=False)
+    return FairseqLanguageModel(decoder)
 
 
 @pytest.mark.parametrize(
-    "model, told",
+    "build, named",
     [
+        (lambda: build_tiny_lm("mos", **SIZES), "--output-layer mos"),
+        (lambda: build_tiny_lm("doc", **SIZES), "--output-layer doc"),
         (lambda: build_tiny_lm("full", output_gate="iog", gate_dim=5, **SIZES), "leave --output-gate iog out"),
-        (lambda: build_tiny_gated_lm(tiny_base_flags("full"), **SIZES), "train --arch gated_lm with --criterion reg"),
-        (lambda: build_tiny_lm("full", adversarial_epsilon=0.1, **SIZES), "has no --adversarial-epsilon 0.1: leave it"),
+        (lambda: build_tiny_gated_lm(tiny_base_flags("full"), **SIZES), "--arch gated_lm with --criterion reg"),
+        (lambda: build_tiny_lm("full", adversarial_epsilon=0.1, **SIZES), "--adversarial-epsilon 0.1"),
+        (model_of_fairseq, "--criterion noise_contrastive needs an --arch of fairseq_plugins"),
     ],
 )
-def test_what_changes_logits_is_refused(model, told, make_criterion):
-    model = model()
-    with pytest.raises(ValueError, match=told):
-        make_criterion()(model, make_sample(model))
-
-
-def test_an_architecture_of_fairseq_is_refused(make_criterion, make_dictionary):
-    decoder = LSTMDecoder(make_dictionary(V), embed_dim=8, hidden_size=8, out_embed_dim=8, attention=False)
-    model = FairseqLanguageModel(decoder)
-    with pytest.raises(ValueError, match="--criterion noise_contrastive needs an --arch of fairseq_plugins"):
+def test_models_without_logits_of_single_words_are_refused(build, named, make_criterion):
+    model = build()
+    with pytest.raises(ValueError, match=named):
         make_criterion()(model, make_sample(model))
 
 

@@ -21,6 +21,7 @@ from fairseq_plugins.evaluation.raw_text import (
     SubwordNMT,
     compared_case,
     encode_lines,
+    load_detokenizer,
     load_side_text,
     load_text_preparation,
     stream_lines,
@@ -182,7 +183,7 @@ def test_pairs_follow_their_record(tokenizer, case, line, words, back, subwords,
     pieces = preparation.split(line)
     assert words_of(preparation, pieces) == words.split()
     assert (pieces == words.split()) == (subwords is None or tokenizer == "characters")
-    assert preparation.join(pieces) == (back or line)
+    assert preparation.join(pieces) == load_detokenizer(data, language="de").join(words.split()) == (back or line)
     assert compared_case(data) == ("kept" if case == "kept" else "ignored")
 
 

@@ -176,7 +176,7 @@ READINGS: Dict[str, Reading] = {
     ),
     "translate": _ours(
         *("translate", "translation", "--path", "translator.pt"),
-        files=["translator.pt", "translation/bpe.codes", "translation/dict.tgt.txt"],
+        files=["translator.pt", "translation/text.json", "translation/bpe.codes", "translation/dict.tgt.txt"],
         stdin=b"a b\n",
     ),
     "fairseq-generate": Reading(

@@ -39,9 +39,7 @@ def without(state, *names):
 
 DAMAGES = {
     "a list": (lambda state: [1, 2], NO_CHECKPOINT),
-    "weights alone": (lambda state: state["model"], NO_CHECKPOINT),
     "no weights": (lambda state: {**state, "model": None}, NO_CHECKPOINT),
-    "a list in place of weights": (lambda state: {**state, "model": [torch.zeros(3)]}, NO_CHECKPOINT),
     "a list in place of a weight": (lambda state: with_weight(state, lambda weight: [1.0]), NO_CHECKPOINT),
     "no flags": (lambda state: {**state, "args": None, "cfg": None}, NO_FLAGS),
     "empty flags": (lambda state: {**state, "args": None, "cfg": {}}, NO_FLAGS),
@@ -52,7 +50,6 @@ DAMAGES = {
     ),
     "another shape": (lambda state: with_weight(state, lambda weight: weight[:, 1:]), OTHER_WEIGHTS),
     "not a number": (lambda state: with_weight(state, lambda weight: weight.fill_(float("nan"))), DIVERGED),
-    "infinite": (lambda state: with_weight(state, lambda weight: weight / 0), DIVERGED),
 }
 
 

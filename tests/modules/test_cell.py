@@ -73,12 +73,6 @@ def test_a_detached_state_has_no_gradient_and_the_same_values():
     assert_same(detached, make_state())
 
 
-def test_others_take_the_tensors_places():
-    state = make_state()
-    negatives = [-x for x in cell_module.state_tensors(state)]
-    assert_same(cell_module.with_tensors(state, negatives), cell_module.map_state(torch.neg, state))
-
-
 def test_packing_joins_all_tensors_in_order():
     state = make_state()
     packed = cell_module.pack_state(state)
@@ -128,15 +122,12 @@ def carried():
     return CarriedState()
 
 
-def test_every_window_starts_where_the_one_before_ended(carried):
-    read(carried, "train", windows=[(0, 4), (4, 9), (9, 10), (10, 17)])
-
-
-@pytest.mark.parametrize("position", [-1, 1, 3])
-def test_a_position_before_which_no_window_ended_is_refused_with_the_stream(carried, position):
+@pytest.mark.parametrize("stream, position", [("valid", -1), ("valid", 1), ("valid", 3), ("other", 4)])
+def test_a_position_before_which_no_window_ended_is_refused_with_the_stream(carried, stream, position):
     carried.set("valid", 4, decoder_state())
-    with pytest.raises(ValueError, match=f"stream 'valid' cannot go on at token {position}: .* from token 0"):
-        carried.get("valid", position)
+    with pytest.raises(ValueError, match=f"stream '{stream}' cannot go on at token {position}: "):
+        carried.get(stream, position)
+    assert carried.get(stream, 0) is None
 
 
 def test_after_a_window_that_was_passed_over_the_state_before_it_goes_on(carried):
@@ -159,13 +150,6 @@ def test_what_an_earlier_epoch_left_is_gone_when_the_next_one_starts(carried):
     read(carried, "train", windows=[(0, 50), (50, 70), (70, 90)])
     carried.get("train", 0)
     assert [carried.get("train", position) for position in (50, 70, 90, 1000)] == [None] * 4
-
-
-def test_an_unknown_stream_can_only_start(carried):
-    carried.set("train", 4, decoder_state())
-    with pytest.raises(ValueError, match="stream 'valid'"):
-        carried.get("valid", 4)
-    assert carried.get("valid", 0) is None
 
 
 def test_interleaved_streams_do_not_know_of_each_other(carried):

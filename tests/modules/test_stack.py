@@ -78,13 +78,9 @@ def test_a_sum_of_all_layers_has_one_dropout_and_the_layers_read_what_they_did(x
 
 def test_a_sum_of_all_layers_step_by_step(x):
     stack = RecurrentStack(C, [9, 9], skip="sum").double()
-    whole, steps, state, tops = stack(x), stack.steps(x[..., :2]), stack.initial_state(x), []
-    for t in range(T):
-        step = steps(t, x[:, t, 2:], state)
-        state = step.state
-        tops.append(step.top)
-    torch.testing.assert_close(torch.stack(tops, dim=1), whole.top, rtol=1e-12, atol=1e-12)
-    assert not torch.equal(whole.top, run_layer(stack.layers[1], whole.layers[0]))
+    layers, top = whole_run(stack, x)
+    torch.testing.assert_close(step_by_step(stack, x)[1], top, rtol=1e-12, atol=1e-12)
+    assert not torch.equal(top, run_layer(stack.layers[1], layers[0]))
 
 
 @pytest.mark.parametrize("widths", [[9], [9, 8], [9, 9, 8]])
@@ -94,24 +90,33 @@ def test_a_sum_of_what_cannot_be_summed_is_refused(widths):
         RecurrentStack(C, widths, skip="sum")
 
 
-@every_masks
-def test_output_dropout_acts_on_the_last_layer_and_spares_top(x, masks):
-    outputs = make(output_dropout=0.4, masks=masks)(x)
-    mask = outputs.layers[-1] / outputs.top
-    assert is_mask(mask, 0.4) and has_its_kind(mask, masks)
-    assert all((layer != 0).all() for layer in outputs.layers[:-1])
-
-
-@every_masks
-def test_hidden_dropout_acts_between_layers_and_the_next_layer_reads_it(x, masks):
-    stack = make(hidden_dropout=0.5, masks=masks)
+def whole_run(stack, x):
     outputs = stack(x)
-    assert torch.equal(outputs.layers[-1], outputs.top) and (outputs.top != 0).all()
+    return outputs.layers, outputs.top
+
+
+def step_by_step(stack, x):
+    steps, state, outputs = stack.steps(x[..., :2]), stack.initial_state(x), []
+    for t in range(T):
+        outputs.append(steps(t, x[:, t, 2:], state))
+        state = outputs[-1].state
+    *lower, last = (torch.stack(each, dim=1) for each in zip(*(step.layers for step in outputs)))
+    return [*lower, steps.drop_top(last)], torch.stack([step.top for step in outputs], dim=1)
+
+
+@every_masks
+@pytest.mark.parametrize("run", [whole_run, step_by_step])
+def test_dropout_acts_between_layers_where_the_next_reads_it_and_on_the_last_one_but_not_on_top(x, masks, run):
+    stack = make(hidden_dropout=0.5, output_dropout=0.4, masks=masks)
+    layers, top = run(stack, x)
+    mask = layers[-1] / top
+    assert is_mask(mask, 0.4) and has_its_kind(mask, masks) and (top != 0).all()
+    below = x
     for n in (0, 1):
-        plain = run_layer(stack.layers[n], x if n == 0 else outputs.layers[n - 1])
-        mask = outputs.layers[n] / plain
+        plain = run_layer(stack.layers[n], below)
+        mask, below = layers[n] / plain, layers[n]
         assert is_mask(mask, 0.5) and has_its_kind(mask, masks)
-    torch.testing.assert_close(run_layer(stack.layers[2], outputs.layers[1]), outputs.top, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(run_layer(stack.layers[2], layers[1]), top, rtol=1e-12, atol=1e-12)
 
 
 @every_masks
@@ -121,25 +126,6 @@ def test_every_layer_and_every_call_has_masks_of_its_own(masks):
     x = torch.randn(B, T, 16, dtype=torch.float64)
     dropped = [layer.eq(0) for _ in range(2) for layer in stack(x).layers]
     assert len({tuple(mask.flatten().tolist()) for mask in dropped}) == 6
-
-
-@every_masks
-def test_steps_have_the_masks_of_a_whole_run(x, masks):
-    stack = make(hidden_dropout=0.5, output_dropout=0.4, masks=masks)
-    steps, state, outputs = stack.steps(x[..., :2]), stack.initial_state(x), []
-    for t in range(T):
-        outputs.append(steps(t, x[:, t, 2:], state))
-        state = outputs[-1].state
-    layers = [torch.stack(steps, dim=1) for steps in zip(*(step.layers for step in outputs))]
-    top = torch.stack([step.top for step in outputs], dim=1)
-    mask = steps.drop_top(top) / top
-    assert is_mask(mask, 0.4) and has_its_kind(mask, masks)
-    below = x
-    for n in (0, 1):
-        plain = run_layer(stack.layers[n], below)
-        mask, below = layers[n] / plain, layers[n]
-        assert is_mask(mask, 0.5) and has_its_kind(mask, masks)
-    torch.testing.assert_close(run_layer(stack.layers[2], below), top, rtol=1e-12, atol=1e-12)
 
 
 ENCODER_C = 5

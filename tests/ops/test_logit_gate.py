@@ -8,11 +8,8 @@ from plain_formulas import gated
 
 from fairseq_plugins.ops.logit_gate import (
     LogitGate,
-    TargetMargins,
     adversarial_margins,
     apply_gate,
-    gate_gradient,
-    multiply_by_gate,
 )
 from fairseq_plugins.ops.mixture_distribution import mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_loss import mixture_nll
@@ -50,26 +47,6 @@ def test_under_autocast_the_gate_may_be_of_another_type():
 
 
 # the gate of a chunk
-
-
-@pytest.mark.parametrize("num_experts", [1, 3])
-def test_the_gate_of_a_chunk_and_its_gradient_are_those_of_autograd(num_experts):
-    logits, gate = torch.randn(5, num_experts, 7).double().requires_grad_(), draw_gate(5)
-    gate.bias.requires_grad_()
-    scores = (gate.features @ gate.weight.T + gate.bias).detach().requires_grad_()
-    z = logits * torch.sigmoid(scores).unsqueeze(1)
-    d_z = torch.randn_like(z)
-    d_scores, d_logits = torch.autograd.grad(z, [scores, logits], d_z)
-
-    ours = logits.detach().flatten(0, 1).clone()
-    with torch.no_grad():
-        values = gate.values(torch.float64)
-    multiply_by_gate(ours, values)
-    torch.testing.assert_close(ours.view_as(z), z.detach(), rtol=1e-12, atol=1e-12)
-    products = ours.mul_(d_z.flatten(0, 1))
-    multiply_by_gate(d_z.view(-1, 7), values)
-    torch.testing.assert_close(d_z, d_logits, rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(gate_gradient(products, values), d_scores, rtol=1e-12, atol=1e-12)
 
 
 # in the mixture loss
@@ -169,50 +146,10 @@ def test_under_autocast_the_types_may_differ():
             assert all(function(gate).isfinite().all() for function, _, _ in CALLERS)
 
 
-@pytest.mark.parametrize("num_experts", [1, 4])
-def test_margins_are_the_worst_that_a_small_change_of_the_label_can_do(num_experts):
-    """min over |d| <= eps |w_y| of (w_y + d) . k is w_y . k - eps |w_y| |k|, at d against k."""
-    latents, weight = torch.randn(30, num_experts, 6).double(), torch.randn(9, 6).double()
-    target = torch.randint(9, (30,))
-    margins = adversarial_margins(latents, weight, target, epsilon=0.2)
-    labels = weight[target].unsqueeze(1)
-    change = -0.2 * labels.norm(dim=-1, keepdim=True) * latents / latents.norm(dim=-1, keepdim=True)
-    before, after = (labels * latents).sum(-1), ((labels + change) * latents).sum(-1)
-    expected = torch.where(before > 0, before - after, 0.0)
-    assert expected.any() and not expected.all()
-    torch.testing.assert_close(margins.values, expected, rtol=1e-12, atol=1e-13)
-
-
-@pytest.mark.parametrize("num_experts", [1, 4])
-def test_margins_have_a_gradient_by_latents(num_experts):
-    """The change of the label is a constant, what it is multiplied by is not: d (eps |w_y| |k|) / dk."""
-    latents = torch.randn(30, num_experts, 6, dtype=torch.float64, requires_grad=True)
-    weight, target = torch.randn(9, 6).double(), torch.randint(9, (30,))
-    d_logits = torch.randn(30, num_experts).double()
-    margins = adversarial_margins(latents.detach(), weight, target, epsilon=0.2)
-    labels = weight[target].unsqueeze(1)
-    lowered = -0.2 * labels.norm(dim=-1) * latents.norm(dim=-1) * ((labels * latents).sum(-1) > 0)
-    (expected,) = torch.autograd.grad((d_logits * lowered).sum(), latents)
-    found = margins.latent_gradient(d_logits, latents.detach())
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-13)
-
-
 def test_latents_too_short_to_measure_have_no_margin():
     latents, weight = torch.full((1, 1, 4), 1e-30), torch.full((2, 4), 1e20)
     margins = adversarial_margins(latents, weight, torch.tensor([1]), epsilon=0.1)
     assert margins.values.item() == margins.slopes.item() == 0
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_only_targets_are_lowered(dtype):
-    logits, target = torch.randn(12, 7).to(dtype), torch.tensor([6, 0, 3, 3])
-    margins = TargetMargins(target, torch.rand(4, 3), torch.rand(4, 3))
-    lowered = logits.clone()
-    margins.subtract(lowered)
-    expected = logits.clone().view(4, 3, 7)
-    for n, word in enumerate(target):
-        expected[n, :, word] = (expected[n, :, word].float() - margins.values[n]).to(dtype)
-    assert torch.equal(lowered, expected.flatten(0, 1))
 
 
 def test_margins_of_narrow_latents_are_wide():

@@ -34,8 +34,6 @@ from fairseq_plugins.ops.mixture_loss import (
     default_chunk_size,
     even_chunk_size,
     float16_scale,
-    iter_chunks,
-    logit_bound,
     mixture_nll,
 )
 
@@ -742,15 +740,6 @@ def test_the_scale_is_a_power_of_two_that_uses_the_range_and_stays_in_it(row, we
     assert scale * largest > 2**14 or scale == 2**25  # where all factors are tiny
 
 
-@pytest.mark.parametrize("with_bias", [True, False])
-def test_no_logit_exceeds_its_bound(with_bias):
-    latents, weight, bias = torch.randn(9, 3, 5), torch.randn(7, 5), torch.randn(7) if with_bias else None
-    logits = torch.nn.functional.linear(latents, weight, bias)
-    assert logits.abs().max() <= logit_bound(latents, weight, bias) < 10 * logits.abs().max()
-    aligned = torch.nn.functional.linear(weight[:1], weight[:1])
-    torch.testing.assert_close(logit_bound(weight[:1], weight[:1], None), aligned.squeeze(), rtol=1e-5, atol=0)
-
-
 # chunks in bfloat16
 
 MAX_GRADIENT_ERROR = 0.01
@@ -881,16 +870,6 @@ def test_even_chunks_are_as_many_and_differ_by_little(num_tokens, chunk_size):
     num_chunks = -(-num_tokens // chunk_size)
     assert 1 <= size <= chunk_size and -(-num_tokens // size) <= num_chunks
     assert num_tokens == 0 or size - 1 < num_tokens / num_chunks <= size
-
-
-@pytest.mark.parametrize("drop_ignored", [False, True])
-@pytest.mark.parametrize("zeros", [[], [0, 4, 5], list(range(9))])
-def test_each_token_that_counts_is_in_one_chunk(zeros, drop_ignored):
-    weights = torch.ones(9).index_fill(0, torch.tensor(zeros, dtype=torch.long), 0)
-    chunks = [torch.arange(9)[chosen] for chosen in iter_chunks(weights, 4, drop_ignored=drop_ignored)]
-    expected = [token for token in range(9) if not (drop_ignored and token in zeros)]
-    assert [token for chunk in chunks for token in chunk.tolist()] == expected
-    assert all(0 < len(chunk) <= 4 for chunk in chunks)
 
 
 # arguments

@@ -127,7 +127,7 @@ def test_subwords_are_joined_and_the_tokenisation_undone():
 
 @pytest.fixture
 def russian(tmp_path):
-    """``russian(scorer, **flags)``: a task whose pairs have targets in Russian, of which the dictionary lacks a word a line."""
+    """``russian(scorer, **flags)``: a task with targets in Russian. The dictionary lacks a word of each line."""
     (tmp_path / "dict.txt").write_text("кошка 2\nспит 1\n")
     for split in ("train", "valid"):
         (tmp_path / f"{split}.src-tgt.src").write_text("w1 w2\nw3\n")
