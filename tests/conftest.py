@@ -18,6 +18,7 @@ pytest.register_assert_rewrite("cell_contract", "decoder_contract", "recurrent_m
 
 def pytest_addoption(parser):
     parser.addoption("--faults", type=int, default=15, help="how many faults tests/faults tries of each kind")
+    parser.addoption("--fault-seed", type=int, default=0, help="other faults for another number")
     parser.addoption("--long-run", type=int, default=60, help="updates, lines or sentences of tests/long_runs")
 
 

@@ -129,6 +129,61 @@ def recurrent(layer, x: Tensor, state, e: Tensor):
     return CELLS[layer.name](layer, x, state, e)
 
 
+def encoder(stack, x: Tensor, merge="top"):
+    """Annotations and final state of one sentence x (1, S, C), which layers of two directions read."""
+
+    def read(layer, x, e):
+        return recurrent(layer, x, layer.initial_state(x), e)
+
+    e, ahead, back, state = x, x, x.flip(1), []
+    for layer, other in zip(*(direction.layers for direction in stack.stacks)):
+        (ahead, ahead_state), (back, back_state) = read(layer, ahead, e), read(other, back, e.flip(1))
+        state.append({name: part + back_state[name] for name, part in ahead_state.items()})
+        if merge == "layer":
+            x = ahead + back.flip(1)
+            ahead, back = x, x.flip(1)
+    return (x if merge == "layer" else ahead + back.flip(1)), state
+
+
+def attended(attention, h: Tensor, annotations: Tensor, padding=None):
+    """h~ (B, H) and the weights (B, S) for h (B, H)."""
+    weights, e = attention.state_dict(keep_vars=True), annotations
+    if "score.weight" in weights:
+        hidden = torch.tanh((h @ weights["query.weight"].T)[:, None] + e @ weights["key.weight"].T)
+        scores = hidden @ weights["score.weight"][0]
+    else:
+        query = h @ weights["query.weight"].T if "query.weight" in weights else h
+        scores = torch.einsum("bm,bsm->bs", query, e)
+    a = softmax(scores if padding is None else scores - 1e9 * padding)
+    context = torch.einsum("bs,bsm->bm", a, e)
+    return torch.tanh(torch.cat([h, context], dim=1) @ weights["combine.weight"].T), a
+
+
+def attentional_stack(stack, x: Tensor, memory, states, *, feeds, masks=None):
+    """All layers' outputs, h~ before dropout, weights and final states of an attention over recurrent layers.
+
+    ``memory`` holds the annotations and where they are padding, or is None without attention; ``masks`` multiply the
+    layers' outputs.
+    """
+    states, fed = list(states), x.new_zeros(len(x), stack.stack.layers[-1].hidden_size)
+    outputs, tops, weights = [[] for _ in range(len(states) + 1)], [], []
+    for t, x_t in enumerate(x.unbind(1)):
+        below = first = torch.cat([x_t, fed], dim=1) if feeds else x_t
+        for n, layer in enumerate(stack.stack.layers):
+            output, states[n] = recurrent(layer, below.unsqueeze(1), states[n], first.unsqueeze(1))
+            top = output.squeeze(1)
+            below = top if masks is None else top * masks[n][:, t]
+            outputs[n].append(below)
+        if memory is not None:
+            top, a = attended(stack.attention, top, memory.annotations, memory.padding)
+            outputs[-1].append(top if masks is None else top * masks[-1][:, t])
+            weights.append(a)
+        tops.append(top)
+        fed = top
+    layers = [torch.stack(steps, dim=1) for steps in outputs if steps]
+    return layers, torch.stack(tops, dim=1), torch.stack(weights, dim=1) if weights else None, states
+
+
 def softmax(z: Tensor) -> Tensor:
     """exp(z) / sum exp(z) over the last dimension."""
     e = (z - z.max(dim=-1, keepdim=True).values).exp()

@@ -9,7 +9,7 @@ from collections import defaultdict
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Generator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Generator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -143,19 +143,18 @@ def read_methods(flags: FlagValues) -> Methods:
             raise UserError(f"--{name} belongs to --{NEEDS[name]}: give that as well, or leave it out")
     passes = Passes(
         temperature=_number(flags, "temperature", "1", above=0),
-        dropout=_dropout(flags),
-        dynamic=_dynamic(flags),
+        dropout=_dropout(flags) if "dropout-samples" in flags else None,
+        dynamic=_dynamic(flags) if "dynamic" in flags else None,
     )
-    mixed = [one for one in (_cache(flags), _unigram_cache(flags), _ngram(flags)) if one is not None]
+    components = {"cache": _cache, "unigram-cache": _unigram_cache, "ngram": _ngram}
+    mixed = [read(flags) for name, read in components.items() if name in flags]
     total = math.fsum(weight for _, weight in mixed)
     if total > 1 - ROUNDING:
         raise UserError(f"the weights of what is mixed in are {total:g} together: leave the model more than nothing")
     return Methods(passes=passes, mixed=tuple(mixed))
 
 
-def _cache(flags: FlagValues) -> Optional[Tuple[ComponentOptions, float]]:
-    if "cache" not in flags:
-        return None
+def _cache(flags: FlagValues) -> Tuple[ComponentOptions, float]:
     window, weight, theta = _parts(flags, "cache", 3)
     start = flags.get("cache-start", CACHE_STARTS[0])
     check_choice(start, CACHE_STARTS, flag="--cache-start")
@@ -167,17 +166,13 @@ def _cache(flags: FlagValues) -> Optional[Tuple[ComponentOptions, float]]:
     return options, _weight("cache", weight)
 
 
-def _unigram_cache(flags: FlagValues) -> Optional[Tuple[ComponentOptions, float]]:
-    if "unigram-cache" not in flags:
-        return None
+def _unigram_cache(flags: FlagValues) -> Tuple[ComponentOptions, float]:
     window, weight = _parts(flags, "unigram-cache", 2)
     options = UnigramCacheOptions(window=_whole("--unigram-cache WINDOW", window))
     return options, _weight("unigram-cache", weight)
 
 
-def _ngram(flags: FlagValues) -> Optional[Tuple[ComponentOptions, float]]:
-    if "ngram" not in flags:
-        return None
+def _ngram(flags: FlagValues) -> Tuple[ComponentOptions, float]:
     path, comma, weight = flags["ngram"].rpartition(",")
     if not comma:
         raise UserError(f"--ngram {flags['ngram']}: give it as {FLAGS['ngram'][0]}")
@@ -186,9 +181,7 @@ def _ngram(flags: FlagValues) -> Optional[Tuple[ComponentOptions, float]]:
     return NGramOptions(Path(path)), _weight("ngram", weight)
 
 
-def _dropout(flags: FlagValues) -> Optional[DropoutOptions]:
-    if "dropout-samples" not in flags:
-        return None
+def _dropout(flags: FlagValues) -> DropoutOptions:
     return DropoutOptions(
         num_samples=_whole("--dropout-samples", flags["dropout-samples"]),
         scale=_number(flags, "dropout-scale", "0.8", at_least=0),
@@ -196,9 +189,7 @@ def _dropout(flags: FlagValues) -> Optional[DropoutOptions]:
     )
 
 
-def _dynamic(flags: FlagValues) -> Optional[DynamicOptions]:
-    if "dynamic" not in flags:
-        return None
+def _dynamic(flags: FlagValues) -> DynamicOptions:
     rule = check_choice(flags["dynamic"], RULES, flag="--dynamic")
     if rule == "sgd":
         for name in ("dynamic-epsilon", "dynamic-rows"):
@@ -271,9 +262,6 @@ def _whole(what: str, text: str, *, at_least: int = 1) -> int:
 
 # Grid search.
 
-ScoreTokens = Callable[[Passes, Sequence[ComponentOptions]], Generator[TokenScores, None, None]]
-"""Scores the tuning text with the given methods."""
-
 
 @dataclass(frozen=True)
 class TunedPoint:
@@ -316,45 +304,6 @@ def grid_points(items: Sequence[str], *, fixed: FlagValues) -> List[Dict[str, st
         axes[name] = _values(name, text)
     points = [dict(zip(axes, values)) for values in itertools.product(*axes.values())]
     return [{**fixed, **point} for point in points]
-
-
-def tune(points: Sequence[Dict[str, str]], score: ScoreTokens, *, show_progress: bool) -> List[TunedPoint]:
-    """The mean NLL of every point, the best point first. Points whose NLL is not finite come last.
-
-    The models read the text once for all points that differ only in the components that are mixed in.
-
-    Args:
-        points: flags, from :func:`grid_points`.
-        score: scores the text.
-        show_progress: draw a bar.
-
-    Raises:
-        UserError: if a value is invalid, or no point has a finite NLL.
-    """
-    groups: Dict[Passes, List[Tuple[Dict[str, str], Methods]]] = defaultdict(list)
-    for flags in points:
-        methods = read_methods(flags)
-        groups[methods.passes].append((flags, methods))
-    tuned: List[TunedPoint] = []
-    failure: Optional[NonFiniteLoss] = None
-    for passes, members in tqdm(groups.items(), desc="tuning", unit="pass", disable=not show_progress):
-        components = list(dict.fromkeys(one for _, methods in members for one in methods.components))
-        totals = torch.zeros(len(members), dtype=torch.float64)
-        num_tokens = 0
-        try:
-            with closing(score(passes, components)) as windows:
-                for window in windows:
-                    num_tokens += window.target.numel()
-                    totals += torch.stack([_nll(window, methods, components) for _, methods in members]).cpu()
-        except NonFiniteLoss as error:
-            failure = error
-            tuned += [TunedPoint(flags, math.inf) for flags, _ in members]
-            continue
-        means = (totals / num_tokens).nan_to_num(nan=math.inf, posinf=math.inf).tolist()
-        tuned += [TunedPoint(flags, mean) for (flags, _), mean in zip(members, means)]
-    if all(point.nll == math.inf for point in tuned):
-        raise failure or NonFiniteLoss("--tune: no point of the grid has a finite loss: give other values")
-    return sorted(tuned, key=lambda point: point.nll)
 
 
 def _nll(window: TokenScores, methods: Methods, components: Sequence[ComponentOptions]) -> Tensor:
@@ -504,12 +453,42 @@ class Evaluator:
             return Evaluation(perplexity, seconds=time.perf_counter() - start)
 
     def tune(self, text: EvaluatedText, points: Sequence[Dict[str, str]]) -> List[TunedPoint]:
-        """The points of a grid, the best one first; see :func:`tune`."""
+        """The mean NLL of every point of a grid, the best point first. Points whose NLL is not finite come last.
 
-        def score(passes: Passes, components: Sequence[ComponentOptions]) -> Generator[TokenScores, None, None]:
-            return self.score(text, passes, components)
+        The models read the text once for all points that differ only in the components that are mixed in.
 
-        return tune(points, score, show_progress=self.options["show_progress"])
+        Args:
+            text: the text to score.
+            points: flags, from :func:`grid_points`.
+
+        Raises:
+            UserError: if a value is invalid, or no point has a finite NLL.
+        """
+        groups: Dict[Passes, List[Tuple[Dict[str, str], Methods]]] = defaultdict(list)
+        for flags in points:
+            methods = read_methods(flags)
+            groups[methods.passes].append((flags, methods))
+        tuned: List[TunedPoint] = []
+        failure: Optional[NonFiniteLoss] = None
+        shown = tqdm(groups.items(), desc="tuning", unit="pass", disable=not self.options["show_progress"])
+        for passes, members in shown:
+            components = list(dict.fromkeys(one for _, methods in members for one in methods.components))
+            totals = torch.zeros(len(members), dtype=torch.float64)
+            num_tokens = 0
+            try:
+                with closing(self.score(text, passes, components)) as windows:
+                    for window in windows:
+                        num_tokens += window.target.numel()
+                        totals += torch.stack([_nll(window, methods, components) for _, methods in members]).cpu()
+            except NonFiniteLoss as error:
+                failure = error
+                tuned += [TunedPoint(flags, math.inf) for flags, _ in members]
+                continue
+            means = (totals / num_tokens).nan_to_num(nan=math.inf, posinf=math.inf).tolist()
+            tuned += [TunedPoint(flags, mean) for (flags, _), mean in zip(members, means)]
+        if all(point.nll == math.inf for point in tuned):
+            raise failure or NonFiniteLoss("--tune: no point of the grid has a finite loss: give other values")
+        return sorted(tuned, key=lambda point: point.nll)
 
     def _training_text(self, *, num_rows: int) -> Tensor:
         if self._train is None:

@@ -213,37 +213,19 @@ CHUNK_ELEMENTS = 2**20
 class RecentValues:
     """Values of the last W tokens of each row.
 
-    The buffer is larger than W, so that values move only when it is full. Each value is copied at most twice.
-
     Args:
         length: W.
     """
 
     def __init__(self, length: int):
         self.length = length
-        self._buffer: Optional[Tensor] = None
-        self._end = 0
+        self._kept: Optional[Tensor] = None
 
     def extend(self, values: Tensor) -> Tensor:
-        """Add the values of a window; returns those kept before and the new ones, (B, n + T, *).
-
-        The next call may overwrite the result.
-
-        Args:
-            values: (B, T, *).
-        """
-        num_new = values.size(1)
-        buffer = self._buffer
-        num_kept = min(self.length, self._end)
-        if buffer is None or self._end + num_new > buffer.size(1):
-            larger = values.new_empty(values.size(0), num_kept + self.length + num_new, *values.shape[2:])
-            if buffer is not None:
-                larger[:, :num_kept] = buffer[:, self._end - num_kept : self._end]
-            buffer, self._end = larger, num_kept
-        buffer[:, self._end : self._end + num_new] = values
-        self._buffer = buffer
-        self._end += num_new
-        return buffer[:, self._end - num_new - num_kept : self._end]
+        """Add the values of a window, (B, T, *); returns those kept before and the new ones, (B, n + T, *)."""
+        together = values if self._kept is None else torch.cat([self._kept, values], dim=1)
+        self._kept = together[:, -self.length :]
+        return together
 
 
 class Chunk(NamedTuple):
@@ -260,25 +242,24 @@ class Chunk(NamedTuple):
     band: Tensor
 
 
-def iter_chunks(*, num_rows: int, num_tokens: int, num_kept: int, length: int, device: torch.device) -> Iterator[Chunk]:
+def iter_chunks(target: Tensor, *, num_kept: int, length: int) -> Iterator[Chunk]:
     """All tokens of a window in order. Each sees the ``length`` tokens before it, or as many as there are.
 
     Without chunks a cache would hold all pairs (B, T, n + T), of which only a band of width W counts.
 
     Args:
-        num_rows: B.
-        num_tokens: T.
+        target: of the window, (B, T).
         num_kept: n.
         length: W.
-        device: of the bands.
     """
+    num_rows, num_tokens = target.shape
     size = max(1, min(CHUNK_TOKENS, CHUNK_ELEMENTS // (num_rows * (length + CHUNK_TOKENS))))
     for first in range(0, num_tokens, size):
         last = min(first + size, num_tokens)
         # the chunk's first token sees the earliest, its last token the latest
         seen = slice(max(0, num_kept + first - length), num_kept + last - 1)
         before = num_kept + first - seen.start
-        band = torch.ones(last - first, seen.stop - seen.start, dtype=torch.bool, device=device)
+        band = torch.ones(last - first, seen.stop - seen.start, dtype=torch.bool, device=target.device)
         yield Chunk(slice(first, last), seen, band.tril_(before - 1).triu_(before - length))
 
 
@@ -310,18 +291,12 @@ class ContinuousCache(Component):
 
     def score(self, window: ScoredWindow) -> ComponentScores:
         target = window.target
-        num_kept = min(self.window, self._num_read)
         self._states = self._states or [RecentValues(self.window) for _ in window.states]
         states = [recent.extend(one.top.detach()) for recent, one in zip(self._states, window.states)]
         words = self._words.extend(target)
+        num_kept = words.size(1) - target.size(1)
         log_probs = target.new_empty(target.shape, dtype=torch.float64)
-        for tokens, seen, band in iter_chunks(
-            num_rows=target.size(0),
-            num_tokens=target.size(1),
-            num_kept=num_kept,
-            length=self.window,
-            device=target.device,
-        ):
+        for tokens, seen, band in iter_chunks(target, num_kept=num_kept, length=self.window):
             # words[i] is the target at states[i], so that a pair (h_i, x_{i+1}) has one index
             others = words[:, None, seen] != target[:, tokens, None]
             current = slice(num_kept + tokens.start, num_kept + tokens.stop)
@@ -364,16 +339,10 @@ class UnigramCache(Component):
         if self._num_read == 0:
             self._words.extend(window.inputs[:, :1])
             self._num_read = 1
-        num_kept = min(self.window, self._num_read)
         words = self._words.extend(target)
+        num_kept = words.size(1) - target.size(1)
         counts = torch.empty_like(target)
-        for tokens, seen, band in iter_chunks(
-            num_rows=target.size(0),
-            num_tokens=target.size(1),
-            num_kept=num_kept,
-            length=self.window,
-            device=target.device,
-        ):
+        for tokens, seen, band in iter_chunks(target, num_kept=num_kept, length=self.window):
             counts[:, tokens] = (words[:, None, seen].eq(target[:, tokens, None]) & band).sum(dim=-1)
         num_words = self._num_read + torch.arange(target.size(1), device=target.device)
         self._num_read += target.size(1)

@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import queue
+import re
 import sys
 import threading
 import time

@@ -6,7 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Literal, Optional, Sequence, Tuple
 
 from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
 from tqdm import tqdm
@@ -80,6 +80,10 @@ class Metric(ABC):
         return ""
 
 
+Origin = Literal["generated", "plain"]
+"""Whether a text is the output of ``fairseq-generate``, or has a line for each reference."""
+
+
 class TextMetric(Metric):
     """A metric of text that ``fairseq-generate`` left in ``SAVE_DIR/SPLIT``.
 
@@ -93,13 +97,41 @@ class TextMetric(Metric):
 
     compared: Tuple[str, ...]
 
-    @abstractmethod
-    def corpus_metric(self, name: str) -> CorpusMetric:
-        """The metric of the significance test by that name, for text as :meth:`read` returns it."""
-
     def __init__(self, reference: Path, *, split: str = "test") -> None:
         self.reference = reference
         self.split = split
+
+    @abstractmethod
+    def corpus_metric(self, name: str) -> CorpusMetric:
+        """The metric of the significance test by that name, for text as :meth:`lines` returns it."""
+
+    @abstractmethod
+    def lines(self, path: Path, origin: Origin) -> List[str]:
+        """A text as it is scored, a line for each reference.
+
+        Raises:
+            UserError, OSError: if it cannot be compared.
+        """
+
+    @abstractmethod
+    def scored(self, path: Path, origin: Origin) -> Figures:
+        """Figures of a text. Errors are those of :meth:`lines`."""
+
+    def read(self, run: TrainedRun) -> List[str]:
+        """Text that a run decoded, as :meth:`lines` returns it."""
+        return self.lines(self.decoded(run), "generated")
+
+    def read_text(self, path: Path) -> List[str]:
+        """A text from elsewhere, as :meth:`lines` returns it."""
+        return self.lines(path, "plain")
+
+    def measure(self, run: TrainedRun) -> Figures:
+        path = self.decoded(run)
+        flags = decoded_with(path.parent)
+        return {**self.scored(path, "generated"), **({} if flags is None else {"decoded_with": shlex.join(flags)})}
+
+    def measure_text(self, path: Path) -> Figures:
+        return self.scored(path, "plain")
 
     def decoded(self, run: TrainedRun) -> Path:
         """Path of the text that the run's checkpoint decoded.
@@ -116,11 +148,6 @@ class TextMetric(Metric):
     def check(self, run: TrainedRun) -> None:
         self.decoded(run)
 
-    def decoding(self, run: TrainedRun) -> Figures:
-        """Flags with which the run was decoded, if they are known."""
-        flags = decoded_with(self.decoded(run).parent)
-        return {} if flags is None else {"decoded_with": shlex.join(flags)}
-
     def note(self, figures: Sequence[Figures]) -> str:
         """Flags with which each run was decoded, if they differ."""
         decoded = dict.fromkeys((one["name"], one["decoded_with"]) for one in figures if "decoded_with" in one)
@@ -128,30 +155,15 @@ class TextMetric(Metric):
             return ""
         return f"Decoded with other flags: {'; '.join(f'{name}: `{flags}`' for name, flags in decoded)}."
 
-    @abstractmethod
-    def read(self, run: TrainedRun) -> List[str]:
-        """Text that a run decoded, a line for each reference.
-
-        Raises:
-            UserError, OSError: if there is none.
-        """
-
-    @abstractmethod
-    def read_text(self, path: Path) -> List[str]:
-        """A text from elsewhere, a line for each reference.
-
-        Raises:
-            UserError, OSError: if it cannot be compared.
-        """
-
 
 class BleuMetric(TextMetric):
-    """BLEU and chrF of translations, as ``evaluate_translation`` left them in ``SAVE_DIR/SPLIT``.
+    """BLEU and chrF of translations.
 
     Args:
         reference, split: see :class:`TextMetric`.
         case: whether case counts.
         language: target language.
+        data: folder whose ``text.json`` says how texts were tokenised; by default by Moses.
 
     Raises:
         UserError: if the tokeniser of the language is not installed.
@@ -159,8 +171,17 @@ class BleuMetric(TextMetric):
 
     compared = ("bleu", "chrf")
 
-    def __init__(self, reference: Path, *, language: str, split: str = "test", case: LetterCase = "kept") -> None:
+    def __init__(
+        self,
+        reference: Path,
+        *,
+        language: str,
+        split: str = "test",
+        case: LetterCase = "kept",
+        data: Optional[Path] = None,
+    ) -> None:
         super().__init__(reference, split=split)
+        self.data = data
         self.references = read_lines(reference)
         self.case: LetterCase = case
         self.language = language
@@ -169,33 +190,20 @@ class BleuMetric(TextMetric):
     def corpus_metric(self, name: str) -> CorpusMetric:
         return CORPUS_METRICS[name](case=self.case, language=self.language)
 
-    def measure(self, run: TrainedRun) -> Figures:
-        return {**self._scored(self._translation(run)), **self.decoding(run)}
+    def lines(self, path: Path, origin: Origin) -> List[str]:
+        return self._translation(path, origin).detokenized
 
-    def measure_text(self, path: Path) -> Figures:
-        return self._scored(self._plain_translation(path))
-
-    def read(self, run: TrainedRun) -> List[str]:
-        return self._translation(run).detokenized
-
-    def read_text(self, path: Path) -> List[str]:
-        return self._plain_translation(path).detokenized
-
-    def _translation(self, run: TrainedRun) -> Translation:
-        return read_translation(
-            self.decoded(run),
-            references=self.references,
-            reference_name=str(self.reference),
-            language=self.language,
-            data=Path(run.data),
-        )
-
-    def _plain_translation(self, path: Path) -> Translation:
-        return read_plain_translation(path, references=self.references, reference_name=str(self.reference))
-
-    def _scored(self, translation: Translation) -> Figures:
-        scores = score(translation, self.references, case=self.case, language=self.language)
+    def scored(self, path: Path, origin: Origin) -> Figures:
+        scores = score(self._translation(path, origin), self.references, case=self.case, language=self.language)
         return {"scores": [asdict(item) for item in scores]}
+
+    def _translation(self, path: Path, origin: Origin) -> Translation:
+        name = str(self.reference)
+        if origin == "plain":
+            return read_plain_translation(path, references=self.references, reference_name=name)
+        return read_translation(
+            path, references=self.references, reference_name=name, language=self.language, data=self.data
+        )
 
     def cells(self, figures: Figures) -> Dict[str, Cell]:
         names = ("BLEU", "chrF", "tokenised BLEU")
@@ -203,11 +211,11 @@ class BleuMetric(TextMetric):
 
     def note(self, figures: Sequence[Figures]) -> str:
         signatures = "; ".join(item["signature"] for item in figures[0]["scores"])
-        return " ".join([f"BLEU, chrF, tokenised BLEU: `{signatures}`.", super().note(figures)]).rstrip()
+        return f"BLEU, chrF, tokenised BLEU: `{signatures}`. {super().note(figures)}".rstrip()
 
 
 class RougeMetric(TextMetric):
-    """ROUGE of headlines, as ``evaluate_rouge`` left them in ``SAVE_DIR/SPLIT``, and their length.
+    """ROUGE of headlines, and their length.
 
     Args:
         reference, split: see :class:`TextMetric`.
@@ -224,19 +232,11 @@ class RougeMetric(TextMetric):
         # neither the hypotheses as they are read nor raw references have escapes
         return RougeMean(name, settings=self.settings, escapes="kept")
 
-    def measure(self, run: TrainedRun) -> Figures:
-        return {**self._scored(self.read(run), self.decoded(run)), **self.decoding(run)}
+    def lines(self, path: Path, origin: Origin) -> List[str]:
+        return read_lines(path) if origin == "plain" else read_headlines(path, references=[self.reference])
 
-    def measure_text(self, path: Path) -> Figures:
-        return self._scored(self.read_text(path), path)
-
-    def read(self, run: TrainedRun) -> List[str]:
-        return read_headlines(self.decoded(run), references=[self.reference])
-
-    def read_text(self, path: Path) -> List[str]:
-        return read_lines(path)
-
-    def _scored(self, hypotheses: List[str], path: Path) -> Figures:
+    def scored(self, path: Path, origin: Origin) -> Figures:
+        hypotheses = self.lines(path, origin)
         scores = score_headlines(hypotheses, str(path), [self.reference], self.settings)
         words = statistics.mean(len(line.split()) for line in hypotheses)
         signature = self.settings.signature(num_references=1)
@@ -314,13 +314,13 @@ def text_metric(
     """
     if name == "rouge":
         return RougeMetric(reference, split=split, settings=rouge)
-    return BleuMetric(reference, split=split, case=compared_case(data), language=language)
+    return BleuMetric(reference, split=split, case=compared_case(data), language=language, data=data)
 
 
 # Learning curves and tables.
 
 
-def learning_table(runs: Sequence[Dict[str, Any]]) -> str:
+def learning_table(runs: Sequence[Figures]) -> str:
     """Table of learning curves: a line for each run, with means over the seeds of one name.
 
     Args:
@@ -332,14 +332,14 @@ def learning_table(runs: Sequence[Dict[str, Any]]) -> str:
             "seed": Cell(figures["seed"], "d", mean="none"),
             "epochs": Cell(figures["epochs"], "d", mean="none"),
             "last valid perplexity": Cell(figures["valid_curve"][figures["epochs"]]),
-            **best_valid_cells(figures),
-            **cost_cells(figures),
+            **_best_valid_cells(figures),
+            **_cost_cells(figures),
         },
         column="training",
     )
 
 
-def best_valid_cells(figures: Dict[str, Any]) -> Dict[str, Cell]:
+def _best_valid_cells(figures: Figures) -> Dict[str, Cell]:
     """Best validation figures over all epochs, each figure by itself."""
     return {
         "lowest valid perplexity": Cell(figures["lowest_valid_perplexity"]),
@@ -347,7 +347,7 @@ def best_valid_cells(figures: Dict[str, Any]) -> Dict[str, Cell]:
     }
 
 
-def cost_cells(figures: Dict[str, Any]) -> Dict[str, Cell]:
+def _cost_cells(figures: Figures) -> Dict[str, Cell]:
     """Speed and duration of the run."""
     return {
         "words per second": Cell(figures["words_per_second"], ",.0f", mean="none"),
@@ -457,37 +457,20 @@ def _note_on_checkpoints(runs: Sequence[TrainedRun]) -> str:
 
 def as_markdown(found: Sequence[Figures], metric: Metric) -> str:
     """A line for each run or text, with mean and standard deviation if there are several seeds."""
-    return table_of_runs(
-        found,
-        lambda figures: {**_training_cells(figures), **metric.cells(figures), **_cost_cells(figures)},
-        column="model",
-    )
 
+    def cells(figures: Figures) -> Dict[str, Cell]:
+        if "seed" not in figures:  # a text
+            return metric.cells(figures)
+        learning = figures["learning_parameters"]
+        is_measured = "valid_perplexity" in figures  # of the checkpoint
+        return {
+            "parameters": Cell(figures["parameters"], ",d", mean="none"),
+            **({} if learning == figures["parameters"] else {"that learn": Cell(learning, ",d", mean="none")}),
+            "seed": Cell(figures["seed"], "d", mean="none"),
+            "epochs": Cell(figures["epochs"], "d", mean="none"),
+            **({"valid perplexity": Cell(figures["valid_perplexity"])} if is_measured else _best_valid_cells(figures)),
+            **metric.cells(figures),
+            **_cost_cells(figures),
+        }
 
-def _training_cells(figures: Figures) -> Dict[str, Cell]:
-    if "seed" not in figures:
-        return {}
-    return {
-        "parameters": Cell(figures["parameters"], ",d", mean="none"),
-        **_frozen_cells(figures),
-        "seed": Cell(figures["seed"], "d", mean="none"),
-        "epochs": Cell(figures["epochs"], "d", mean="none"),
-        **_valid_cells(figures),
-    }
-
-
-def _frozen_cells(figures: Figures) -> Dict[str, Cell]:
-    """Number of trained parameters, if some are frozen."""
-    learning = figures["learning_parameters"]
-    return {} if learning == figures["parameters"] else {"that learn": Cell(learning, ",d", mean="none")}
-
-
-def _valid_cells(figures: Figures) -> Dict[str, Cell]:
-    """Validation perplexity of the checkpoint if it was measured, otherwise the best figures of all epochs."""
-    if "valid_perplexity" in figures:
-        return {"valid perplexity": Cell(figures["valid_perplexity"])}
-    return best_valid_cells(figures)
-
-
-def _cost_cells(figures: Figures) -> Dict[str, Cell]:
-    return cost_cells(figures) if "hours" in figures else {}
+    return table_of_runs(found, cells, column="model")

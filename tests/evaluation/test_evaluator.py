@@ -14,7 +14,6 @@ from fairseq_plugins.evaluation.evaluator import (
     evaluate_ngram_model,
     grid_points,
     read_methods,
-    tune,
 )
 from fairseq_plugins.evaluation.scoring import evaluate_perplexity
 from fairseq_plugins.evaluation.test_time import (
@@ -160,16 +159,15 @@ def test_a_perplexity_that_overflows_is_infinite():
     assert TunedPoint({}, 800.0).perplexity == math.inf and TunedPoint({}, 2.0).perplexity == math.exp(2)
 
 
-def test_models_read_the_text_once_for_what_is_mixed(evaluator, tokens):
-    text = EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2)
-    read = []
+def test_models_read_the_text_once_for_what_is_mixed(evaluator, tokens, monkeypatch):
+    text, score, read = EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2), evaluator.score, []
 
-    def score(passes, components):
+    def counted(text, passes, components):
         read.append((passes.temperature, len(components)))
-        return evaluator.score(text, passes, components)
+        return score(text, passes, components)
 
-    points = grid_points(["cache=5:9,0:0.1:0.2:0.3,0.1:1", "temperature=0.9:1"], fixed={})
-    tune(points, score, show_progress=False)
+    monkeypatch.setattr(evaluator, "score", counted)
+    evaluator.tune(text, grid_points(["cache=5:9,0:0.1:0.2:0.3,0.1:1", "temperature=0.9:1"], fixed={}))
     assert read == [(0.9, 4), (1.0, 4)]
 
 

@@ -18,8 +18,9 @@ from readings import STATISTICS, contents
 def faults(config, name: str, *, share: float) -> Callable[..., Callable[..., None]]:
     """Decorator of a check, which is then called with strategies of its arguments.
 
-    It runs a share of ``--faults``, one at least; the cases are the same in every run, and others for another name. The
-    simplest case, of empty texts and first choices, with which hypothesis begins, is left out.
+    It runs a share of ``--faults``, one at least. The cases are the same in every run with one ``--fault-seed``, and
+    others for another name. The simplest case, of empty texts and first choices, with which hypothesis begins, is left
+    out.
 
     Args:
         config: of pytest.
@@ -31,7 +32,7 @@ def faults(config, name: str, *, share: float) -> Callable[..., Callable[..., No
         def run(*strategies):
             simplest = True
 
-            @hypothesis.seed(zlib.crc32(name.encode()))
+            @hypothesis.seed(zlib.crc32(name.encode()) + config.getoption("--fault-seed"))
             @hypothesis.settings(
                 max_examples=number + 1,
                 database=None,

@@ -71,7 +71,7 @@ def test_masked_layers_of_a_model_under_two_names_lose_the_same(trained, data, c
 )
 def test_layers_are_masked_as_asked_for(flags, kind, found, monkeypatch):
     kinds = []
-    monkeypatch.setattr(layers, "masked_perplexity", lambda model, tokens, mask, **_: kinds.append(mask.kind) or 2.0)
+    monkeypatch.setattr(layers, "masked_perplexity", lambda *_, kind, **__: kinds.append(kind) or 2.0)
     model = ["--path", f"A={OLDER / 'lstm_lm_doc.pt'}", "--probabilities", "0.5"]
     curves = found("analyze masking", OLDER / "data/lm", *model, *flags)["curves"]
     assert set(kinds) == {kind} and [curve["mask"] for curve in curves] == [kind] * 3

@@ -158,9 +158,9 @@ def headline_data(headlines, tmp_path_factory):
 @pytest.mark.parametrize("model", COPYING_MODELS)
 def test_unknown_names_are_copied(model, headline_data, headlines, tmp_path, run_here):
     flags = training_flags(
-        headline_data, tmp_path, *RAW, "--copying", "attention", "--max-epoch", 12, **COPYING_MODELS[model]
+        headline_data, tmp_path, *RAW, "--copying", "attention", "--max-epoch", 7, **COPYING_MODELS[model]
     )
-    flags += ["--disable-validation", "--save-interval", 12]
+    flags += ["--disable-validation", "--save-interval", 7]
     run_here(fairseq_cli.train, *flags)
     decoding = [headline_data, *RAW, "--path", tmp_path / "checkpoint_last.pt", "--max-len-b", 10, "--print-alignment"]
     log = run_here(fairseq_cli.generate, *decoding, "--replace-unk")

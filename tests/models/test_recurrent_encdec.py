@@ -1,6 +1,6 @@
 """The recurrent encoder-decoder as fairseq builds it.
 
-For its decoder see test_decoder_contract.py, for its flags and initial values test_recurrent_model_contract.py.
+For its decoder see test_decoder_contract.py, for its flags and initial values recurrent_model_contract.py.
 """
 
 from types import SimpleNamespace
@@ -48,37 +48,12 @@ def build(name, attention="general", input_feeding="on", **flags):
 # the equations
 
 
-def encode_by_hand(encoder, sentence):
-    """Annotations (1, S, D) and the decoder's start for one sentence, two stacks summed at the top."""
-    x = encoder.embedding.weight[sentence].unsqueeze(0)
-    ahead, back = encoder.stack.stacks
-    read_ahead, read_back, start = x, x.flip(1), []
-    for layer, other in zip(ahead.layers, back.layers):
-        read_ahead, ahead_state = plain_formulas.recurrent(layer, read_ahead, layer.initial_state(x), x)
-        read_back, back_state = plain_formulas.recurrent(other, read_back, other.initial_state(x), x.flip(1))
-        start.append({name: part + back_state[name] for name, part in ahead_state.items()})
-    return read_ahead + read_back.flip(1), start
-
-
 def layers_by_hand(model, sentence, tokens, input_feeding):
-    """Embedding, LSTM layers and h~ of one sentence with general attention, each (1, T, D_n)."""
-    annotations, states = encode_by_hand(model.encoder, sentence)
-    attention, lstms = model.decoder.stack.attention, model.decoder.stack.stack.layers
-    fed = torch.zeros_like(annotations[:, 0])
-    layers = [[] for _ in range(len(lstms) + 2)]
-    for token in tokens:
-        below = model.decoder.embedding.weight[token].unsqueeze(0)
-        layers[0].append(below)
-        below = first = torch.cat([below, fed], dim=1) if input_feeding == "on" else below
-        for n, layer in enumerate(lstms):
-            output, states[n] = plain_formulas.recurrent(layer, below.unsqueeze(1), states[n], first.unsqueeze(1))
-            below = output.squeeze(1)
-            layers[n + 1].append(below)
-        a = plain_formulas.softmax(annotations @ (attention.query.weight @ below[0]))
-        context = a @ annotations[0]
-        fed = torch.tanh(torch.cat([below, context], dim=1) @ attention.combine.weight.T)
-        layers[-1].append(fed)
-    return [torch.stack(steps, dim=1) for steps in layers]
+    """Embedding, recurrent layers and h~ of one sentence, each (1, T, D_n)."""
+    annotations, start = plain_formulas.encoder(model.encoder.stack, model.encoder.embedding.weight[sentence][None])
+    memory, embedded = SimpleNamespace(annotations=annotations, padding=None), model.decoder.embedding.weight[tokens]
+    stack, feeds = model.decoder.stack, input_feeding == "on"
+    return [embedded[None], *plain_formulas.attentional_stack(stack, embedded[None], memory, start, feeds=feeds)[0]]
 
 
 @pytest.mark.parametrize(

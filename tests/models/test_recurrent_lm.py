@@ -1,6 +1,6 @@
 """The recurrent language model as fairseq builds it.
 
-For its decoder see test_decoder_contract.py, for its flags and initial values test_recurrent_model_contract.py.
+For its decoder see test_decoder_contract.py, for its flags and initial values recurrent_model_contract.py.
 """
 
 import argparse
@@ -44,11 +44,13 @@ def tokens():
     return torch.randint(V, (B, T))
 
 
-def layers_by_hand(model, tokens):
+def layers_by_hand(model, tokens, skip):
     layers = [model.decoder.embedding.weight[tokens]]
     for layer in model.decoder.stack.layers:
         state = layer.initial_state(layers[-1])
         layers.append(plain_formulas.recurrent(layer, layers[-1], state, layers[0])[0])
+    if skip == "sum":  # what the output layer reads
+        layers[-1] = sum(layers[1:])
     return layers
 
 
@@ -62,13 +64,16 @@ def layers_by_hand(model, tokens):
             (cell, "doc", {"experts_per_layer": "1 2 2", "hidden_sizes": "12 6"})
             for cell in sorted(plain_formulas.CELLS)
         ),
+        ("lstm", "tied", {"hidden_sizes": "8 8", "output_skip": "sum"}),
+        ("mogrifier", "doc", {"experts_per_layer": "1 2 2", "hidden_sizes": "8 8", "output_skip": "sum"}),
     ],
 )
 def test_the_distribution_is_that_of_the_equations(name, flags, cell, tokens):
     model = build_tiny_lm(name, rnn_cell=cell, **flags).double()
-    layers = layers_by_hand(model, tokens)
+    layers = layers_by_hand(model, tokens, flags.get("output_skip"))
     log_probs, extra = model(tokens)
-    torch.testing.assert_close(extra["states"].layers, layers, rtol=1e-11, atol=1e-13)
+    found = [*extra["states"].layers, extra["states"].top]
+    torch.testing.assert_close(found, [*layers, layers[-1]], rtol=1e-11, atol=1e-13)
     expected = plain_formulas.output_probs(model.decoder.output, layers)
     torch.testing.assert_close(log_probs.exp(), expected, rtol=1e-11, atol=1e-13)
 
@@ -161,25 +166,6 @@ def test_no_row_is_dropped_where_no_state_is_carried(tokens):
     with pytest.raises(ValueError, match="^--dropout-carried-state 0.01: no state .* --task stateful_lm, or give 0$"):
         model(tokens)
     model.eval()(tokens)
-
-
-# the sum of all layers
-
-
-@pytest.mark.parametrize(
-    "cell, name, flags",
-    [("lstm", "tied", {}), ("lstm", "mos", {}), ("mogrifier", "doc", {"experts_per_layer": "1 2 2"})],
-)
-def test_the_output_layer_reads_the_sum_of_all_layers(name, flags, cell, tokens):
-    sizes = dict(embed_dim=8, hidden_sizes="8 8")
-    model = build_tiny_lm(name, rnn_cell=cell, output_skip="sum", **sizes, **flags).double()
-    embedded, first, last = layers_by_hand(model, tokens)
-    log_probs, extra = model(tokens)
-    layers = [embedded, first, first + last]
-    torch.testing.assert_close(extra["states"].layers, layers, rtol=1e-11, atol=1e-13)
-    torch.testing.assert_close(extra["states"].top, layers[-1], rtol=1e-11, atol=1e-13)
-    expected = plain_formulas.output_probs(model.decoder.output, layers)
-    torch.testing.assert_close(log_probs.exp(), expected, rtol=1e-11, atol=1e-13)
 
 
 # initial values

@@ -48,28 +48,13 @@ def test_the_matrices_are_those_of_the_formula_and_there_is_no_bias(name):
     assert {key: tuple(weight.shape) for key, weight in make(name).state_dict().items()} == WEIGHTS[name]
 
 
-def attend_by_hand(attention, h, memory):
-    """h~ (B, H) and the weights (B, S) for h (B, H)."""
-    weights, e = attention.state_dict(keep_vars=True), memory.annotations
-    if "score.weight" in weights:
-        hidden = torch.tanh((h @ weights["query.weight"].T)[:, None] + e @ weights["key.weight"].T)
-        scores = hidden @ weights["score.weight"][0]
-    else:
-        query = h @ weights["query.weight"].T if "query.weight" in weights else h
-        scores = torch.einsum("bm,bsm->bs", query, e)
-    a = plain_formulas.softmax(scores - 1e9 * memory.padding)
-    context = torch.einsum("bs,bsm->bm", a, e)
-    return torch.tanh(torch.cat([h, context], dim=1) @ weights["combine.weight"].T), a
-
-
 @every_attention
 @pytest.mark.parametrize("left", [True, False])
 def test_output_and_weights_are_those_of_the_formula(name, left):
     attention = make(name)
     query, annotations, padding = make_inputs(name, left=left)
     found = attend(attention, query, annotations, padding)
-    memory = Memory(annotations=annotations, keys=None, padding=padding)
-    steps = [attend_by_hand(attention, h, memory) for h in query.unbind(1)]
+    steps = [plain_formulas.attended(attention, h, annotations, padding) for h in query.unbind(1)]
     expected = [torch.stack(parts, dim=1) for parts in zip(*steps)]
     torch.testing.assert_close(list(found), expected, rtol=1e-12, atol=1e-12)
 
@@ -167,26 +152,7 @@ def make_state(stack, widths=STACK_WIDTHS):
 
 
 def stack_by_hand(stack, x, memory, state, feeding, masks=None):
-    """All layers' outputs, h~ before dropout, weights, final states; ``masks`` multiply the layers' outputs."""
-    states, num_layers = list(state["layers"]), len(state["layers"])
-    fed = torch.zeros_like(states[-1]["h"])
-    outputs, tops, weights = [[] for _ in range(num_layers + 1)], [], []
-    for t in range(STACK_T):
-        below = first = torch.cat([x[:, t], fed], dim=1) if feeding == "on" else x[:, t]
-        for n, layer in enumerate(stack.stack.layers):
-            output, states[n] = plain_formulas.recurrent(layer, below.unsqueeze(1), states[n], first.unsqueeze(1))
-            h = output.squeeze(1)
-            below = h if masks is None else h * masks[n][:, t]
-            outputs[n].append(below)
-        top = h
-        if memory is not None:
-            top, a = attend_by_hand(stack.attention, h, memory)
-            outputs[-1].append(top if masks is None else top * masks[-1][:, t])
-            weights.append(a)
-        tops.append(top)
-        fed = top
-    layers = [torch.stack(steps, dim=1) for steps in outputs if steps]
-    return layers, torch.stack(tops, dim=1), torch.stack(weights, dim=1) if weights else None, states
+    return plain_formulas.attentional_stack(stack, x, memory, state["layers"], feeds=feeding == "on", masks=masks)
 
 
 def assert_as_by_hand(outputs, expected):

@@ -1,4 +1,4 @@
-"""A stack of layers: its outputs and where its dropouts act; for its cells see test_cell_contract.py."""
+"""A stack of layers: its outputs and where its dropouts act; for its cells see cell_contract.py."""
 
 import plain_formulas
 import pytest
@@ -159,22 +159,6 @@ def cells(stack):
     return [list(direction.layers) for direction in stack.stacks]
 
 
-def by_hand(stack, x, merge):
-    """Annotations and state of one sentence x (1, S, C)."""
-
-    def read(layer, x, e):
-        return plain_formulas.recurrent(layer, x, layer.initial_state(x), e)
-
-    e, ahead, back, state = x, x, x.flip(1), []
-    for layer, other in zip(*cells(stack)):
-        (ahead, ahead_state), (back, back_state) = read(layer, ahead, e), read(other, back, e.flip(1))
-        state.append({name: part + back_state[name] for name, part in ahead_state.items()})
-        if merge == "layer":
-            x = ahead + back.flip(1)
-            ahead, back = x, x.flip(1)
-    return (x if merge == "layer" else ahead + back.flip(1)), state
-
-
 @pytest.fixture
 def sentences():
     return [torch.randn(1, length, ENCODER_C, dtype=torch.float64) for length in LENGTHS]
@@ -205,7 +189,7 @@ def test_annotations_and_state_are_those_of_each_sentence_alone(sentences, merge
     annotations, state = stack(x, padding)
     assert annotations.shape == (ENCODER_B, S, widths[-1]) and len(state) == len(widths)
     for row, sentence in enumerate(sentences):
-        expected, expected_state = by_hand(stack, sentence, merge)
+        expected, expected_state = plain_formulas.encoder(stack, sentence, merge)
         torch.testing.assert_close(annotations[row, ~padding[row]], expected[0], rtol=1e-12, atol=1e-12)
         found = select_rows(state, slice(row, row + 1))
         torch.testing.assert_close(found, expected_state, rtol=1e-12, atol=1e-12)

@@ -113,17 +113,6 @@ def test_tables_are_complete(name):
         assert all(re.fullmatch(r"[\d.]+( / [\d.]+)?", figure) for figure in system.published.values())
 
 
-@pytest.mark.parametrize("metric, detokenised", [("bleu", {"eval-scorer-detok": "moses"}), ("rouge1", {})])
-def test_validation_decodes_greedily_and_joins_subwords(metric, detokenised):
-    assert scored_validation(metric) == {
-        "task": "scored_translation",
-        "eval-scorer": metric,
-        "eval-scorer-args": '{"beam": 1, "max_len_a": 1.2, "max_len_b": 10}',
-        "eval-scorer-remove-bpe": True,
-        **detokenised,
-    }
-
-
 @pytest.mark.parametrize(
     "file, joined",
     [(None, []), ("bpe.codes", []), ("sentencepiece.bpe.model", ["=sentencepiece"])],

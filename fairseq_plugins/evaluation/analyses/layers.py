@@ -123,31 +123,14 @@ LAYER_MASKS = ("element", "locked")
 
 
 @dataclass(frozen=True)
-class LayerMask:
-    """Masks that set outputs to zero.
-
-    Attributes:
-        layers: numbers of the masked layers, from 1 on.
-        probability: of an element to be set to zero, 0 <= P <= 1; other elements are not rescaled.
-        kind: a value of :data:`LAYER_MASKS`.
-    """
-
-    layers: Collection[int]
-    probability: float
-    kind: str = "element"
-
-    def __post_init__(self) -> None:
-        assert self.kind in LAYER_MASKS and 0 <= self.probability <= 1
-
-
-@dataclass(frozen=True)
 class MaskedRuns:
     """Perplexities of one model with one kind of mask.
 
     Attributes:
         model: its name.
         layers: "all", or the number of the only layer that is masked.
-        probability, mask: see :class:`LayerMask`; ``mask`` is its kind.
+        probability: of masking.
+        mask: a value of :data:`LAYER_MASKS`.
         perplexity: the mean over the runs.
         perplexities: of each run; one with probability 0.
     """
@@ -189,40 +172,51 @@ def masking_curves(
     layers = range(1, depths.pop() + 1)
     masked = {"all": list(layers), **{str(n): [n] for n in layers if len(layers) > 1}}
     cases = [
-        (name, chosen, LayerMask(numbers, probability, kind))
+        (name, chosen, numbers, probability)
         for name in models
         for chosen, numbers in masked.items()
         for probability in probabilities
     ]
     curves = []
-    for name, chosen, mask in tqdm(cases, unit="case", disable=not show_progress, file=sys.stderr):
-        seeds = range(1, 1 + (num_runs if mask.probability > 0 else 1))
-        runs = [masked_perplexity(models[name], tokens, mask, seed=seed, **options) for seed in seeds]
-        curves.append(MaskedRuns(name, chosen, mask.probability, kind, sum(runs) / len(runs), runs))
+    for name, chosen, numbers, probability in tqdm(cases, unit="case", disable=not show_progress, file=sys.stderr):
+        masks: Dict[str, Any] = dict(layers=numbers, probability=probability, kind=kind)
+        seeds = range(1, 1 + (num_runs if probability > 0 else 1))
+        runs = [masked_perplexity(models[name], tokens, seed=seed, **masks, **options) for seed in seeds]
+        curves.append(MaskedRuns(name, chosen, probability, kind, sum(runs) / len(runs), runs))
     return curves
 
 
 def masked_perplexity(
-    model: FairseqLanguageModel, tokens: Tensor, mask: LayerMask, *, seed: int, **options: Any
+    model: FairseqLanguageModel,
+    tokens: Tensor,
+    *,
+    layers: Collection[int],
+    probability: float,
+    kind: str,
+    seed: int,
+    **options: Any,
 ) -> float:
-    """Perplexity with random masks.
+    """Perplexity with random masks that set outputs of layers to zero. Other outputs are not rescaled.
 
     Args:
         model, tokens, options: see :func:`~fairseq_plugins.evaluation.scoring.evaluate_perplexity`.
-        mask: layers, probability and kind.
+        layers: numbers of the masked layers, from 1 on.
+        probability: of an element to be set to zero, 0 <= P <= 1.
+        kind: a value of :data:`LAYER_MASKS`.
         seed: of the masks.
     """
+    assert kind in LAYER_MASKS and 0 <= probability <= 1
     generator = torch.Generator(device=options.get("device", "cpu")).manual_seed(seed)
     locked: Dict[int, Tensor] = {}
 
     def draw(output: Tensor) -> Tensor:
-        shape = output.shape if mask.kind == "element" else (output.size(0), 1, output.size(2))
-        return torch.empty(shape, device=output.device).bernoulli_(1 - mask.probability, generator=generator)
+        shape = output.shape if kind == "element" else (output.size(0), 1, output.size(2))
+        return torch.empty(shape, device=output.device).bernoulli_(1 - probability, generator=generator)
 
     def change(n: int, output: Tensor) -> Tensor:
-        if n not in mask.layers:
+        if n not in layers:
             return output
-        if mask.kind == "locked":
+        if kind == "locked":
             if n not in locked:
                 locked[n] = draw(output)
             return output * locked[n].to(output)

@@ -12,7 +12,6 @@ from torch.nn.functional import linear, log_softmax, softmax
 
 from fairseq_plugins.evaluation.analyses.layers import (
     LAYER_MASKS,
-    LayerMask,
     changed_layer_outputs,
     correlation_matrices,
     layer_correlations,
@@ -115,8 +114,8 @@ def model(build_tiny_lm):
 
 
 def perplexity(model, tokens, layers, probability, kind="element", seed=1, **options):
-    mask = LayerMask(layers, probability, kind)
-    return masked_perplexity(model, tokens, mask, seed=seed, unknown=UNKNOWN, **options)
+    masks = dict(layers=layers, probability=probability, kind=kind)
+    return masked_perplexity(model, tokens, seed=seed, unknown=UNKNOWN, **masks, **options)
 
 
 @every_mask
