@@ -33,9 +33,9 @@ def load(
     """Load a trained model that reads and writes raw text. Import parts of your own that it needs first.
 
     Args:
-        path: a checkpoint; a folder with ``checkpoint_best.pt`` or else ``checkpoint_last.pt``; or several of them for
-            an ensemble.
-        data: the folder that data-prep wrote; by default that of the training.
+        path: a checkpoint; a folder with ``checkpoint_best.pt`` or else ``checkpoint_last.pt``, such as an export; or
+            several of them for an ensemble.
+        data: the folder that data-prep wrote; by default that of the training, or the export itself.
         device: such as "cuda".
         text: "raw", or "tokenised" if lines of a language model are words and subwords between blanks.
         precision: of the output layer's scores, "float32", "bfloat16" or "auto" (``--output-precision``).

@@ -39,9 +39,11 @@ def _is_known(words: list) -> bool:
 def _imports_package_of(checkout: str, installed: str) -> bool:
     """Whether all folders of the working directory and PYTHONPATH that have the package have that of the checkout.
 
-    If none has it, it is what is installed.
+    If none has it, it is what is installed. A folder with a stand-in for fairseq's programs takes real Python.
     """
     places = [os.getcwd(), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    if any(os.path.isdir(os.path.join(place, "fairseq_cli")) for place in places):
+        return False
     found = [place for place in (os.path.join(place, "fairseq_plugins") for place in places) if os.path.isdir(place)]
     found = found or list(filter(None, [installed]))
     return bool(found) and all(os.path.samefile(place, os.path.join(checkout, "fairseq_plugins")) for place in found)

@@ -17,6 +17,7 @@ COMMANDS: Dict[str, Tuple[str, str]] = {
     "run": ("train.RUN", "Train systems of a recipe with several seeds, decode, and compare them in one table."),
     "fine-tune": ("train.FINE_TUNE", "Train a model on another corpus, or a language model in rounds of averaged SGD."),
     "average": ("train.AVERAGE", "Average the weights of several checkpoints of one run (Vaswani et al. 2017)."),
+    "export": ("export.EXPORT", "Write a model as a folder that needs no corpus beside it."),
     "flags": ("flags.FLAGS", "Explain the flags of an architecture, or print the training flags of its preset."),
     "lm eval": ("language_models.EVAL", "Perplexity of language models on a split, read as one stream."),
     "lm score": ("language_models.SCORE", "Log-probability of lines of plain text, and surprisal of their words."),

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any, Iterable, Iterator, List, Optional, Sequence, Union
 
 import torch
-from fairseq import utils
 from fairseq.models import FairseqLanguageModel
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
-from fairseq_plugins.evaluation.checkpoints import load_scoring_models, trained_task
+from fairseq_plugins.evaluation.checkpoints import corpus_of, load_scoring_models, trained_task
 from fairseq_plugins.evaluation.generation import Continuation, Sampling, Stop, TextGenerator, UnknownWords
 from fairseq_plugins.evaluation.raw_text import SideText, TextKind, check_text_kind, load_side_text
 from fairseq_plugins.evaluation.scoring import exponential, prepare_to_score
@@ -215,11 +214,7 @@ def load_trained(
     check_at_least_one(max_tokens, flag="max_tokens")
     _check_device(device)
     check_checkpoints(paths)
-    config = trained_task(paths[0])
-    folder = Path(data if data is not None else utils.split_paths(str(config.data))[0])
-    if not folder.is_dir():
-        origin = "" if data is not None else f", where {paths[0]} was trained,"
-        raise UserError(f"{folder}{origin} is no folder: give data, the folder that data-prep wrote")
+    folder, config = corpus_of(paths[0], data), trained_task(paths[0])
     task = TASK_REGISTRY.get(config._name, object)
     if issubclass(task, TranslationTask):
         if text != "raw":

@@ -89,10 +89,10 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
     means = {name: weight.to(latest["model"][name].dtype) for name, weight in means.items()}
     config = latest["cfg"]
     return {
-        **_without(OF_ONE_CHECKPOINT, latest),
+        **without(OF_ONE_CHECKPOINT, latest),
         "cfg": None if config is None else OmegaConf.to_container(config, resolve=True, enum_to_str=True),
         "model": _tied_as(latest["model"], means),
-        "extra_state": _without(OF_ONE_CHECKPOINT, latest["extra_state"]),
+        "extra_state": without(OF_ONE_CHECKPOINT, latest["extra_state"]),
         AVERAGED: [(str(path), num_updates) for num_updates, path in sorted(origins.items())],
     }
 
@@ -109,7 +109,7 @@ def _constrain_columns(means: Weights, latest: Dict[str, Any]) -> None:
             normalise_columns_(means[name], length)
 
 
-def _without(names: Sequence[str], state: Dict[str, Any]) -> Dict[str, Any]:
+def without(names: Sequence[str], state: Dict[str, Any]) -> Dict[str, Any]:
     return {name: part for name, part in state.items() if name not in names}
 
 

@@ -1,11 +1,12 @@
 """Loading trained models for evaluation, and what folders of sentence pairs contain."""
 
+import json
 import re
 from argparse import Namespace
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Type, Union
 
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, utils
 from fairseq.data import Dictionary, data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
@@ -14,7 +15,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig
 
-from fairseq_plugins.data.text import load_dictionary
+from fairseq_plugins.data.text import file_digest, load_dictionary
 from fairseq_plugins.fairseq_patches.generation import complete_languages, languages_of
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint, read_state
 from fairseq_plugins.models.sliding_context import stream_model
@@ -62,7 +63,7 @@ def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple
     Raises:
         UserError: if the file is missing, unreadable or refused, or if its vocabulary is not the data's.
     """
-    return _load(path, data_dir)[:2]
+    return load_with_task(path, data_dir)[:2]
 
 
 def load_translation_models(
@@ -77,7 +78,7 @@ def load_translation_models(
     check_checkpoints(paths)
     found: List[Tuple[FairseqEncoderDecoderModel, TranslationTask]] = []
     for path in paths:
-        model, _, task = _load(path, data_dir, kind=TranslationTask)
+        model, _, task = load_with_task(path, data_dir, kind=TranslationTask)
         assert isinstance(model, FairseqEncoderDecoderModel) and isinstance(task, TranslationTask)
         found.append((model, task))
     return found
@@ -93,7 +94,7 @@ def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, 
     check_checkpoints(paths)
     models: List[FairseqLanguageModel] = []
     for path in paths:
-        model = _load(path, data_dir, kind=LanguageModelingTask)[0]
+        model = load_with_task(path, data_dir, kind=LanguageModelingTask)[0]
         models.append(stateful_language_model(model, path))
     return models
 
@@ -154,11 +155,17 @@ def _task_of(state: Dict[str, Any], path: Union[str, Path], *, kind: Type[Fairse
     return task
 
 
-def _load(
+def load_with_task(
     path: Union[str, Path], data_dir: Union[str, Path], *, kind: Type[FairseqTask] = FairseqTask
 ) -> Tuple[BaseFairseqModel, DictConfig, FairseqTask]:
-    """The model of a checkpoint in evaluation mode, the configuration of its run, and the task, which is of a kind."""
+    """The model of a checkpoint in evaluation mode, the configuration of its run, and the task, which is of a kind.
+
+    Raises:
+        UserError: as :func:`load_checkpoint`, or if the task is of another kind, or a file of an export has changed.
+    """
     check_checkpoints([path])
+    for folder in (Path(data_dir), Path(path).parent):
+        check_export(folder)
     state = read_state(path, {"data": str(data_dir)})
     wanted = _task_of(state, path, kind=kind)
     if issubclass(TASK_REGISTRY[wanted._name], TranslationTask):
@@ -169,6 +176,56 @@ def _load(
         (model,), config, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
     assert config is not None and task is not None
     return model.eval(), config, task
+
+
+# Folders of a model, as export writes them.
+
+EXPORT_RECORD = "export.json"
+"""File of an export that tells what it was made from, and the SHA-256 of its files."""
+
+
+def exported_files(folder: Path) -> Dict[str, str]:
+    """SHA-256 of the files of an export, by name.
+
+    Raises:
+        UserError: if the record is damaged.
+    """
+    try:
+        files: Dict[str, str] = json.loads((folder / EXPORT_RECORD).read_text(encoding="utf-8"))["files"]
+        return dict(files)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UserError(f"{folder / EXPORT_RECORD} is damaged: copy the whole folder again") from error
+
+
+def check_export(folder: Path) -> None:
+    """Check that the files of an export are as they were written. Other folders pass.
+
+    Raises:
+        UserError: for the first that is not.
+    """
+    if (folder / EXPORT_RECORD).is_file():
+        for name, digest in exported_files(folder).items():
+            if not (folder / name).is_file():
+                raise UserError(f"{folder} lacks {name}: copy the whole folder again")
+            if file_digest(folder / name) != digest:
+                raise UserError(f"{folder / name} is not as it was exported: copy the whole folder again")
+
+
+def corpus_of(path: Union[str, Path], data: Optional[Union[str, Path]] = None) -> Path:
+    """The folder with the dictionaries of a checkpoint: the given one, or its export, or that of its training.
+
+    Raises:
+        UserError: if it does not exist, or the checkpoint is unreadable or refused.
+    """
+    check_checkpoints([path])
+    if data is None and (Path(path).parent / EXPORT_RECORD).is_file():
+        return Path(path).parent
+    config = trained_task(path)
+    folder = Path(data if data is not None else utils.split_paths(str(config.data))[0])
+    if not folder.is_dir():
+        origin = "" if data is not None else f", where {path} was trained,"
+        raise UserError(f"{folder}{origin} is no folder: give data, the folder that data-prep wrote")
+    return folder
 
 
 # Folders of sentence pairs, as fairseq-preprocess and data-prep write them.

@@ -167,7 +167,7 @@ def check_archive(path: Union[str, os.PathLike[str]]) -> bool:
     names = {record.filename.rpartition("/")[2] for record in records}
     if "data.pkl" not in names or "constants.pkl" in names:  # torch warns that the second is a program, TorchScript
         raise UserError(_no_checkpoint(path))
-    return True
+    return begins_as_archive  # torch does not take one that begins otherwise
 
 
 def read_flags(path: str) -> Dict[str, Any]:

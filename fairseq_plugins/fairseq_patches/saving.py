@@ -177,12 +177,18 @@ def _settle_start_and_load(
     """Load a checkpoint: the newest one if ``checkpoint_last.pt`` alone is missing.
 
     Raises:
-        UserError: if a flag names one that does not exist, or that a run in the directory no longer needs.
+        UserError: if a flag names one that does not exist, or that a run in the directory no longer needs, or if there
+            is a folder in place of ``checkpoint_last.pt``.
     """
     suffix = trainer.checkpoint_suffix
     last = Path(cfg.save_dir, LAST.replace(".pt", f"{suffix}.pt"))
     if cfg.restore_file == LAST and last.is_file():
         return load_checkpoint(cfg, trainer, **options)
+    if cfg.restore_file == LAST and last.exists():
+        raise UserError(
+            f"{last} is no file, and a run that begins anew would replace what is there: give another --save-dir, or "
+            "remove it"
+        )
     flag, path, newest = "--restore-file", cfg.restore_file.replace(".pt", f"{suffix}.pt"), None
     if cfg.restore_file == LAST:
         once = getattr(cfg, "continue_once", None)

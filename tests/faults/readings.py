@@ -106,6 +106,11 @@ READINGS: Dict[str, Reading] = {
         files=["run/checkpoint1.pt", "run/checkpoint2.pt"],
         result=files("mean.pt"),
     ),
+    "export": _ours(
+        *("export", "translator.pt", "--data", "translation", "--out", "out"),
+        files=["translator.pt", "translation/bpe.codes", "translation/dict.src.txt"],
+        result=files("out/checkpoint_best.pt"),
+    ),
     "analyze frequency": _ours("analyze frequency", "lm", "--path", "A=lm.pt", "B=mos.pt", files=[*LM, "mos.pt"]),
     "compare runs": _ours(
         *("compare runs", "lm", "--path", "A=run", "--out", "out"),

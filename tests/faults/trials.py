@@ -77,9 +77,8 @@ FAIRSEQ_FRAME = re.compile(r'"[^"]*/site-packages/(fairseq|fairseq_cli|torch|num
 
 def is_of_fairseq(ended: Ended) -> bool:
     """Tell whether fairseq, or a library that it calls, ended it by an error with a message and a traceback."""
-    frames, _, last = ended.err.rstrip("\n").rpartition("\n")
-    place = frames.rpartition("\n  File ")[2]
-    is_clear = re.fullmatch(r"([\w.]+Error|Exception): .+", last)
+    place = ended.err.rpartition("\n  File ")[2]
+    is_clear = re.search(r"^([\w.]+Error|Exception): .+", place, re.M)  # its message may have several lines
     return ended.status == 1 and bool(is_clear and FAIRSEQ_FRAME.match(place))
 
 

@@ -1,0 +1,41 @@
+"""Trained models as folders to ship."""
+
+import argparse
+from pathlib import Path
+
+from fairseq_plugins.command_line import RUN, checkpoint
+from fairseq_plugins.console import Command
+from fairseq_plugins.evaluation.export import export_model
+from fairseq_plugins.options import data_folder, output_folder
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("path", metavar="CKPT", type=checkpoint, help=f"a language model or an encoder-decoder{RUN}")
+    parser.add_argument("--out", type=output_folder, required=True, metavar="DIR", help="folder to write")
+    parser.add_argument(
+        "--data",
+        type=data_folder,
+        metavar="DATA",
+        help="directory that data-prep wrote (default: that of the training)",
+    )
+
+
+def _export(args: argparse.Namespace) -> None:
+    made = export_model(Path(args.path), data=args.data, out=args.out, command=args.command_line)
+    print(f"{args.path} written to {args.out}: {', '.join(made['files'])}")
+    if not made["licences"]:
+        print("no licence was found beside the data: add that of the corpus before you pass the model on")
+    if made["user_dir"]:
+        print(f"the model was trained with parts of {made['user_dir']}: pass that folder on, too, for --user-dir")
+
+
+EXPORT = Command(
+    add_arguments=_add_arguments,
+    run=_export,
+    description="""\
+DIR has all that the model needs: its weights without state of the optimiser, dictionaries, subwords, and the record of
+how text is prepared. It serves as DATA and as --path of commands that read text, and for fairseq_plugins.load(DIR).
+DIR/export.json tells what it was made from. Files of DATA whose names begin with LICENSE, LICENCE, COPYING or
+COPYRIGHT are copied. An earlier export in DIR is replaced. Export the models of an ensemble one by one.""",
+    example="checkpoints/doc --out shipped/doc",
+)

@@ -1,0 +1,130 @@
+"""An export gives what its checkpoint and data give, with neither beside it."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from commands import ROOT
+
+import fairseq_plugins
+
+FIXTURES = ROOT / "tests/fixtures/small_models"
+LINES = "The dog eats a bone .\n\nA zebra  sings\there .\nthe cat\n"
+MODELS = {"lm": "lstm_lm_doc", "translation": "lstm_encdec_doc"}
+RUNS = [
+    ("lm", ["lm", "score"], ["--json"]),
+    ("lm", ["lm", "generate"], ["--num", 2, "--max-length", 5, "--json"]),
+    ("translation", ["translate"], ["--json", "--beam", 2]),
+]
+
+
+@pytest.fixture
+def sources(tmp_path):
+    """The folder of both corpora, and checkpoints with state of an optimiser in ``run/lm`` and ``run/translation``."""
+    folder = tmp_path / "all sources"
+    for name, model in MODELS.items():
+        data, run = folder / name, folder / "run" / name
+        shutil.copytree(FIXTURES / "data" / name, data, ignore=shutil.ignore_patterns("digests.json"))
+        (data / "text.json").write_text('{"tokenizer": "moses", "language": "en", "case": "lower tokens"}\n')
+        run.mkdir(parents=True)
+        state = torch.load(FIXTURES / f"{model}.pt", weights_only=True)
+        state["cfg"]["task"]["data"] = str(data)
+        state["last_optimizer_state"] = {"state": {0: torch.zeros(100_000)}}
+        torch.save(state, run / "checkpoint_best.pt")
+    (folder / "translation/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
+    (folder / "translation/LICENCE.txt").write_text("free\n")
+    return folder
+
+
+@pytest.fixture
+def export(sources, call, tmp_path):
+    """``export(name)``: the export of ``run/NAME``, and what the command prints."""
+
+    def make(name):
+        out = tmp_path / "shipped" / name
+        status, printed, told = call("export", sources / "run" / name, "--out", out)
+        assert status == 0, told
+        return out, printed
+
+    return make
+
+
+def test_outputs_are_those_of_checkpoint_and_data(sources, export, call):
+    before = [
+        call(" ".join(command), sources / name, "--cpu", "--path", sources / "run" / name, *flags, typed=LINES)[:2]
+        for name, command, flags in RUNS
+    ]
+    loaded = fairseq_plugins.load(sources / "run/lm").score(LINES.splitlines())
+    exports = {name: export(name)[0] for name in MODELS}
+    shutil.rmtree(sources)
+    for (name, command, flags), expected in zip(RUNS, before):
+        out = exports[name]
+        found = call(" ".join(command), out, "--cpu", "--path", out, *flags, typed=LINES)
+        assert found[:2] == expected and expected[0] == 0 and expected[1], found
+    assert fairseq_plugins.load(exports["lm"]).score(LINES.splitlines()) == loaded
+    assert fairseq_plugins.load(exports["translation"]).translate(["the dog"])[0].target
+    status, _, told = call(
+        *("analyze attention", exports["translation"], "--cpu", "--path", exports["translation"]),
+        *("--out", exports["lm"].parent / "maps"),
+        typed="the dog\n",
+    )
+    assert status == 0, told
+
+
+def test_what_an_export_holds(sources, export):
+    out, printed = export("translation")
+    checkpoint = sources / "run/translation/checkpoint_best.pt"
+    assert (out / "checkpoint_best.pt").stat().st_size < checkpoint.stat().st_size - 300_000
+    before, state = (torch.load(path, weights_only=True) for path in (checkpoint, out / "checkpoint_best.pt"))
+    assert state["model"].keys() == before["model"].keys() and "last_optimizer_state" not in state
+    assert all(torch.equal(before["model"][name], weight) for name, weight in state["model"].items())
+    record = json.loads((out / "export.json").read_text())
+    names = {"dict.src.txt", "dict.tgt.txt", "bpe.codes", "text.json", "LICENCE.txt", "checkpoint_best.pt"}
+    assert record["files"].keys() == record["made_from"].keys() == names
+    assert {one.name for one in out.iterdir()} == names | {"export.json"}
+    assert record["licences"] == ["LICENCE.txt"] and record["version"] == fairseq_plugins.__version__
+    assert record["command"].startswith("fairseq-plugins export ") and "no licence" not in printed
+    assert "no licence" in export("lm")[1]
+
+
+def test_a_second_run_replaces_an_export_alone(sources, export, call, refuse):
+    out, _ = export("lm")
+    first = {one.name: one.read_bytes() for one in out.iterdir()}
+    export("lm")
+    assert {one.name: one.read_bytes() for one in out.iterdir()} == first
+    assert [one.name for one in out.parent.iterdir()] == ["lm"]
+    (out / "notes.txt").write_text("mine")
+    assert "has notes.txt, which is no part" in refuse("export", sources / "run/lm", "--out", out)
+    assert "is no export" in refuse("export", sources / "run/lm", "--out", sources / "run/translation")
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+def test_errors_are_one_line(sources, refuse, tmp_path):
+    model, out = sources / "run/lm", tmp_path / "out"
+    (sources / "empty").mkdir()
+    shutil.copytree(sources / "lm", sources / "other")
+    with (sources / "other/dict.txt").open("a") as file:
+        file.write("another 1\n")
+    assert "checkpoint" in refuse("export", sources / "empty", "--out", out)
+    assert "does not exist" in refuse("export", sources / "none.pt", "--out", out)
+    assert "vocabulary" in refuse("export", model, "--out", out, "--data", sources / "other")
+    assert "is read: give a folder outside" in refuse("export", model, "--out", sources / "lm/out")
+    state = torch.load(model / "checkpoint_best.pt", weights_only=True)
+    state["cfg"]["common"]["user_dir"] = "/home/me/my_parts"
+    state["cfg"]["model"].output_layer = "mine"
+    torch.save(state, model / "own.pt")
+    assert "needs parts from /home/me/my_parts: give --user-dir" in refuse("export", model / "own.pt", "--out", out)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["dict.txt", "text.json", "checkpoint_best.pt", "export.json"])
+def test_a_damaged_export_is_refused(name, export, refuse):
+    out, _ = export("lm")
+    content = (out / name).read_bytes()
+    (out / name).write_bytes(content[: len(content) // 2])
+    assert name in refuse("lm score", out, "--cpu", "--path", out, typed=LINES)
+    (out / name).unlink()
+    if name != "export.json":
+        missing = "is no model" if name == "checkpoint_best.pt" else name
+        assert missing in refuse("lm score", out, "--cpu", "--path", out, typed=LINES)
