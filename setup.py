@@ -24,7 +24,6 @@ setup(
         "ve-fairseq>=0.12.3",  # imports as fairseq; the official 0.12.2 cannot be imported on Python >= 3.11
         "numpy",
         "scipy",
-        "filelock",
         "sacrebleu>=2.6,<2.7",  # metrics/corpus.py calls two of its private methods
         "rouge-score",
         "regex",
@@ -39,6 +38,6 @@ setup(
     extras_require={
         "tensorboard": ["tensorboard"],
         "hf": ["tokenizers"],  # "tokenizer": "hf:PATH" in text.json
-        "dev": ["pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "pyrefly"],
+        "dev": ["filelock", "pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "pyrefly"],
     },
 )

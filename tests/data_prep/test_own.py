@@ -165,7 +165,8 @@ def test_tokenised_text_is_warned_of_once_or_left_as_it_is(here: Path) -> None:
     write_files(here / "x", {f"{split}.en": text_of(lines) for split in ("train", "valid", "test")})
     given = ["own", "en", "--from", "x", "--merges", 9, "--dest", "raw"]
     for more in ([], ["--tokenizer", "none", "--work", "w2", "--dest", "none"]):
-        told = [line for line in succeed(*given, *more, cwd=here).stderr.splitlines() if line.startswith("warning: the text")]
+        lines_told = succeed(*given, *more, cwd=here).stderr.splitlines()
+        told = [line for line in lines_told if line.startswith("warning: the text")]
         assert told == [
             "warning: the text of own: 18 of 27 lines look tokenised or split into subwords already (escapes such as "
             "&apos; 18, @-@ 9, @@ 9), and would be so twice: give raw text, or --tokenised to leave it as it is"

@@ -90,6 +90,7 @@ def _train(python: str, data: Path, checkpoint: Path, *flags) -> None:
     flags = ("--task", "stateful_lm", "--batch-size", 2, "--tokens-per-sample", 5, "--max-update", 2, "--cpu", *flags)
     flags += ("--user-dir", ROOT / "fairseq_plugins", "--num-workers", 0, "--optimizer", "sgd", "--lr", 1)
     command = [python, "-m", "fairseq_cli.train", data, "--save-dir", checkpoint.with_suffix(""), *flags]
-    subprocess.run(list(map(str, command)), check=True, capture_output=True)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     (checkpoint.with_suffix("") / "checkpoint_last.pt").rename(checkpoint)
     shutil.rmtree(checkpoint.with_suffix(""))
