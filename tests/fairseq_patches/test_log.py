@@ -1,4 +1,4 @@
-"""What fairseq's programs print: a short log, the remaining time, the nearest flags, and two lines after Ctrl-C."""
+"""Output of fairseq's programs: a short log, the remaining time, the nearest flags, and two lines after Ctrl-C."""
 
 import inspect
 import json

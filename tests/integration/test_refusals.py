@@ -156,7 +156,7 @@ REFUSALS = {
     "analyze expert-history lm --path nowhere": "NAME=PATH",
     "analyze expert-history lm --path A=bare --num 0": "--num 0",
 }
-"""What each command line must be told: a flag with its value, or a file."""
+"""For each command line, the words of its error: a flag with its value, or a file."""
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ LR, BETA, EPS, L2 = 0.0023, 0.999, 1e-8, 2.52e-4
 
 
 class Reference:
-    """What the program does with a window, in plain formulas; it keeps its own weights, moments and state."""
+    """The published program's update by a window, in plain formulas, with weights, moments and state of its own."""
 
     def __init__(self, weights):
         self.weights = {name: weight.clone().requires_grad_() for name, weight in weights.items()}

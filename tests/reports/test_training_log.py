@@ -1,4 +1,4 @@
-"""What is read of fairseq-train's log."""
+"""Reading the log of fairseq-train."""
 
 import inspect
 import json

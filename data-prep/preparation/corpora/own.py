@@ -247,7 +247,7 @@ class Own(ParallelCorpus):
         return "anything" if options.tokenised else "raw"
 
     def escapes(self, options: Namespace) -> Sequence[str]:
-        """Those of Moses, unless the text is raw."""
+        """Moses' escapes, or none for text that Moses did not tokenise."""
         return super().escapes(options) if options.tokenised or options.tokenizer == "moses" else ()
 
     def next_recipe(self, options: Namespace) -> str:
