@@ -18,8 +18,8 @@ from fairseq_plugins.recipes.training import TrainingPlan
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("data-prep", "fairseq_plugins", "results", "scripts", "tests")
 FOUND = [ROOT / "README.md", *(page for folder in FOLDERS for page in ROOT.glob(f"{folder}/**/README.md"))]
-FOUND += ROOT.glob("results/**/settings.md")
-PAGES = sorted(page for page in FOUND if PROGRAM in page.read_text(encoding="utf-8"))
+FOUND += [*ROOT.glob("fairseq_plugins/commands/*.md"), ROOT / "CONTRIBUTING.md"]
+PAGES = sorted(page for page in set(FOUND) if PROGRAM in page.read_text(encoding="utf-8"))
 PROGRAMS = ("bash", "cat", "seq", "xargs")
 """Real ones that lines of pages need; all others do nothing."""
 RECORD = """#!/bin/bash

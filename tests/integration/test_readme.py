@@ -23,7 +23,7 @@ RUN_BY_PEOPLE = [
     ("fairseq_plugins/demo_corpus/README.md", "An excerpt of Tatoeba, German and English"),
 ]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "scripts/README.md", "tests/README.md"]
-DOCUMENTS += [str(path.relative_to(ROOT)) for path in (ROOT / "fairseq_plugins").rglob("README.md")]
+DOCUMENTS += [str(path.relative_to(ROOT)) for path in (ROOT / "fairseq_plugins").rglob("*.md")]
 
 
 def test_every_command_is_run():
@@ -33,11 +33,9 @@ def test_every_command_is_run():
     assert found == {*RUN_BY_PEOPLE, *sections}
 
 
-READMES = sorted(
-    str(path.relative_to(ROOT))
-    for folder in ("", "data-prep/**/", "fairseq_plugins/**/", "results/**/", "scripts/**/", "tests/**/")
-    for path in ROOT.glob(f"{folder}README.md")
-) + ["CONTRIBUTING.md", "CHANGELOG.md"]
+PATTERNS = ["*.md", "fairseq_plugins/**/*.md"]
+PATTERNS += [f"{folder}/**/README.md" for folder in ("data-prep", "results", "scripts", "tests")]
+READMES = sorted({str(path.relative_to(ROOT)) for pattern in PATTERNS for path in ROOT.glob(pattern)})
 
 
 @pytest.mark.parametrize("document", READMES)

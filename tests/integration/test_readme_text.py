@@ -6,13 +6,13 @@ import pytest
 from commands import ROOT
 from readme_commands import run_sections
 
-COMMANDS = "fairseq_plugins/commands/README.md"
+COMMANDS = "fairseq_plugins/commands/LANGUAGE_MODELS.md"
 TEXT = [("README.md", "From Python"), (COMMANDS, "Score and write text")]
 ANALYSES = [
     (COMMANDS, "Evaluate language models"),
     (COMMANDS, "Look into language models"),
     (COMMANDS, "n-gram models"),
-    (COMMANDS, "Compare runs"),
+    ("fairseq_plugins/commands/README.md", "Compare runs"),
     ("scripts/README.md", "Speed and memory"),
 ]
 SECTIONS = [*TEXT, *ANALYSES]

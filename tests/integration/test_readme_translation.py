@@ -5,14 +5,15 @@ import re
 import pytest
 from readme_commands import put_agnews, put_multi30k, put_parses, run_sections
 
+COMMANDS = "fairseq_plugins/commands/TRANSLATION.md"
 TRANSLATION = [
     ("README.md", "Translation"),
-    ("fairseq_plugins/commands/README.md", "Rescore n-best lists"),
-    ("fairseq_plugins/commands/README.md", "Choose checkpoints by BLEU or ROUGE"),
+    (COMMANDS, "Rescore n-best lists"),
+    (COMMANDS, "Choose checkpoints by BLEU or ROUGE"),
     ("CONTRIBUTING.md", "Several processes"),
 ]
-HEADLINES = [("README.md", "Headlines"), ("fairseq_plugins/commands/README.md", "Translations and headlines")]
-PARSES = [("fairseq_plugins/commands/README.md", "Rerank parses")]
+HEADLINES = [("README.md", "Headlines"), (COMMANDS, "Translations and headlines")]
+PARSES = [("fairseq_plugins/commands/LANGUAGE_MODELS.md", "Rerank parses")]
 SECTIONS = [*TRANSLATION, *HEADLINES, *PARSES]
 
 
