@@ -41,7 +41,7 @@ from fairseq_plugins.evaluation.analyses.experts import (
 )
 from fairseq_plugins.evaluation.analyses.layers import LayerLearning, lines_learning, pairs_learning
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint, stateful_language_model
-from fairseq_plugins.evaluation.raw_text import LineEncoder, encode_lines, load_side_text, stream_lines
+from fairseq_plugins.evaluation.raw_text import encode_line, encode_lines, load_side_text, stream_lines
 from fairseq_plugins.evaluation.scoring import check_rows, prepare_to_score, split_lines, split_pairs
 from fairseq_plugins.evaluation.translation import load_translator
 from fairseq_plugins.models.checkpoints import check_checkpoints, checkpoints_of_updates, naming_checkpoint
@@ -189,8 +189,7 @@ def _look_at_stream(
     else:
         text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
         lines = list(text.watched(lines, name=name_of(*args.input)))
-        encoder = LineEncoder(text, dictionary)
-        sequences = [torch.tensor(encoder.encode(line).numbers) for line in lines]
+        sequences = [torch.tensor(encode_line(line, text, dictionary).numbers) for line in lines]
     use = stream_expert_use(lm, tokens, num_rows=args.rows, device=device, show_progress=sys.stderr.isatty())
     return use, [line_experts(lm, sequence, device=device) for sequence in sequences]
 

@@ -89,10 +89,9 @@ def _evaluate(args: argparse.Namespace) -> Findings:
     model = NGramModel.read_arpa(args.path, dictionary)
     text = EvaluatedText(tokens, dictionary=dictionary, num_rows=1)
     mixed = [(options.build(text), weight) for options, weight in methods.mixed]
-    result = evaluate_ngram_model(model, tokens, mixed=mixed)
-    without_first = result.without_first.perplexity
-    lines = [*perplexity_lines(result.all_tokens), f"without first token {without_first:.4f}"]
-    figures = {**perplexity_figures(result.all_tokens), "perplexity_without_first_token": without_first}
+    result, without_first = evaluate_ngram_model(model, tokens, mixed=mixed)
+    lines = [*perplexity_lines(result), f"without first token {without_first.perplexity:.4f}"]
+    figures = {**perplexity_figures(result), "perplexity_without_first_token": without_first.perplexity}
     return Findings(figures, "\n".join(lines))
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 from fairseq_plugins.command_line import (
     add_beam,
@@ -42,7 +42,7 @@ from fairseq_plugins.options import (
 from fairseq_plugins.parts import user_dir
 from fairseq_plugins.processes import Task, run_side_by_side
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
-from fairseq_plugins.recipes.fine_tuning import FineTuning, fine_tune
+from fairseq_plugins.recipes.fine_tuning import fine_tune, fine_tune_in_rounds
 from fairseq_plugins.recipes.recipe import AVERAGED
 from fairseq_plugins.recipes.training import (
     RUN_FILE,
@@ -93,12 +93,7 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _train(args: argparse.Namespace) -> None:
     arguments = training_arguments(
-        find_recipe(args.recipe),
-        args.system,
-        data=args.data,
-        save_dir=args.save_dir,
-        seed=args.seed,
-        more=args.more,
+        find_recipe(args.recipe), args.system, data=args.data, save_dir=args.save_dir, seed=args.seed, more=args.more
     )
     training = Training(arguments=arguments, save_dir=args.save_dir)
     if args.dry_run:
@@ -181,10 +176,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         help="the others are tested against it, sentence by sentence, for bleu and rouge (default: none)",
     )
     parser.add_argument(
-        "--split",
-        "--gen-subset",
-        metavar="SPLIT",
-        help="that translators decode (default: the recipe's, or test)",
+        "--split", "--gen-subset", metavar="SPLIT", help="that translators decode (default: the recipe's, or test)"
     )
     add_beam(parser, default="the recipe's")
     parser.add_argument(
@@ -397,16 +389,14 @@ def _fine_tune(args: argparse.Namespace) -> None:
     if args.rounds is not None:
         check_at_least_one(args.rounds, flag="--rounds")
     check_not_stopped_by_the_clock(args.more)
-    device, more = choose_device(args), [*(["--cpu"] if args.cpu else []), *args.more]
+    more = [*(["--cpu"] if args.cpu else []), *args.more]
+    options: Dict[str, Any] = dict(save_dir=args.save_dir, device=choose_device(args), more=more)
     if args.arch is not None:
-        rounds = FineTuning(
-            arch=args.arch, start=args.path, data=str(args.data), save_dir=args.save_dir, device=device, more=more
-        )
-        rounds.run(max_rounds=args.rounds)
+        fine_tune_in_rounds(args.arch, args.path, data=str(args.data), max_rounds=args.rounds, **options)
     elif args.rounds is not None:
         raise UserError(f"--rounds {args.rounds}: give --arch as well, or leave it out")
     else:
-        fine_tune(args.path, data=args.data, save_dir=args.save_dir, device=device, more=more)
+        fine_tune(args.path, data=args.data, **options)
 
 
 FINE_TUNE = Command(

@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from itertools import tee
 from pathlib import Path
 from typing import Dict, List, Literal, Mapping, Optional, Sequence
@@ -35,8 +35,8 @@ from fairseq_plugins.evaluation.rescoring import (
     distinct_digests,
     read_nbest,
     read_weights,
-    tuned_weights,
     weighted_sums,
+    weights_of_models,
     write_nbest,
 )
 from fairseq_plugins.evaluation.scored_text import DECODING_HELP, add_decoding, read_decoding
@@ -300,8 +300,8 @@ def _rescore(args: argparse.Namespace) -> None:
     _check(args)
     digests = distinct_digests(args.path)
     given = None if args.weights is None else read_weights(args.weights)
-    weights = None if given is None else given.of_models(digests)
-    metric = args.metric or (DEFAULT_METRIC if given is None else given.metric)
+    weights = None if given is None else weights_of_models(given, digests)
+    metric = args.metric or (DEFAULT_METRIC if given is None else given["metric"])
     texts = _read_texts(args, metric=metric)
     features = _compute_features(args, texts.lists)
     if weights is None:
@@ -437,7 +437,7 @@ def _tune(
         seed=SEED if args.seed is None else args.seed,
         show_progress=sys.stderr.isatty(),
     ).tolist()
-    found = asdict(tuned_weights(metric, weights, digests=digests))
+    found = {"metric": metric, "weights": dict(zip(features.names, weights)), "digests": digests}
     write_text(args.tune, f"{json_text(with_origin(found, command=args.command_line), indent=2)}\n")
     return weights
 

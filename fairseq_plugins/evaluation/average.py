@@ -38,15 +38,9 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
     """A checkpoint with the mean of the weights of several, summed in float64, and the flags of the latest of them.
 
     The column norm constraint of ``--column-norm`` holds for the mean, too. The checkpoint has no optimiser state. Its
-    ``averaged_checkpoints`` are the files and their numbers of updates.
-
-    Args:
-        paths: two or more checkpoints of one run.
-        show_progress: draw a bar.
-
-    Raises:
-        UserError: if there are fewer, a file is missing, unreadable or refused, a weight is not finite, two files are
-            of the same update, one is a mean itself, or they are of different vocabularies, architectures or runs.
+    ``averaged_checkpoints`` are the files and their numbers of updates. Raises UserError if there are fewer than two, a
+    file is missing, unreadable or refused, a weight is not finite, two files are of the same update, one is a mean
+    itself, or they are of different vocabularies, architectures or runs.
     """
     if len(paths) < 2:
         raise UserError(f"a mean of {len(paths)} checkpoint is that checkpoint: give two or more")
@@ -156,9 +150,6 @@ def _still_fixed(weights: Weights, fixed: Weights, path: Path, first: Path) -> W
     """The buffers that no update changes, among the candidates ``fixed``: integers in all checkpoints so far.
 
     A weight may be integral before its first update, for example zero, and is dropped here afterwards.
-
-    Raises:
-        UserError: if buffers that are integral in all of them differ.
     """
     still = {name: values for name, values in fixed.items() if _is_whole(weights[name])}
     for name, values in still.items():

@@ -28,8 +28,7 @@ Languages = Tuple[str, str]
 def trained_task(path: Union[str, Path]) -> Any:
     """The configuration of the task that a checkpoint was trained for; its name is ``_name``.
 
-    Raises:
-        UserError: if the file is unreadable or refused.
+    Raises UserError if the file is unreadable or refused.
     """
     return _task_of(read_state(path), path)
 
@@ -43,11 +42,9 @@ def training_config(state: Dict[str, Any]) -> DictConfig:
 def translation_languages(paths: Sequence[Union[str, Path]], data: Path, split: str) -> Languages:
     """Source and target language of encoder-decoders, from their checkpoints.
 
-    Checkpoints of fairseq without this package lack them. Then the file names of ``split`` in ``data`` count.
-
-    Raises:
-        UserError: if a file is missing, unreadable or refused, or holds a language model, or the models translate
-            several pairs of languages.
+    Checkpoints of fairseq without this package lack them. Then the file names of ``split`` in ``data`` count. Raises
+    UserError if a file is missing, unreadable or refused, or holds a language model, or the models translate several
+    pairs of languages.
     """
     check_checkpoints(paths)
     pairs: List[Languages] = []
@@ -60,8 +57,7 @@ def translation_languages(paths: Sequence[Union[str, Path]], data: Path, split: 
 def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple[BaseFairseqModel, DictConfig]:
     """A model of any task in evaluation mode, and the configuration of its run.
 
-    Raises:
-        UserError: if the file is missing, unreadable or refused, or if its vocabulary is not the data's.
+    Raises UserError if the file is missing, unreadable or refused, or if its vocabulary is not the data's.
     """
     return load_with_task(path, data_dir)[:2]
 
@@ -71,9 +67,8 @@ def load_translation_models(
 ) -> List[Tuple[FairseqEncoderDecoderModel, TranslationTask]]:
     """Load encoder-decoders in evaluation mode, each with its task.
 
-    Raises:
-        UserError: if a file is missing, unreadable or refused, if its vocabulary is not the data's, if it is no
-            encoder-decoder, or if the data are no sentence pairs.
+    Raises UserError if a file is missing, unreadable or refused, if its vocabulary is not the data's, if it is no
+    encoder-decoder, or if the data are no sentence pairs.
     """
     check_checkpoints(paths)
     found: List[Tuple[FairseqEncoderDecoderModel, TranslationTask]] = []
@@ -87,9 +82,8 @@ def load_translation_models(
 def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, Path]) -> List[FairseqLanguageModel]:
     """Load language models of any kind in evaluation mode, fairseq's included.
 
-    Raises:
-        UserError: if a file is missing, unreadable or refused, if its vocabulary is not the data's, or if it is no
-            language model.
+    Raises UserError if a file is missing, unreadable or refused, if its vocabulary is not the data's, or if it is no
+    language model.
     """
     check_checkpoints(paths)
     models: List[FairseqLanguageModel] = []
@@ -102,8 +96,7 @@ def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, 
 def stateful_language_model(model: BaseFairseqModel, path: Union[str, Path]) -> FairseqLanguageModel:
     """The language model itself, or one of fairseq's behind a sliding context; ``path`` names it.
 
-    Raises:
-        UserError: if it is no language model, or does not separate its features from its scores.
+    Raises UserError if it is no language model, or does not separate its features from its scores.
     """
     if not isinstance(model, FairseqLanguageModel):
         raise UserError(f"{path} holds a {type(model).__name__}: give a language model's checkpoint")
@@ -116,29 +109,20 @@ def load_language_models(
 ) -> Tuple[List[FairseqLanguageModel], Dictionary]:
     """Load checkpoints in evaluation mode, with the dictionary of ``data_dir``.
 
-    Raises:
-        UserError: as :func:`load_scoring_models`.
+    Raises UserError as :func:`load_scoring_models` does.
     """
     return load_scoring_models(paths, data_dir), load_dictionary(data_dir)
 
 
 def check_layers(models: Sequence[FairseqLanguageModel], paths: Sequence[Union[str, Path]]) -> None:
-    """Check that the recurrent layers of models are accessible; ``paths`` name the models.
-
-    Raises:
-        UserError: for the first model whose layers are not.
-    """
+    """Check that the recurrent layers of models are accessible; ``paths`` name the models."""
     for model, path in zip(models, paths):
         with naming_checkpoint(path):
             _ = model.decoder.stack  # raises for a gated model
 
 
 def _task_of(state: Dict[str, Any], path: Union[str, Path], *, kind: Type[FairseqTask] = FairseqTask) -> Any:
-    """The configuration of the task of a checkpoint that was read.
-
-    Raises:
-        UserError: if it has none, or the task is unknown or of another kind.
-    """
+    """The configuration of the task of a checkpoint that was read."""
     try:
         task = training_config(state).task
         name = task._name
@@ -160,8 +144,7 @@ def load_with_task(
 ) -> Tuple[BaseFairseqModel, DictConfig, FairseqTask]:
     """The model of a checkpoint in evaluation mode, the configuration of its run, and the task, which is of a kind.
 
-    Raises:
-        UserError: as :func:`load_checkpoint`, or if the task is of another kind, or a file of an export has changed.
+    Raises UserError as :func:`load_checkpoint`, or if the task is of another kind, or a file of an export has changed.
     """
     check_checkpoints([path])
     for folder in (Path(data_dir), Path(path).parent):
@@ -185,11 +168,7 @@ EXPORT_RECORD = "export.json"
 
 
 def exported_files(folder: Path) -> Dict[str, str]:
-    """SHA-256 of the files of an export, by name.
-
-    Raises:
-        UserError: if the record is damaged.
-    """
+    """SHA-256 of the files of an export, by name. Raises UserError if the record is damaged."""
     try:
         files: Dict[str, str] = json.loads((folder / EXPORT_RECORD).read_text(encoding="utf-8"))["files"]
         return dict(files)
@@ -198,11 +177,7 @@ def exported_files(folder: Path) -> Dict[str, str]:
 
 
 def check_export(folder: Path) -> None:
-    """Check that the files of an export are as they were written. Other folders pass.
-
-    Raises:
-        UserError: for the first that is not.
-    """
+    """Check that the files of an export are as they were written. Other folders pass."""
     if (folder / EXPORT_RECORD).is_file():
         for name, digest in exported_files(folder).items():
             if not (folder / name).is_file():
@@ -214,8 +189,7 @@ def check_export(folder: Path) -> None:
 def corpus_of(path: Union[str, Path], data: Optional[Union[str, Path]] = None) -> Path:
     """The folder with the dictionaries of a checkpoint: the given one, or its export, or that of its training.
 
-    Raises:
-        UserError: if it does not exist, or the checkpoint is unreadable or refused.
+    Raises UserError if it does not exist, or the checkpoint is unreadable or refused.
     """
     check_checkpoints([path])
     if data is None and (Path(path).parent / EXPORT_RECORD).is_file():
@@ -234,8 +208,7 @@ def corpus_of(path: Union[str, Path], data: Optional[Union[str, Path]] = None) -
 def split_languages(data: Path, split: str) -> Languages:
     """The pair of languages in the file names of a split. A model may translate in the other direction.
 
-    Raises:
-        UserError: if the directory or the split is missing, or holds pairs of several languages.
+    Raises UserError if the directory or the split is missing, or holds pairs of several languages.
     """
     found = _named_pairs(data, split)
     if len(found) > 1:
@@ -245,11 +218,7 @@ def split_languages(data: Path, split: str) -> Languages:
 
 
 def one_pair(pairs: Iterable[Languages]) -> Languages:
-    """The common pair of languages of all models.
-
-    Raises:
-        UserError: if they translate several pairs.
-    """
+    """The common pair of languages of all models. Raises UserError if they translate several pairs."""
     found = sorted(set(pairs))
     if len(found) > 1:
         named = " and ".join("-".join(pair) for pair in found)
@@ -258,20 +227,12 @@ def one_pair(pairs: Iterable[Languages]) -> Languages:
 
 
 def check_split(data: Path, split: str, languages: Languages) -> None:
-    """Check that a split has pairs of two languages.
-
-    Raises:
-        UserError: with the pairs that it has.
-    """
+    """Check that a split has pairs of two languages."""
     _find_pair(data, split, languages)
 
 
 def num_sentences(data: Path, split: str, languages: Languages) -> int:
-    """Number of pairs of a split.
-
-    Raises:
-        UserError: as :func:`check_split`, or if the binaries are not whole.
-    """
+    """Number of pairs of a split. Raises UserError as :func:`check_split`, or if the binaries are not whole."""
     pair = _find_pair(data, split, languages)
     name = f"{split}.{'-'.join(pair)}.{languages[1]}"
     pairs = data_utils.load_indexed_dataset(str(data / name), None)
@@ -283,8 +244,7 @@ def num_sentences(data: Path, split: str, languages: Languages) -> int:
 def raw_reference(data: Path, split: str, language: str) -> Path:
     """The untokenised text of a split in a language, which data-prep writes beside the binaries.
 
-    Raises:
-        UserError: if there is no such text.
+    Raises UserError if there is no such text.
     """
     path = data / "raw" / f"{split}.{language}"
     if not path.is_file():
@@ -293,11 +253,7 @@ def raw_reference(data: Path, split: str, language: str) -> Path:
 
 
 def check_pair_dictionaries(data: Path, source: Optional[str], target: Optional[str]) -> None:
-    """Check that a folder has the dictionaries of two languages; None takes the languages from its file names.
-
-    Raises:
-        UserError: with the remedy.
-    """
+    """Check that a folder has the dictionaries of two languages; None takes the languages from its file names."""
     check_data_folder(data)
     languages = complete_languages((source, target), str(data))
     if not all((data / f"dict.{language}.txt").is_file() for language in languages):

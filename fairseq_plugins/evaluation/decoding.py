@@ -76,11 +76,7 @@ class Decoding:
 
     @cached_property
     def languages(self) -> Languages:
-        """Source and target language of the models.
-
-        Raises:
-            UserError: as :func:`translation_languages`.
-        """
+        """Source and target language of the models. Raises UserError as :func:`translation_languages` does."""
         return translation_languages(self.models, self.data, self.split)
 
     @property
@@ -99,10 +95,9 @@ class Decoding:
     def check(self) -> None:
         """Check models, data and flags before any work.
 
-        Raises:
-            UserError: if a model, the data or the split is missing, a model is damaged or a language model, the models
-                or the flags have several directions, ``fairseq-generate`` has no such flag or value, or ``out`` is the
-                folder of a training.
+        Raises UserError if a model, the data or the split is missing, a model is damaged or a language model, the
+        models or the flags have several directions, ``fairseq-generate`` has no such flag or value, or ``out`` is the
+        folder of a training.
         """
         check_flags(self.arguments)
         given = languages_among(self.flags)
@@ -123,11 +118,8 @@ class Decoding:
     def run(self) -> None:
         """Decode after :meth:`check`, unless that was done. The output is written aside and renamed.
 
-        A second process that writes to the same folder waits.
-
-        Raises:
-            UserError: if ``fairseq-generate`` reports a user error.
-            ProgramFailed: if ``fairseq-generate`` fails in another way.
+        A second process that writes to the same folder waits. Raises UserError if ``fairseq-generate`` reports a user
+        error. Raises ProgramFailed if ``fairseq-generate`` fails in another way.
         """
         record = self._new_record()
         if self._is_done(record):
@@ -188,11 +180,7 @@ class Decoding:
 
 
 def check_flags(arguments: Sequence[str]) -> None:
-    """Parse the arguments of ``fairseq-generate`` as it does, before a process starts.
-
-    Raises:
-        UserError: for the first flag or value that it rejects.
-    """
+    """Parse the arguments of ``fairseq-generate`` as it does, before a process starts."""
     parser = options.get_generation_parser()
     parser.add_argument("--arch", default="wav2vec2")  # as in fairseq-generate, for tasks that read its flags
 
@@ -214,11 +202,7 @@ def languages_among(flags: Sequence[str]) -> Tuple[Optional[str], Optional[str]]
 
 
 def _read_record(folder: Path) -> Optional[Record]:
-    """The record of the decoding in a folder; None if there is none.
-
-    Raises:
-        UserError: if it is damaged, or that of a training.
-    """
+    """The record of the decoding in a folder; None if there is none."""
     path = folder / RUN_FILE
     if not path.is_file():
         return None
@@ -239,8 +223,7 @@ def _deciding(record: Record) -> Sequence[Any]:
 def decoded_with(folder: Path) -> Optional[List[str]]:
     """Flags of the decoding in a folder, without model and data; None if they are unknown.
 
-    Raises:
-        UserError: if the record is damaged.
+    Raises UserError if the record is damaged.
     """
     record = _read_record(folder)
     return None if record is None else [word for word in record["flags"] if word != "--cpu"]
@@ -249,8 +232,7 @@ def decoded_with(folder: Path) -> Optional[List[str]]:
 def decoded_languages(folder: Path) -> Optional[Languages]:
     """Source and target language of the decoding in a folder; None if they are unknown.
 
-    Raises:
-        UserError: if the record is damaged.
+    Raises UserError if the record is damaged.
     """
     record = _read_record(folder)
     if record is None:
@@ -260,12 +242,9 @@ def decoded_languages(folder: Path) -> Optional[Languages]:
 
 
 def check_decoded_by(checkpoint: Path, folder: Path) -> None:
-    """Check that the decoding in a folder is of a checkpoint. A folder without a record passes.
+    """Check that the decoding in a folder is of a checkpoint alone. A folder without a record passes.
 
     If the checkpoint does not exist any more, only its name is compared, because its epoch is not known.
-
-    Raises:
-        UserError: if the folder holds the output of another checkpoint, or of an ensemble, or its record is damaged.
     """
     record = _read_record(folder)
     if record is None:
@@ -285,10 +264,7 @@ def check_decoded_by(checkpoint: Path, folder: Path) -> None:
 
 # Output of fairseq-generate.
 
-SUBWORD_MARKS = (
-    (re.compile(r"@@( |$)"), "@@", "subword_nmt"),
-    (re.compile("\u2581"), "\u2581", "sentencepiece"),
-)
+SUBWORD_MARKS = ((re.compile(r"@@( |$)"), "@@", "subword_nmt"), (re.compile("\u2581"), "\u2581", "sentencepiece"))
 
 OWN_MARKS = 0.01
 """Share of the lines in which a model may write such marks although the references lack them."""
@@ -296,25 +272,12 @@ OWN_MARKS = 0.01
 _SENTENCE_NUMBER = re.compile("[0-9]{1,15}")
 
 
-@dataclass(frozen=True)
-class Generated:
-    """The best hypothesis of each sentence, tokenised, and its reference, in the order of the text."""
+def read_generated(*paths: Path) -> Tuple[List[str], List[str]]:
+    """The best hypotheses and the references in an output of ``fairseq-generate``, tokenised, in the order of the text.
 
-    hypotheses: List[str]
-    references: List[str]
-
-
-def read_generated(*paths: Path) -> Generated:
-    """Read the output of ``fairseq-generate`` from one or several files, such as those of ``--num-shards``.
-
-    The first hypothesis of a sentence has the best score and is taken.
-
-    Args:
-        paths: ``-`` is the standard input.
-
-    Raises:
-        UserError: if a file is missing or not UTF-8, if a line is cut short or has no number, if there is no
-            hypothesis, if sentences are missing, or if one is in several files.
+    It may be in several files, such as those of ``--num-shards``; ``-`` is the standard input. Raises UserError if a
+    file is missing or not UTF-8, if a line is cut short or has no number, if there is no hypothesis, if sentences are
+    missing, or if one is in several files.
     """
     hypotheses: Dict[int, str] = {}
     references: Dict[int, str] = {}
@@ -344,18 +307,14 @@ def read_generated(*paths: Path) -> Generated:
             f"{name}: sentence {missing} has no hypothesis or no reference: was generation cut short, or is the "
             "file of a shard missing?"
         )
-    return Generated([hypotheses[number] for number in order], [references[number] for number in order])
+    return [hypotheses[number] for number in order], [references[number] for number in order]
 
 
 @dataclass(frozen=True)
 class GeneratedLine:
-    """A line that ``fairseq-generate`` writes for a sentence.
+    """A line that ``fairseq-generate`` writes for a sentence, whose number counts from 0.
 
-    Attributes:
-        kind: S for a source, T for a reference, H for a hypothesis.
-        number: of the sentence, from 0.
-        score: of a hypothesis, as it is written; empty in other lines.
-        text: without number and score.
+    ``kind`` is S for a source, T for a reference, H for a hypothesis; only that has a ``score``, as it is written.
     """
 
     kind: str
@@ -367,8 +326,7 @@ class GeneratedLine:
 def read_generated_line(line: str) -> Optional[GeneratedLine]:
     """Parse a line; None for lines of other kinds and other output of the program.
 
-    Raises:
-        UserError: if a line begins as one of the kinds and is cut short.
+    Raises UserError if a line begins as one of the kinds and is cut short.
     """
     kind, dash, rest = line.partition("-")
     head, *fields = rest.split("\t", 2 if kind == "H" else 1)
@@ -381,22 +339,14 @@ def read_generated_line(line: str) -> Optional[GeneratedLine]:
 
 
 def read_sentence_number(text: str) -> int:
-    """The number of a sentence, from 0.
-
-    Raises:
-        UserError: if it is not a number.
-    """
+    """The number of a sentence, from 0. Raises UserError if it is not a number."""
     if not _SENTENCE_NUMBER.fullmatch(text.strip()):
         raise UserError(f"'{text[:30]}' is not the number of a sentence")
     return int(text)
 
 
 def check_words(lines: Sequence[str], *, name: str, references: Sequence[str]) -> None:
-    """Check that subwords were joined. Raw references show in how many lines such marks belong to the text.
-
-    Raises:
-        UserError: with the first line and the remedy.
-    """
+    """Check that subwords were joined. Raw references show in how many lines such marks belong to the text."""
     for pattern, mark, kind in SUBWORD_MARKS:
         marked = [number for number, line in enumerate(lines, start=1) if pattern.search(line)]
         num_own = sum(mark in line for line in references)
@@ -407,11 +357,7 @@ def check_words(lines: Sequence[str], *, name: str, references: Sequence[str]) -
 
 
 def check_pairs(hypotheses: Sequence[str], references: Sequence[str], *, name: str, reference_name: str) -> None:
-    """Check that lists can be compared line by line.
-
-    Raises:
-        UserError: on different lengths, or if no hypothesis holds a word.
-    """
+    """Check that lists can be compared line by line: they have one length, and a hypothesis holds a word."""
     if len(hypotheses) != len(references):
         raise UserError(
             f"{name} has {len(hypotheses):,} lines and {reference_name} {len(references):,}: line "

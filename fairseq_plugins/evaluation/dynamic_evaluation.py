@@ -119,18 +119,8 @@ def mean_squared_gradients(
     """Mean over segments of the squared gradient of a segment's mean NLL, by parameter name.
 
     The weights do not change, and there is no dropout. Output layers compute in float32, so that the result does not
-    depend on the precision of the evaluation.
-
-    Args:
-        model: carries its state.
-        tokens: the training text, (n,) int64.
-        num_rows: number of rows that it is cut into.
-        segment: tokens of each row in a segment.
-        device: where the model is.
-        show_progress: draw a bar.
-
-    Raises:
-        UserError: if the text is too short for the rows.
+    depend on the precision of the evaluation. The training text (n,) int64 is cut into ``num_rows`` rows, and a segment
+    is ``segment`` tokens of each row. Raises UserError if the text is too short for the rows.
     """
     named = dict(model.named_parameters())
     totals = {name: torch.zeros_like(parameter) for name, parameter in named.items()}
@@ -168,11 +158,6 @@ def kept_gradient_statistics(
 
     A file of another checkpoint or text, or one that cannot be read, is replaced. If the folder is not writable, a line
     on the standard error says so.
-
-    Args:
-        model: with the weights of the checkpoint.
-        checkpoint: its path.
-        tokens, num_rows, segment, device, show_progress: see :func:`mean_squared_gradients`.
     """
     path = checkpoint.with_name(f"{checkpoint.stem}.gradients-{num_rows}x{segment}.pt")
     key = {

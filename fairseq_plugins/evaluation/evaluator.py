@@ -135,8 +135,7 @@ def given_flags(args: argparse.Namespace) -> Dict[str, str]:
 def read_methods(flags: FlagValues) -> Methods:
     """The methods that flags select.
 
-    Raises:
-        UserError: if a value is invalid, or a flag is given without the flag that it needs.
+    Raises UserError if a value is invalid, or a flag is given without the flag that it needs.
     """
     for name in flags:
         if name in NEEDS and NEEDS[name] not in flags:
@@ -265,12 +264,7 @@ def _whole(what: str, text: str, *, at_least: int = 1) -> int:
 
 @dataclass(frozen=True)
 class TunedPoint:
-    """A point of a grid.
-
-    Attributes:
-        flags: all flags of the point, as they are typed.
-        nll: mean over the tokens, in nats; inf if it is not finite, for example because the weights diverged.
-    """
+    """The flags of a point of a grid, as they are typed, and its mean NLL in nats; inf where it is not finite."""
 
     flags: Dict[str, str]
     nll: float
@@ -282,17 +276,12 @@ class TunedPoint:
 
 
 def grid_points(items: Sequence[str], *, fixed: FlagValues) -> List[Dict[str, str]]:
-    """The flags of every point of a grid.
+    """The flags of every point of a grid; ``fixed`` ones are the same for all points.
 
     An item is FLAG=VALUES, without the flag's dashes. Values are separated by colons. If a value has several parts,
     separated by commas, each part has its own values: ``cache=500:2000,0.05:0.1,1`` has four points.
 
-    Args:
-        items: flags that vary.
-        fixed: flags that are the same for all points.
-
-    Raises:
-        UserError: on an item that is not of this form, or that names an unknown flag, a fixed one or one twice.
+    Raises UserError on an item that is not of this form, or that names an unknown flag, a fixed one or one twice.
     """
     axes: Dict[str, List[str]] = {}
     for item in items:
@@ -321,12 +310,7 @@ def _values(name: str, text: str) -> List[str]:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Result of an evaluation.
-
-    Attributes:
-        perplexity: of the text.
-        seconds: duration of the scoring, without preparations.
-    """
+    """Perplexity of a text, and the duration of the scoring without preparations."""
 
     perplexity: Perplexity
     seconds: float
@@ -341,14 +325,10 @@ class Evaluator:
     """Scores splits of a folder of binarised text with trained models.
 
     Args:
-        models: in evaluation mode, on ``device``. Several are averaged as probabilities.
-        checkpoints: their paths.
-        data: the folder.
+        models: in evaluation mode, on ``device``, loaded from ``checkpoints``. Several are averaged as probabilities.
         dictionary: of the data.
         num_rows: number of rows that a split is cut into.
         window: tokens of a row in one forward pass.
-        device: where the models are.
-        show_progress: draw bars.
     """
 
     def __init__(
@@ -373,21 +353,13 @@ class Evaluator:
         self._statistics: Dict[Tuple[int, int], List[Dict[str, Tensor]]] = {}
 
     def text(self, split: str) -> EvaluatedText:
-        """A split.
-
-        Raises:
-            UserError: if it is missing or empty, or too short for the rows.
-        """
+        """A split. Raises UserError if it is missing or empty, or too short for the rows."""
         tokens = load_token_stream(self.data, split, self.dictionary)
         check_rows(tokens, num_rows=self.num_rows, split=split)
         return EvaluatedText(tokens, dictionary=self.dictionary, num_rows=self.num_rows)
 
     def check(self, methods: Methods) -> None:
-        """Check that methods fit the models and the data, before any work.
-
-        Raises:
-            UserError: if they do not.
-        """
+        """Check that methods fit the models and the data, before any work."""
         passes = methods.passes
         with softmax_temperature(self.models, temperature=passes.temperature):
             pass
@@ -400,8 +372,7 @@ class Evaluator:
     def statistics(self, dynamic: Optional[DynamicOptions]) -> List[Dict[str, Tensor]]:
         """Mean squared gradients of each model over the training text, kept beside the checkpoints; empty if unused.
 
-        Raises:
-            UserError: if there is no training text, or it is too short.
+        Raises UserError if there is no training text, or it is too short.
         """
         if dynamic is None or dynamic.rule != "rms" or not dynamic.changes_weights:
             return []
@@ -439,8 +410,7 @@ class Evaluator:
     def evaluate(self, text: EvaluatedText, methods: Methods) -> Evaluation:
         """Perplexity of a text, and the time that it took.
 
-        Raises:
-            UserError: if the models or the text do not fit the methods, or the result is not finite.
+        Raises UserError if the models or the text do not fit the methods, or the result is not finite.
         """
         with closing(self.score(text, methods.passes, methods.components)) as windows:
             start = time.perf_counter()
@@ -455,14 +425,8 @@ class Evaluator:
     def tune(self, text: EvaluatedText, points: Sequence[Dict[str, str]]) -> List[TunedPoint]:
         """The mean NLL of every point of a grid, the best point first. Points whose NLL is not finite come last.
 
-        The models read the text once for all points that differ only in the components that are mixed in.
-
-        Args:
-            text: the text to score.
-            points: flags, from :func:`grid_points`.
-
-        Raises:
-            UserError: if a value is invalid, or no point has a finite NLL.
+        The models read the text once for all points that differ only in the components that are mixed in. Raises
+        UserError if a value is invalid, or no point has a finite NLL.
         """
         groups: Dict[Passes, List[Tuple[Dict[str, str], Methods]]] = defaultdict(list)
         for flags in points:
@@ -504,35 +468,14 @@ class Evaluator:
 # An n-gram model without another model.
 
 
-@dataclass(frozen=True)
-class NGramPerplexity:
-    """Perplexity of a stream, counted in two ways.
-
-    Attributes:
-        all_tokens: over all tokens, as in the literature on n-gram models.
-        without_first: without the first token of the stream, as for recurrent models.
-    """
-
-    all_tokens: Perplexity
-    without_first: Perplexity
-
-
 def evaluate_ngram_model(
-    model: NGramModel,
-    tokens: Tensor,
-    *,
-    mixed: Sequence[Tuple[Component, float]] = (),
-) -> NGramPerplexity:
-    """Score a stream. End marks are predicted, and contexts do not cross lines.
+    model: NGramModel, tokens: Tensor, *, mixed: Sequence[Tuple[Component, float]] = ()
+) -> Tuple[Perplexity, Perplexity]:
+    """Perplexity over all tokens, as in the literature on n-gram models, and without the first, as for recurrent ones.
 
-    Args:
-        model: the model.
-        tokens: (n,) int64, n of at least 2.
-        mixed: components that are mixed in, such as an empty unigram cache, and their weights. The first token has the
-            probability of the model alone.
-
-    Raises:
-        UserError: if a token has probability zero.
+    The stream (n,) int64 has at least two tokens. End marks are predicted, and contexts do not cross lines. Components
+    that are ``mixed`` in, such as an empty unigram cache, have weights; the first token has the probability of the
+    model alone. Raises UserError if a token has probability zero.
     """
     log_probs = model.log_probs(tokens)
     window = ScoredWindow(
@@ -556,4 +499,4 @@ def evaluate_ngram_model(
         perplexity_of([(-log_probs[start:], tokens[start:])], tokens=tokens, unknown=model.dictionary.unk(), num_rows=1)
         for start in (0, 1)
     )
-    return NGramPerplexity(all_tokens=all_tokens, without_first=without_first)
+    return all_tokens, without_first

@@ -12,25 +12,16 @@ import torch
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
-from fairseq_plugins.evaluation.raw_text import LineEncoder, SideText
-from fairseq_plugins.evaluation.scoring import (
-    ScoredStream,
-    average_log_probs,
-    check_vocabularies,
-)
+from fairseq_plugins.evaluation.raw_text import SideText, encode_line
+from fairseq_plugins.evaluation.scoring import ScoredStream, average_log_probs, check_vocabularies
 from fairseq_plugins.modules.cell import select_rows
 from fairseq_plugins.options import UserError, check_at_least_one, check_not_negative, check_positive, check_whole
 
 
 class NextWords:
-    """Rows of text that grow word by word, with the distribution of the next word of each row.
+    """R rows of text that grow word by word, with the distribution of the next word of each row.
 
-    All rows begin with the same text.
-
-    Args:
-        models: language models on ``device``; several are averaged as probabilities.
-        num_rows: R.
-        device: where the models are.
+    All rows begin with the same text. Several models are averaged as probabilities.
     """
 
     def __init__(self, models: Sequence[FairseqLanguageModel], *, num_rows: int, device: str = "cpu"):
@@ -95,11 +86,7 @@ class Sampling:
             raise UserError(f"top-p {self.top_p}: give a share above 0, at most 1")
 
     def check_unused(self, *, beam: str) -> None:
-        """Check that no option is set that a beam search would ignore; ``beam`` is the user's name for the search.
-
-        Raises:
-            UserError: if a value is not the default.
-        """
+        """Check that no option is set that a beam search would ignore; ``beam`` is the user's name for the search."""
         if self != Sampling():
             raise UserError(f"{beam}: a search draws nothing; leave out temperature, top-k and top-p")
 
@@ -146,12 +133,10 @@ ROWS_AT_A_TIME = 256
 
 @dataclass(frozen=True, kw_only=True)
 class Continuation:
-    """A prefix and its continuation.
+    """A prefix and its continuation as detokenised text, in which each end mark is a line break.
 
-    Attributes:
-        text: prefix and continuation, detokenised; each end mark within is a line break.
-        tokens: of the continuation, with the end mark if it ended there.
-        log_probs: natural logarithm of the probability of each token.
+    ``tokens`` are those of the continuation, with the end mark if it ended there, ``log_probs`` natural logarithms of
+    their probabilities.
     """
 
     text: str
@@ -187,8 +172,6 @@ class TextGenerator:
         text: how lines become tokens, and tokens lines.
         max_length: largest number of tokens to generate.
         stop: at an end mark, or only at ``max_length``.
-        unknown: whether the unknown word may be generated.
-        device: where the models are.
 
     Raises:
         UserError: if the models have different vocabularies or a value does not fit.
@@ -214,7 +197,6 @@ class TextGenerator:
         self.stop = stop
         self.device = device
         self.dictionary = check_vocabularies(models)
-        self._encoder = LineEncoder(text, self.dictionary)
         self._never = [self.dictionary.bos(), self.dictionary.pad()]
         if unknown == "excluded":
             self._never.append(self.dictionary.unk())
@@ -228,19 +210,11 @@ class TextGenerator:
         sampling: Optional[Sampling] = None,
         after: Optional[ScoredStream] = None,
     ) -> List[Continuation]:
-        """Draw ``num`` continuations of a prefix.
+        """Draw ``num`` continuations of a prefix, which may be empty.
 
-        A continuation depends only on the prefix, the seed and its own index: it has its own random generator.
-
-        Args:
-            prefix: the beginning of a line, or empty.
-            num: of texts.
-            seed: 0 or more.
-            sampling: how words are drawn (default: from the distribution as it is).
-            after: stream that the prefix follows; it is not changed. By default the prefix begins a text.
-
-        Raises:
-            UserError: if a number is below one or the seed below zero.
+        A continuation depends only on the prefix, the seed and its own index: it has its own random generator. The
+        prefix begins a text, or follows the stream ``after``, which does not change. Raises UserError if a number is
+        below one or the seed below zero.
         """
         check_at_least_one(num, flag="number of texts")
         check_not_negative(check_whole(seed, flag="seed"), flag="seed")
@@ -253,7 +227,7 @@ class TextGenerator:
     ) -> List[Continuation]:
         """Continuations with these indices."""
         pieces, words = self._read(prefix, num_rows=len(texts), after=after)
-        numbers = self._encoder.numbers(pieces)
+        numbers = self._numbers(pieces)
         chances = [np.random.default_rng((seed, k, *numbers)) for k in texts]
         rows, alive = [_Row() for _ in texts], list(range(len(texts)))
         for step in range(self.max_length):
@@ -278,16 +252,7 @@ class TextGenerator:
         """The ``num`` best continuations of a beam search, by their mean log-probability of a token.
 
         A text ends at an end mark among the ``beam`` best candidates, or at the maximum length. The search stops when
-        ``beam`` texts have ended.
-
-        Args:
-            prefix: the beginning of a line, or empty.
-            beam: number of hypotheses.
-            num: number of texts, at most ``beam``.
-            after: see :meth:`sample`.
-
-        Raises:
-            UserError: if a number does not fit.
+        ``beam`` texts have ended. For ``after`` see :meth:`sample`. Raises UserError if a number does not fit.
         """
         check_at_least_one(num, flag="number of texts")
         check_at_least_one(beam, flag="beam")
@@ -314,13 +279,16 @@ class TextGenerator:
     def open_stream(self, text: Sequence[str]) -> ScoredStream:
         """Read lines that prefixes follow."""
         stream = ScoredStream(self.models, device=self.device)
-        numbers = [number for line in text for number in self._encoder.encode(line).numbers]
+        numbers = [number for line in text for number in encode_line(line, self.text, self.dictionary).numbers]
         stream.score(torch.tensor(numbers, dtype=torch.long))
         return stream
 
+    def _numbers(self, pieces: Sequence[str]) -> List[int]:
+        return [self.dictionary.index(piece) for piece in pieces]
+
     def _read(self, prefix: str, *, num_rows: int, after: Optional[ScoredStream]) -> Tuple[List[str], NextWords]:
         pieces = self.text.split(prefix)
-        numbers = torch.tensor(self._encoder.numbers(pieces), dtype=torch.long)
+        numbers = torch.tensor(self._numbers(pieces), dtype=torch.long)
         words = NextWords(self.models, num_rows=num_rows, device=self.device)
         before = ScoredStream(self.models, device=self.device) if after is None else after.fork()
         with before as stream:

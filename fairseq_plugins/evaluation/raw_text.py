@@ -12,19 +12,7 @@ from abc import ABC, abstractmethod
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
-from typing import (
-    ClassVar,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    Literal,
-    NoReturn,
-    Optional,
-    Sequence,
-    Type,
-    get_args,
-)
+from typing import ClassVar, Dict, Iterable, Iterator, List, Literal, NoReturn, Optional, Sequence, Type, get_args
 
 from fairseq.data import Dictionary
 from sentencepiece import SentencePieceProcessor
@@ -60,11 +48,7 @@ MOST_CACHED_WORDS = 100_000
 
 
 class Subwords(ABC):
-    """A learnt way to split words.
-
-    Attributes:
-        kind: fairseq's name for it, in ``--remove-bpe``.
-    """
+    """A learnt way to split words; ``kind`` is fairseq's name for it, in ``--remove-bpe``."""
 
     kind: ClassVar[str]
 
@@ -164,11 +148,7 @@ SUBWORD_FILES: Dict[str, Type[Subwords]] = {
 
 
 def find_subwords(data: Path) -> Optional[Path]:
-    """Path of the subword codes or model in ``data``, or None.
-
-    Raises:
-        UserError: if there are several.
-    """
+    """Path of the subword codes or model in ``data``, or None. Raises UserError if there are several."""
     found = [name for name in SUBWORD_FILES if (data / name).is_file()]
     if len(found) > 1:
         raise UserError(f"{data} has {' and '.join(found)}: leave the one that its text was split with")
@@ -178,8 +158,7 @@ def find_subwords(data: Path) -> Optional[Path]:
 def subword_kind(data: Path) -> str:
     """The kind of the subwords in ``data``, a value of ``--remove-bpe``; ``subword_nmt`` if there are none.
 
-    Raises:
-        UserError: if there are several.
+    Raises UserError if there are several.
     """
     path = find_subwords(data)
     return (WholeWords if path is None else SUBWORD_FILES[path.name]).kind
@@ -188,8 +167,7 @@ def subword_kind(data: Path) -> str:
 def load_subwords(data: Path) -> Subwords:
     """The subwords in ``data``; :class:`WholeWords` if there are none.
 
-    Raises:
-        UserError: if there are several, or the file is damaged.
+    Raises UserError if there are several, or the file is damaged.
     """
     path = find_subwords(data)
     if path is None:
@@ -215,11 +193,7 @@ def is_language(name: str) -> bool:
 
 
 def check_language(name: str, *, flag: str) -> None:
-    """Check that this is a language, because Moses silently takes the rules of English for others.
-
-    Raises:
-        UserError: with the remedy.
-    """
+    """Check that this is a language, because Moses silently takes the rules of English for others."""
     if not is_language(name):
         raise UserError(f"{flag} {name}: no language; give its code, such as de")
 
@@ -293,11 +267,7 @@ class SideText:
     def watched(self, lines: Iterable[str], *, name: str = "the text") -> Iterator[str]:
         """Pass lines through, with one warning if raw text looks tokenised or split into subwords already.
 
-        The warning comes after :data:`NUM_WATCHED_LINES` lines or at the end of a shorter text.
-
-        Args:
-            lines: of text.
-            name: of the text, in the warning.
+        The warning names the text. It comes after :data:`NUM_WATCHED_LINES` lines or at the end of a shorter text.
         """
         signs = TokenSigns(is_raw=isinstance(self.tokenizer, Moses))
         lines = iter(lines)
@@ -313,11 +283,7 @@ class SideText:
 
 
 def check_text_kind(kind: str) -> None:
-    """Check for a value of :data:`TextKind`.
-
-    Raises:
-        UserError: with the values.
-    """
+    """Check for a value of :data:`TextKind`. Raises UserError with the values."""
     if kind not in TEXT_KINDS:
         raise UserError(f"text {kind}: give one of {', '.join(TEXT_KINDS)}")
 
@@ -343,8 +309,7 @@ class TextRecord:
 def read_record(data: Path) -> Optional[TextRecord]:
     """The record of the text in ``data``, or None.
 
-    Raises:
-        UserError: if it is invalid, or the file of the subwords is missing.
+    Raises UserError if it is invalid, or the file of the subwords is missing.
     """
     path = data / TEXT_RECORD
     if not path.is_file():
@@ -372,11 +337,7 @@ def read_record(data: Path) -> Optional[TextRecord]:
 
 
 def side_tokenizer(data: Path, record: TextRecord, side: str) -> Tokenizer:
-    """The tokenizer of the side of a corpus.
-
-    Raises:
-        UserError: if its file or library is missing.
-    """
+    """The tokenizer of the side of a corpus. Raises UserError if its file or library is missing."""
     try:
         return load_tokenizer(record.tokenizer, language=record.language or side, folder=data)
     except TokenizerError as error:
@@ -384,14 +345,9 @@ def side_tokenizer(data: Path, record: TextRecord, side: str) -> Tokenizer:
 
 
 def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
-    """Preparation of the text of a language model.
+    """Preparation of the text of a language model, by the files that data-prep wrote into ``data``.
 
-    Args:
-        data: folder that data-prep wrote; its files describe how raw text was prepared.
-        kind: of the text.
-
-    Raises:
-        UserError: if there is no such kind, or a file that raw text needs is missing or invalid.
+    Raises UserError if there is no such kind, or a file that raw text needs is missing or invalid.
     """
     check_text_kind(kind)
     if kind == "tokenised":
@@ -420,8 +376,7 @@ def compared_case(data: Path) -> LetterCase:
 def is_of_characters(data: Path) -> bool:
     """Whether the words of a language model's corpus are characters, by its record.
 
-    Raises:
-        UserError: if the record is invalid.
+    Raises UserError if the record is invalid.
     """
     return (read_record(data) or TextRecord()).tokenizer == "characters"
 
@@ -429,8 +384,7 @@ def is_of_characters(data: Path) -> bool:
 def load_detokenizer(data: Optional[Path], *, language: str) -> Tokenizer:
     """The tokenizer whose words a translator of ``data`` writes, in this language; Moses without a record.
 
-    Raises:
-        UserError: if the record is invalid, or the tokenizer's file or library is missing.
+    Raises UserError if the record is invalid, or the tokenizer's file or library is missing.
     """
     folder = data or Path()
     record = None if data is None else read_record(data)
@@ -441,12 +395,7 @@ def load_detokenizer(data: Optional[Path], *, language: str) -> Tokenizer:
 
 
 class TextPreparation:
-    """Preparation of a corpus of pairs.
-
-    Args:
-        source, target: tokenizers of the two sides.
-        case, unicode, subwords: see :class:`SideText`; the same on both sides.
-    """
+    """Preparation of a corpus of pairs. Case, form of Unicode and subwords are the same on both sides."""
 
     def __init__(self, *, source: Tokenizer, target: Tokenizer, case: Case, unicode: UnicodeForm, subwords: Subwords):
         self.subwords = subwords
@@ -470,8 +419,7 @@ class TextPreparation:
 def load_text_preparation(data: Path, *, source: str, target: str) -> TextPreparation:
     """Preparation of the corpus of pairs in ``data``, by its record; without one there is a warning.
 
-    Raises:
-        UserError: if there is neither a record nor a model of subwords, or several models, or a file is damaged.
+    Raises UserError if there is neither a record nor a model of subwords, or several models, or a file is damaged.
     """
     record = read_record(data)
     if record is None:
@@ -499,12 +447,9 @@ def load_text_preparation(data: Path, *, source: str, target: str) -> TextPrepar
 
 @dataclass(frozen=True)
 class EncodedLine:
-    """A line as models read it.
+    """A line as models read it: the raw text, n words or pieces of words, and their numbers in the vocabulary.
 
-    Attributes:
-        text: the raw line.
-        tokens: words or pieces of words, the last one an end mark, n.
-        numbers: of the tokens in the vocabulary, n.
+    The last token is an end mark.
     """
 
     text: str
@@ -512,38 +457,18 @@ class EncodedLine:
     numbers: List[int]
 
 
-class LineEncoder:
-    """Converts lines to numbers.
-
-    Args:
-        text: conversion of lines to tokens.
-        dictionary: the vocabulary.
-    """
-
-    def __init__(self, text: SideText, dictionary: Dictionary):
-        self.text = text
-        self.dictionary = dictionary
-
-    def encode(self, line: str) -> EncodedLine:
-        """A line with its end mark."""
-        pieces = self.text.split(line)
-        numbers = [*self.numbers(pieces), self.dictionary.eos()]
-        return EncodedLine(line, [*pieces, self.dictionary.eos_word], numbers)
-
-    def numbers(self, pieces: Sequence[str]) -> List[int]:
-        """Numbers of pieces, without an end mark."""
-        return [self.dictionary.index(piece) for piece in pieces]
+def encode_line(line: str, text: SideText, dictionary: Dictionary) -> EncodedLine:
+    """A line with its end mark."""
+    pieces = text.split(line)
+    numbers = [dictionary.index(piece) for piece in pieces]
+    return EncodedLine(line, [*pieces, dictionary.eos_word], [*numbers, dictionary.eos()])
 
 
 def encode_lines(lines: Sequence[str], dictionary: Dictionary) -> List[Tensor]:
-    """Split lines at white space, as ``fairseq-preprocess`` does, and number their words.
+    """Split lines at white space, as ``fairseq-preprocess`` does, and number their words, each (n,) int64.
 
-    Args:
-        lines: tokenised as the model's training text was.
-        dictionary: of the model, ``model.decoder.dictionary``; it does not grow.
-
-    Returns:
-        one a line, (n,) int64, the end mark at the end; a blank line has nothing else.
+    Lines are tokenised as the model's training text was. An end mark follows each; a blank line has nothing else. The
+    dictionary does not grow.
     """
     return [dictionary.encode_line(line, add_if_not_exist=False).long() for line in lines]
 
@@ -552,15 +477,10 @@ def encode_lines(lines: Sequence[str], dictionary: Dictionary) -> List[Tensor]:
 
 
 def stream_lines(paths: Sequence[Path], *, when_empty: Literal["refused", "kept"] = "refused") -> Iterator[str]:
-    """Lines of files that are read as one text, split at newlines only. Files may be compressed by gzip.
+    """Lines of files that are read as one text, split at newlines only. ``-`` is the standard input.
 
-    Args:
-        paths: ``-`` is the standard input.
-        when_empty: whether a text without a line is an error.
-
-    Raises:
-        UserError: at once if a file is missing; while reading if a file is damaged or a line is not UTF-8; at the end
-            if there was no line, unless that is kept.
+    Files may be compressed by gzip. Raises UserError at once if a file is missing; while reading if a file is damaged
+    or a line is not UTF-8; at the end if there was no line, unless ``when_empty`` is "kept".
     """
     for path in paths:
         if path != STANDARD_INPUT:

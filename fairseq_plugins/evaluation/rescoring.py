@@ -30,12 +30,9 @@ from fairseq_plugins.options import UserError
 
 @dataclass(frozen=True)
 class Candidate:
-    """A candidate for a sentence.
+    """A candidate for a sentence, as the decoder wrote it, and the decoder's score; higher is better.
 
-    Attributes:
-        text: as the decoder wrote it, with its subwords.
-        score: by the decoder; higher is better.
-        more: fields of the line that are only passed on.
+    ``more`` are fields of the line that are only passed on.
     """
 
     text: str
@@ -72,8 +69,7 @@ class NBestLists:
     def lines_of(self, path: Path) -> List[str]:
         """The lines of a text file with one line for each sentence.
 
-        Raises:
-            UserError: if it has another number of lines.
+        Raises UserError if it has another number of lines.
         """
         lines = read_lines(path, unicode=self.unicode)
         if len(lines) != len(self.candidates):
@@ -113,12 +109,10 @@ def _write_moses(number: int, candidate: Candidate, score: str) -> str:
 
 @dataclass(frozen=True)
 class ListFormat:
-    """A format of n-best lists.
+    """A format of n-best lists, with its form for messages.
 
-    Attributes:
-        form: for messages.
-        read: parses a line; None for a line without content. Raises ``ValueError`` or ``IndexError`` for other forms.
-        write: a line from the number of the sentence, the candidate and its score.
+    ``read`` parses a line; it gives None for a line without content, and raises ``ValueError`` or ``IndexError`` for
+    other forms. ``write`` makes a line of the number of the sentence, the candidate and its score.
     """
 
     form: str
@@ -141,16 +135,11 @@ LIST_FORMATS: Dict[str, ListFormat] = {
 
 
 def read_nbest(paths: Sequence[Path], *, form: str, unicode: UnicodeForm = "NFC") -> NBestLists:
-    """Read files as one.
+    """Read files as one; ``-`` is the standard input. The form is a name of :data:`LIST_FORMATS`.
 
-    Args:
-        paths: ``-`` is the standard input.
-        form: a name of :data:`LIST_FORMATS`.
-        unicode: form that texts are converted to, that of the models' data.
-
-    Raises:
-        UserError: if a file is missing or not UTF-8, a line has another form, a sentence has a negative number or no
-            candidate, or a score is not finite; the message names the line.
+    Texts are converted to the form of Unicode of the models' data. Raises UserError if a file is missing or not UTF-8,
+    a line has another form, a sentence has a negative number or no candidate, or a score is not finite; the message
+    names the line.
     """
     read = LIST_FORMATS[form].read
     candidates: Dict[int, List[Candidate]] = {}
@@ -237,18 +226,11 @@ def candidate_features(
     device: str = "cpu",
     show_progress: bool = False,
 ) -> CandidateFeatures:
-    """Score all candidates by models, each candidate from a fresh state.
+    """Score all candidates by language models and encoder-decoders, each candidate from a fresh state.
 
-    Args:
-        lists: with sources, if there are encoder-decoders. Texts hold tokens of the models between white space.
-        models: language models and encoder-decoders by name, on ``device``.
-        max_tokens: of a batch.
-        device: where the models are.
-        show_progress: draw bars.
-
-    Raises:
-        UserError: if a model is of another kind, an encoder-decoder has no sources, a text is too long for a model,
-            which names the sentence before anything is scored, or an NLL is not finite.
+    The lists hold tokens of the models between white space, and sources if there are encoder-decoders. Raises UserError
+    if a model is of another kind, an encoder-decoder has no sources, a text is too long for a model, which names the
+    sentence before anything is scored, or an NLL is not finite.
     """
     _check_models(models, lists)
     _check_lengths(models, lists)
@@ -310,7 +292,7 @@ def _log_probs(model: BaseFairseqModel, lists: NBestLists, **options: Any) -> Li
         texts = list(dict.fromkeys(lists.texts))
         sequences = encode_lines(texts, model.decoder.dictionary)
         scored = dict(zip(texts, score_sequences([model], sequences, **options)))
-        return [-scored[text].nll for text in lists.texts]
+        return [-float(scored[text].sum()) for text in lists.texts]
     assert isinstance(model, FairseqEncoderDecoderModel)
     numbered = enumerate(lists.candidates)
     every: List[Tuple[int, str]] = [(number, candidate.text) for number, found in numbered for candidate in found]
@@ -334,14 +316,7 @@ def weighted_sums(values: np.ndarray, is_candidate: np.ndarray, weights: np.ndar
 
 @dataclass(frozen=True, kw_only=True)
 class TuningSet:
-    """Candidates with features and statistics of a metric.
-
-    Attributes:
-        values: features, (N, K, F).
-        is_candidate: (N, K).
-        statistics: of the metric, (N, K, S).
-        metric: the metric to maximise.
-    """
+    """Candidates, (N, K), with features (N, K, F) and statistics (N, K, S) of the metric to maximise."""
 
     values: np.ndarray
     is_candidate: np.ndarray
@@ -398,7 +373,6 @@ class CandidateTexts:
     """Candidates with subwords joined, if they have marks, and tokenisation undone, if a language is given.
 
     Args:
-        lists: the candidates.
         reference: a file of references; None takes those of the lists, if there are any.
         language: of the tokenisation to undo, or None.
         data: folder whose tokenisation it is, or None for that of Moses.
@@ -424,9 +398,8 @@ class CandidateTexts:
     def references(self) -> List[str]:
         """A sentence each, or empty; read at the first access.
 
-        Raises:
-            UserError: if the numbers of references and sentences differ, the lists have other references, one is
-                blank, or the references are raw text and the candidates are not detokenised.
+        Raises UserError if the numbers of references and sentences differ, the lists have other references, one is
+        blank, or the references are raw text and the candidates are not detokenised.
         """
         return self._of_lists() if self._reference is None else self._read(self._reference)
 
@@ -439,13 +412,7 @@ class CandidateTexts:
         return CORPUS_METRICS[metric](case=self.case, language=self._language or "")
 
     def tune(
-        self,
-        features: CandidateFeatures,
-        *,
-        metric: str,
-        num_restarts: int,
-        seed: int,
-        show_progress: bool = False,
+        self, features: CandidateFeatures, *, metric: str, num_restarts: int, seed: int, show_progress: bool = False
     ) -> np.ndarray:
         """Weights (F,) that maximise a metric of :data:`CORPUS_METRICS`; see :func:`tune_weights`."""
         computed = self.corpus_metric(metric)
@@ -495,52 +462,10 @@ def _are_raw(lines: Sequence[str]) -> bool:
 # The file of tuned weights.
 
 
-@dataclass(frozen=True, kw_only=True)
-class TunedWeights:
-    """Tuned weights, with the digests of the models that they belong to.
-
-    Attributes:
-        metric: that was maximised, a name of :data:`CORPUS_METRICS`.
-        weights: by feature: the list's score, the length, and checkpoints by their paths.
-        digests: of the checkpoints' files, by the same paths.
-    """
-
-    metric: str
-    weights: Dict[str, float]
-    digests: Dict[str, str]
-
-    def of_models(self, given: Mapping[str, str]) -> List[float]:
-        """The weights of the list's score, the length and the checkpoints, which may have moved since.
-
-        Args:
-            given: digests of the checkpoints' files by their paths, from :func:`distinct_digests`.
-
-        Raises:
-            UserError: if they are not the checkpoints that the weights were tuned for.
-        """
-        tuned = {digest: self.weights[path] for path, digest in self.digests.items()}
-        if strangers := [path for path, digest in given.items() if digest not in tuned]:
-            raise UserError(f"{strangers[0]} is none of the models that the weights were tuned for: {self._models}")
-        if missing := [path for path, digest in self.digests.items() if digest not in given.values()]:
-            raise UserError(f"the weights were tuned for {self._models}: --path lacks {missing[0]}")
-        return [self.weights[LIST_SCORE], self.weights[LENGTH], *(tuned[digest] for digest in given.values())]
-
-    @property
-    def _models(self) -> str:
-        return ", ".join(self.digests)
-
-
-def tuned_weights(metric: str, weights: Sequence[float], *, digests: Mapping[str, str]) -> TunedWeights:
-    """Name the weights of the list's score, the length and the checkpoints; ``digests`` are by path."""
-    weights_by_name = dict(zip([LIST_SCORE, LENGTH, *digests], weights))
-    return TunedWeights(metric=metric, weights=weights_by_name, digests=dict(digests))
-
-
 def distinct_digests(paths: Sequence[str]) -> Dict[str, str]:
     """Digests of the checkpoints' files, by path.
 
-    Raises:
-        UserError: if two files are equal, for example because the last checkpoint is the best one.
+    Raises UserError if two files are equal, for example because the last checkpoint is the best one.
     """
     digests: Dict[str, str] = {}
     for path in paths:
@@ -552,18 +477,18 @@ def distinct_digests(paths: Sequence[str]) -> Dict[str, str]:
     return digests
 
 
-def read_weights(path: Path) -> TunedWeights:
+def read_weights(path: Path) -> Dict[str, Any]:
     """Read a file of ``fairseq-plugins rescore --tune``.
 
-    Raises:
-        UserError: if the file is missing or of another form.
+    It has the ``metric`` that was maximised, the ``weights`` of the list's score, the length and the checkpoints by
+    their paths, and the ``digests`` of the checkpoints. Raises UserError if the file is missing or of another form.
     """
     if not path.is_file():
         raise UserError(f"{path} does not exist: write it with --tune")
     try:
         content = json.loads(path.read_text("utf-8"))
-        weights: Dict[str, float] = {str(name): float(weight) for name, weight in content["weights"].items()}
-        digests: Dict[str, str] = {str(name): str(digest) for name, digest in content["digests"].items()}
+        weights = {str(name): float(weight) for name, weight in content["weights"].items()}
+        digests = {str(name): str(digest) for name, digest in content["digests"].items()}
         if not all(map(math.isfinite, weights.values())):
             raise UserError("a weight is inf or NaN")
         if weights.keys() != {LIST_SCORE, LENGTH, *digests}:
@@ -572,4 +497,19 @@ def read_weights(path: Path) -> TunedWeights:
         raise UserError(f"{path} holds no weights: write it with --tune") from error
     if content.get("metric") not in CORPUS_METRICS:
         raise UserError(f"{path} names no metric that its weights were tuned to: write it with --tune")
-    return TunedWeights(metric=content["metric"], weights=weights, digests=digests)
+    return {"metric": content["metric"], "weights": weights, "digests": digests}
+
+
+def weights_of_models(tuned: Mapping[str, Any], given: Mapping[str, str]) -> List[float]:
+    """The tuned weights of the list's score, the length and the checkpoints, which may have moved since.
+
+    The digests of the checkpoints are ``given`` by their paths, from :func:`distinct_digests`. Raises UserError if they
+    are not the checkpoints that the weights were tuned for.
+    """
+    weights, digests = tuned["weights"], tuned["digests"]
+    by_digest = {digest: weights[path] for path, digest in digests.items()}
+    if strangers := [path for path, digest in given.items() if digest not in by_digest]:
+        raise UserError(f"{strangers[0]} is none of the models that the weights were tuned for: {', '.join(digests)}")
+    if missing := [path for path, digest in digests.items() if digest not in given.values()]:
+        raise UserError(f"the weights were tuned for {', '.join(digests)}: --path lacks {missing[0]}")
+    return [weights[LIST_SCORE], weights[LENGTH], *(by_digest[digest] for digest in given.values())]

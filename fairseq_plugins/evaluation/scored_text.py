@@ -65,11 +65,7 @@ class ScoredText:
         return "kept" if self.decoding is None else compared_case(self.decoding.data)
 
     def check_language(self, language: str) -> None:
-        """Check the language of ``--target-lang``: it exists, and the models translate into it.
-
-        Raises:
-            UserError: with the remedy.
-        """
+        """Check the language of ``--target-lang``: it exists, and the models translate into it."""
         check_language(language, flag="--target-lang")
         if self.decoding is not None and self.language in LANGUAGES and language != self.language:
             raise UserError(
@@ -77,11 +73,7 @@ class ScoredText:
             )
 
     def check_side(self) -> None:
-        """Check that no reference has the name of the source side.
-
-        Raises:
-            UserError: for the first that has.
-        """
+        """Check that no reference has the name of the source side."""
         if self.decoding is None:
             return
         source, target = self.decoding.languages
@@ -95,9 +87,8 @@ class ScoredText:
     def decode(self, *, result: str) -> None:
         """Decode, unless that was done or the text is in files. Results of an earlier scoring are removed first.
 
-        Raises:
-            UserError: if a sentence has only blank references, or a file has not one reference a sentence. Then
-                earlier results stay.
+        Raises UserError if a sentence has only blank references, or a file has not one reference a sentence. Then
+        earlier results stay.
         """
         if self.decoding is not None:
             lines = zip(*(read_lines(reference) for reference in self.references))
@@ -185,9 +176,8 @@ NOT_FORWARDED = {
 def read_decoding(args: argparse.Namespace) -> Decoding:
     """The decoding of the arguments of :func:`add_decoding`.
 
-    Raises:
-        UserError: if a number is less than 1, DATA has several models of subwords and ``--bpe`` names no kind, or a
-            flag after ``--`` is one of :data:`NOT_FORWARDED`.
+    Raises UserError if a number is less than 1, DATA has several models of subwords and ``--bpe`` names no kind, or a
+    flag after ``--`` is one of :data:`NOT_FORWARDED`.
     """
     for flag in args.forwarded:
         remedy = NOT_FORWARDED.get(flag.partition("=")[0])
@@ -231,8 +221,7 @@ def add_scored_text(parser: argparse.ArgumentParser, *, several_references: bool
 def read_scored_text(args: argparse.Namespace) -> ScoredText:
     """The text of the arguments of :func:`add_scored_text`, checked before anything is decoded.
 
-    Raises:
-        UserError: if the arguments contradict each other or a file is missing.
+    Raises UserError if the arguments contradict each other or a file is missing.
     """
     if args.data is None:
         if args.path or args.out or args.forwarded:

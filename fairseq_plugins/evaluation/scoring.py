@@ -47,8 +47,7 @@ def average_log_probs(log_probs: Sequence[Tensor]) -> Tensor:
 def average_nll(nll: Sequence[Tensor]) -> Tensor:
     """NLL of the averaged probabilities, (*) float64 without gradient; ``nll`` holds (*) in nats for each model.
 
-    Raises:
-        NonFiniteLoss: if a model's NLL is not finite.
+    Raises NonFiniteLoss if a model's NLL is not finite.
     """
     for number, one in enumerate(nll, start=1):
         finite = one.isfinite()
@@ -103,19 +102,15 @@ def score_windows(
     """Score a stream in order. State is carried through each row, from zeros at its start.
 
     Every token except the first of a row is predicted once. Tokens at the end that do not fill a row are left out. The
-    models are put into evaluation mode for each window. The carried state of other streams, such as that of training,
-    is neither read nor changed. The state of this stream is dropped at the end. The caller may change weights between
-    windows.
+    models are put into evaluation mode for each window. Carried state of other streams, such as that of training, is
+    neither read nor changed. The caller may change weights between windows.
 
     Args:
         models: language models that carry their state, on ``device``. Several are averaged as probabilities.
-        tokens: (n,) int64.
-        num_rows: number of rows that the stream is cut into, B.
+        tokens: (n,) int64, cut into ``num_rows`` rows, B.
         window: tokens of a row in one forward pass; does not change the result beyond rounding.
         words: a value of :data:`SCORED_WORDS`; "targets" never holds the probabilities of all words.
         with_gradients: whether ``states``, ``scores`` and ``log_probs`` have gradients. None crosses a window.
-        device: where the models are.
-        show_progress: draw a bar.
 
     Raises:
         UserError: if the stream is too short for the rows, rows or window are below one, or an NLL is not finite.
@@ -140,21 +135,13 @@ def score_windows(
 
 
 def check_cut(*, num_rows: int, window: int) -> None:
-    """Check that rows and window are at least one.
-
-    Raises:
-        UserError: if one is not.
-    """
+    """Check that rows and window are at least one."""
     if num_rows < 1 or window < 1:
         raise UserError(f"{num_rows} rows and a window of {window} tokens: both must be at least 1")
 
 
 def check_rows(tokens: Tensor, *, num_rows: int, split: str) -> None:
-    """Check that a split has at least two tokens a row, an input and a target.
-
-    Raises:
-        UserError: with the remedy.
-    """
+    """Check that a split has at least two tokens a row, an input and a target."""
     if tokens.numel() < 2 * num_rows:
         raise UserError(f"--rows {num_rows}: {split} has {tokens.numel():,} tokens, give fewer")
 
@@ -191,12 +178,9 @@ class ScoredStream:
     """Scores pieces of a stream one after the other; state is carried from piece to piece.
 
     The stream begins with an end mark, which is read and not scored. As a context manager the stream drops its state at
-    the end. Streams are independent, so that several threads can read one each.
-
-    Args:
-        models: language models that carry their state, on ``device``; several are averaged as probabilities.
-        window: tokens that a forward pass reads; does not change the result beyond rounding.
-        device: where the models are.
+    the end. Streams are independent, so that several threads can read one each. Several models are averaged as
+    probabilities. ``window`` is the number of tokens that a forward pass reads; it does not change the result beyond
+    rounding.
     """
 
     def __init__(self, models: Sequence[FairseqLanguageModel], *, window: int = 1000, device: str = "cpu"):
@@ -225,8 +209,7 @@ class ScoredStream:
     def score(self, tokens: Tensor) -> Tensor:
         """NLL in nats of the next tokens (n,) of the stream, (n,) float64 on the CPU.
 
-        Raises:
-            UserError: if an NLL is not finite.
+        Raises UserError if an NLL is not finite.
         """
         parts = [self._score(part) for part in tokens.split(self.window)] if len(tokens) else []
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
@@ -267,22 +250,6 @@ def shifted(target: Tensor, *, first: int) -> Tensor:
 # Separate sequences, each from a fresh state.
 
 
-@dataclass(frozen=True)
-class ScoredSequence:
-    """NLL of a sequence.
-
-    Attributes:
-        token_nll: of each token in nats, (n,) float64 on the CPU.
-    """
-
-    token_nll: Tensor
-
-    @property
-    def nll(self) -> float:
-        """Of the whole sequence, in nats."""
-        return float(self.token_nll.sum())
-
-
 @torch.no_grad()
 def score_sequences(
     models: Sequence[FairseqLanguageModel],
@@ -292,22 +259,18 @@ def score_sequences(
     window: int = 4096,
     device: str = "cpu",
     show_progress: bool = False,
-) -> List[ScoredSequence]:
-    """Score independent sequences; the results are in the order of ``sequences``.
+) -> List[Tensor]:
+    """NLL in nats of each token of independent sequences, each (n,) float64 on the CPU, in the order of ``sequences``.
 
     Every token is predicted, the first one from an end mark. An end mark at the end of a sequence is predicted as well.
     Sequences are batched by length and padded on the right. No carried state is read or changed.
 
     Args:
-        models: language models on ``device`` with one vocabulary; put into evaluation mode. Several are averaged as
-            probabilities.
+        models: language models on ``device`` with one vocabulary. Several are averaged as probabilities.
         sequences: each (n,) int64, not empty.
-        max_tokens: of a batch, padding included; a longer sequence is a batch of its own. Does not change the result
-            beyond rounding.
-        window: a longer sequence is read alone, in windows of so many tokens; does not change the result beyond
+        max_tokens: of a batch, padding included; a longer sequence is a batch of its own.
+        window: a longer sequence is read alone, in windows of so many tokens. Neither number changes the result beyond
             rounding.
-        device: where the models are.
-        show_progress: draw a bar.
 
     Raises:
         UserError: if the models have different vocabularies, a batch would have no token, or an NLL is not finite.
@@ -321,13 +284,13 @@ def score_sequences(
         model.eval()
     lengths = [len(sequence) for sequence in sequences]
 
-    scored: Dict[int, ScoredSequence] = {}
+    scored: Dict[int, Tensor] = {}
     with tqdm(total=sum(lengths), unit="token", disable=not show_progress) as progress:
         for indices in batches_by_length(lengths, max_tokens=max_tokens):
             if lengths[indices[0]] > window:
                 for i in indices:
                     with ScoredStream(models, window=window, device=device) as stream:
-                        scored[i] = ScoredSequence(stream.score(sequences[i]))
+                        scored[i] = stream.score(sequences[i])
                     progress.update(lengths[i])
                 continue
             target = pad_sequence([sequences[i] for i in indices], batch_first=True, padding_value=dictionary.pad())
@@ -337,17 +300,13 @@ def score_sequences(
             is_token = torch.arange(target.size(1), device=device) < ends
             found = [model(inputs, target=target, token_weights=is_token)[1]["scores"].nll for model in models]
             nll = average_nll(found).cpu()
-            scored.update((i, ScoredSequence(row[: lengths[i]].clone())) for i, row in zip(indices, nll))
+            scored.update((i, row[: lengths[i]].clone()) for i, row in zip(indices, nll))
             progress.update(sum(lengths[i] for i in indices))
     return [scored[i] for i in range(len(sequences))]
 
 
 def check_vocabularies(models: Sequence[FairseqLanguageModel]) -> Dictionary:
-    """The common vocabulary of all models.
-
-    Raises:
-        UserError: if they have different ones.
-    """
+    """The common vocabulary of all models. Raises UserError if they have different ones."""
     dictionary: Dictionary = models[0].decoder.dictionary
     if any(model.decoder.dictionary != dictionary for model in models):
         raise UserError(
@@ -360,9 +319,7 @@ def check_vocabularies(models: Sequence[FairseqLanguageModel]) -> Dictionary:
 def batches_by_length(lengths: Sequence[int], *, max_tokens: int) -> Iterator[List[int]]:
     """Indices of sequences, the longest first, so that a batch that does not fit into memory fails at once.
 
-    Args:
-        lengths: of the sequences.
-        max_tokens: of a batch, padding included; a longer sequence is a batch of its own.
+    A batch has at most ``max_tokens`` tokens, padding included. A longer sequence is a batch of its own.
     """
     batch: List[int] = []
     for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
@@ -416,12 +373,9 @@ def score_pairs(
 
     Args:
         model: on ``device``, fairseq's included; put into evaluation mode.
-        sources: sequences of the encoder's dictionary, each (n,) int64 with the end mark.
-        targets: as many sequences of the decoder's dictionary.
+        sources, targets: sequences of the two dictionaries, each (n,) int64 with the end mark.
         max_tokens: of a batch on its longer side, padding included; a longer pair is a batch of its own. Does not
             change the result beyond rounding.
-        device: where the model is.
-        show_progress: draw a bar.
 
     Raises:
         UserError: if a pair is longer than the model reads, or an NLL is not finite.
@@ -520,14 +474,9 @@ def exponential(nll: float) -> float:
 def evaluate_perplexity(
     models: Sequence[FairseqLanguageModel], tokens: Tensor, *, unknown: int, num_rows: int = 1, **options: Any
 ) -> Perplexity:
-    """Score a stream with fixed weights.
+    """Score a stream with fixed weights, as :func:`score_windows` does; ``unknown`` is the index of the unknown word.
 
-    Args:
-        models, tokens, num_rows, options: see :func:`score_windows`.
-        unknown: index of the unknown word.
-
-    Raises:
-        UserError: if the stream is too short for the rows, rows or window are below one, or the result is not finite.
+    Raises UserError if the stream is too short for the rows, rows or window are below one, or the result is not finite.
     """
     windows = score_windows(models, tokens, num_rows=num_rows, **options)
     return perplexity_of(
@@ -538,16 +487,9 @@ def evaluate_perplexity(
 def perplexity_of(
     windows: Iterable[Tuple[Tensor, Tensor]], *, tokens: Tensor, unknown: int, num_rows: int
 ) -> Perplexity:
-    """Perplexity of scored windows.
+    """Perplexity of scored windows, each the NLL in nats, float64, and the target of each token, of the same shape.
 
-    Args:
-        windows: NLL in nats, float64, and target of each token, of the same shape.
-        tokens: the stream, (n,).
-        unknown: index of the unknown word.
-        num_rows: number of rows that the stream was cut into.
-
-    Raises:
-        NonFiniteLoss: if the mean is not finite.
+    The windows are those of the stream ``tokens`` (n,). Raises NonFiniteLoss if the mean is not finite.
     """
     total = torch.zeros((), dtype=torch.float64)
     num_tokens = num_unknown = 0
@@ -573,13 +515,7 @@ Model = TypeVar("Model", bound=BaseFairseqModel)
 def prepare_to_score(models: Sequence[Model], *, device: str, precision: str) -> List[Model]:
     """Move models to a device and set the precision in which their output layers compute scores.
 
-    Args:
-        models: loaded models.
-        device: such as "cpu".
-        precision: a value of ``--output-precision``.
-
-    Raises:
-        UserError: if there is no such value, or the device or a model does not support it.
+    Raises UserError if ``--output-precision`` has no such value, or the device or a model does not support it.
     """
     check_choice(precision, OUTPUT_PRECISIONS, flag="--output-precision")
     if precision == "bfloat16" and not all(_output_precisions([model]) for model in models):
@@ -624,12 +560,7 @@ def split_lines(tokens: Tensor, *, end: int) -> List[Tensor]:
 def split_pairs(task: Any, split: str) -> Tuple[List[Tensor], List[Tensor]]:
     """Sources and targets of a split, each (n,) with its end mark.
 
-    Args:
-        task: configuration of a trained encoder-decoder's task, which names the folder.
-        split: such as "valid".
-
-    Raises:
-        UserError: if the folder has no such split.
+    ``task`` is the configuration of a trained translator's task. Raises UserError if its folder has no such split.
     """
     trained = setup_task(task)
     trained.load_dataset(split)

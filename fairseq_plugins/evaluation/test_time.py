@@ -93,8 +93,7 @@ def _set_within_block(parts: Sequence[object], name: str, values: Sequence[float
 def softmax_temperature(models: Sequence[FairseqLanguageModel], *, temperature: float) -> Iterator[None]:
     """Divide the logits of all softmaxes, those of every expert included, by the temperature within the block.
 
-    Raises:
-        UserError: if the temperature is not 1 and a model's output layer has no logits.
+    Raises UserError if the temperature is not 1 and a model's output layer has no logits.
     """
     layers = [part for model in models for part in model.modules() if isinstance(part, OutputLayer)]
     others = [layer.name for layer in layers if not hasattr(layer, "temperature")]
@@ -112,13 +111,7 @@ def softmax_temperature(models: Sequence[FairseqLanguageModel], *, temperature: 
 
 @dataclass(frozen=True)
 class DropoutOptions:
-    """Options of dropout at test time.
-
-    Attributes:
-        num_samples: number of masks for every window.
-        scale: factor of the trained rates, at least 0.
-        seed: of the masks.
-    """
+    """Number of masks for every window, factor of the trained rates, at least 0, and seed of the masks."""
 
     num_samples: int
     scale: float
@@ -129,10 +122,8 @@ class DropoutOptions:
 def sampled_masks(models: Sequence[FairseqLanguageModel], *, scale: float) -> Iterator[None]:
     """Every dropout of models in evaluation mode is active within the block, at its trained rate times ``scale``.
 
-    Other things that belong to training mode, such as noise and margins, stay off.
-
-    Raises:
-        UserError: if a rate would be 1 or more.
+    Other things that belong to training mode, such as noise and margins, stay off. Raises UserError if a rate would be
+    1 or more.
     """
     modules = [part for model in models for part in model.modules()]
     parts = [part for part in modules if isinstance(part, DropsAtRandom)]
@@ -148,15 +139,10 @@ def sampled_masks(models: Sequence[FairseqLanguageModel], *, scale: float) -> It
 
 
 class DropoutSamples:
-    """Several passes over a stream, each with its own masks and its own carried state.
+    """Several passes over a stream, each with its own masks and its own carried state, averaged as probabilities.
 
     A mask lasts a window or a token, as in training. It depends only on the seed, the pass, the model's number and the
     position in the stream, so other methods and earlier draws do not change it.
-
-    Args:
-        models: carry their state. Models and passes are averaged as probabilities.
-        options: number, scale and seed of the masks.
-        device: where the models are.
     """
 
     def __init__(self, models: Sequence[FairseqLanguageModel], options: DropoutOptions, *, device: str):
@@ -170,8 +156,7 @@ class DropoutSamples:
     def nll(self, window: ScoredWindow) -> Tensor:
         """NLL of a window's targets by the mean of the probabilities, (B, T) float64. Windows come in order.
 
-        Raises:
-            UserError: if it is not finite, or a rate would be 1 or more.
+        Raises UserError if it is not finite, or a rate would be 1 or more.
         """
         devices: List[torch.device] = [] if self.device.type == "cpu" else [self.device]
         with sampled_masks(self.models, scale=self.options.scale), torch.random.fork_rng(devices):
@@ -211,11 +196,7 @@ CHUNK_ELEMENTS = 2**20
 
 
 class RecentValues:
-    """Values of the last W tokens of each row.
-
-    Args:
-        length: W.
-    """
+    """Values of the last ``length`` tokens, W, of each row."""
 
     def __init__(self, length: int):
         self.length = length
@@ -231,10 +212,8 @@ class RecentValues:
 class Chunk(NamedTuple):
     """C tokens of a window and the K tokens that they see.
 
-    Attributes:
-        tokens: places of the C tokens, among the window's T.
-        seen: places of the K tokens, among the n + T that were kept before or are in the window.
-        band: which of the K tokens each of the C tokens sees, (C, K) bool.
+    ``tokens`` are places among the window's T, ``seen`` among the n + T that were kept before or are in the window.
+    ``band`` says which of the K tokens each of the C tokens sees, (C, K) bool.
     """
 
     tokens: slice
@@ -243,14 +222,10 @@ class Chunk(NamedTuple):
 
 
 def iter_chunks(target: Tensor, *, num_kept: int, length: int) -> Iterator[Chunk]:
-    """All tokens of a window in order. Each sees the ``length`` tokens before it, or as many as there are.
+    """All tokens of a window in order. Each sees the W = ``length`` tokens before it, or as many as there are.
 
-    Without chunks a cache would hold all pairs (B, T, n + T), of which only a band of width W counts.
-
-    Args:
-        target: of the window, (B, T).
-        num_kept: n.
-        length: W.
+    Without chunks a cache would hold all pairs (B, T, n + T), of which only a band of width W counts. ``target`` is
+    that of the window, (B, T), and ``num_kept`` is n.
     """
     num_rows, num_tokens = target.shape
     size = max(1, min(CHUNK_TOKENS, CHUNK_ELEMENTS // (num_rows * (length + CHUNK_TOKENS))))
@@ -308,13 +283,7 @@ class ContinuousCache(Component):
         return ComponentScores(log_probs, (num_pairs >= self.num_needed).expand_as(target))
 
     def _pair_probs(self, states: Tensor, seen: Tensor, band: Tensor) -> Tensor:
-        """Softmax of theta h_i . h_t over the pairs that each token sees, (B, C, K); NaN if it sees none.
-
-        Args:
-            states: h_t, (B, C, D).
-            seen: h_i, (B, K, D).
-            band: which pairs each token sees, (C, K).
-        """
+        """Softmax of theta h_i . h_t over the pairs that each token sees, (B, C, K); NaN if it sees none."""
         masks = states.new_zeros(band.shape).masked_fill_(~band, -torch.inf).expand(len(states), -1, -1)
         return torch.softmax(torch.baddbmm(masks, states, seen.transpose(1, 2), alpha=self.theta), dim=-1)
 
@@ -322,10 +291,7 @@ class ContinuousCache(Component):
 class UnigramCache(Component):
     """Unigram cache (Kuhn & De Mori 1990): p(w) is the relative frequency of w among the last W words of the row.
 
-    A row's first word counts, although it is never predicted.
-
-    Args:
-        window: W.
+    A row's first word counts, although it is never predicted. ``window`` is W.
     """
 
     def __init__(self, *, window: int):
@@ -351,13 +317,9 @@ class UnigramCache(Component):
 
 
 class KnownLogProbs(Component):
-    """Log-probabilities of the whole stream that were computed before, such as those of an n-gram model.
+    """Log-probabilities in nats of the whole stream, (n,), such as those of an n-gram model, cut into B rows.
 
     Those of the first token of each row are left out, because models do not predict it.
-
-    Args:
-        log_probs: of every token of the stream in nats, (n,).
-        num_rows: B.
     """
 
     def __init__(self, log_probs: Tensor, *, num_rows: int):
@@ -376,13 +338,7 @@ class KnownLogProbs(Component):
 
 
 class EvaluatedText:
-    """A text to evaluate on.
-
-    Args:
-        tokens: the stream, (n,) int64.
-        dictionary: of its words.
-        num_rows: number of rows that it is cut into.
-    """
+    """A stream (n,) int64 to evaluate on, cut into rows."""
 
     def __init__(self, tokens: Tensor, *, dictionary: Dictionary, num_rows: int):
         self.tokens = tokens
@@ -398,8 +354,7 @@ class EvaluatedText:
     def ngram_log_probs(self, path: Path) -> Tensor:
         """Log-probability of each token by an n-gram model, (n,) float64, in nats; it is read once.
 
-        Raises:
-            UserError: if the file holds no such model.
+        Raises UserError if the file holds no such model.
         """
         if path not in self._ngram_log_probs:
             self._ngram_log_probs[path] = NGramModel.read_arpa(path, self.dictionary).log_probs(self.tokens)
@@ -455,10 +410,7 @@ ComponentOptions = Union[CacheOptions, UnigramCacheOptions, NGramOptions]
 class Passes:
     """Methods that change how models read a text. With other values the models must read it again.
 
-    Attributes:
-        temperature: of all softmaxes, above 0.
-        dropout: dropout samples, or None.
-        dynamic: dynamic evaluation, or None.
+    ``temperature`` is that of all softmaxes, above 0.
     """
 
     temperature: float = 1.0
@@ -470,9 +422,7 @@ class Passes:
 class Methods:
     """All methods of an evaluation; none by default.
 
-    Attributes:
-        passes: how the models read the text.
-        mixed: components and their weights, whose sum is below 1.
+    ``mixed`` are components and their weights, whose sum is below 1.
     """
 
     passes: Passes = Passes()
@@ -491,12 +441,9 @@ class Methods:
 
 @dataclass(frozen=True)
 class TokenScores:
-    """Scores of a window.
+    """Scores of the targets (B, T) of a window.
 
-    Attributes:
-        target: the tokens that are predicted, (B, T).
-        log_probs: by the models, in nats, (B, T) float64.
-        components: scores by each component.
+    ``log_probs`` are those by the models in nats, (B, T) float64.
     """
 
     target: Tensor
@@ -525,13 +472,10 @@ def score_tokens(
 
     Args:
         models: language models that carry their state, on ``device``. Several are averaged as probabilities.
-        text: the text to score.
-        passes: how the models read it.
+        passes: how the models read the text.
         components: other distributions, none of which has read anything yet.
         mean_squares: of each model's gradients, for dynamic evaluation by the rule "rms".
         window: tokens of a row in one forward pass. Dynamic evaluation reads its segments instead.
-        device: where the models are.
-        show_progress: draw a bar.
 
     Raises:
         UserError: if a model or the text does not fit the methods.

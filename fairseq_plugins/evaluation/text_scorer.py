@@ -9,12 +9,8 @@ import torch
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
-from fairseq_plugins.evaluation.raw_text import EncodedLine, LineEncoder, SideText
-from fairseq_plugins.evaluation.scoring import (
-    ScoredStream,
-    check_vocabularies,
-    score_sequences,
-)
+from fairseq_plugins.evaluation.raw_text import EncodedLine, SideText, encode_line
+from fairseq_plugins.evaluation.scoring import ScoredStream, check_vocabularies, score_sequences
 from fairseq_plugins.options import UserError, check_at_least_one
 
 Context = Literal["line", "paragraph", "document"]
@@ -63,8 +59,7 @@ class TextScorer:
     Args:
         models: language models on ``device``; several are averaged as probabilities.
         text: how lines become tokens.
-        max_tokens: of a batch, at least 1; does not change the result beyond rounding.
-        device: where the models are.
+        max_tokens: of a batch; does not change the result beyond rounding.
 
     Raises:
         UserError: if the models have different vocabularies, or a batch would have no token.
@@ -78,7 +73,6 @@ class TextScorer:
         self.max_tokens = check_at_least_one(max_tokens, flag="max_tokens")
         self.device = device
         self.dictionary = check_vocabularies(models)
-        self._encoder = LineEncoder(text, self.dictionary)
 
     def score(self, lines: Sequence[str], *, context: Context = "line") -> List[ScoredLine]:
         """Score lines; the results are in their order. See :meth:`score_stream`."""
@@ -117,7 +111,9 @@ class TextScorer:
     ) -> Iterator[ScoredLine]:
         with nullcontext() if stream is None else stream:
             for buffer in buffers:
-                yield from self._score([self._encoder.encode(line) for line in buffer], context, stream)
+                yield from self._score(
+                    [encode_line(line, self.text, self.dictionary) for line in buffer], context, stream
+                )
 
     def _score(
         self, lines: Sequence[EncodedLine], context: Context, stream: Optional[ScoredStream]
@@ -126,7 +122,7 @@ class TextScorer:
             sequences = [torch.tensor(line.numbers) for line in lines]
             scored = score_sequences(self.models, sequences, max_tokens=self.max_tokens, device=self.device)
             for line, one in zip(lines, scored):
-                yield self._scored(line, one.token_nll)
+                yield self._scored(line, one)
             return
         for group in _paragraphs(lines) if context == "paragraph" else [lines]:
             nll = stream.score(torch.tensor([number for line in group for number in line.numbers], dtype=torch.long))

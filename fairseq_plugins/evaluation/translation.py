@@ -212,13 +212,7 @@ class TranslatedSentence:
 
 
 class _SeededSampling(Search):
-    """Draws words. Each sentence has its own random generator, so no other sentence has an effect on it.
-
-    Args:
-        dictionary: of the target.
-        sampling: how words are drawn.
-        generators: one for each sentence of the batch, by its number.
-    """
+    """Draws words. Each sentence of a batch has its own random generator, so no other sentence has an effect on it."""
 
     def __init__(self, dictionary: Dictionary, sampling: Sampling, generators: Sequence[np.random.Generator]):
         super().__init__(dictionary)
@@ -248,18 +242,11 @@ class _SeededSampling(Search):
 class Translator:
     """Translates sentences by fairseq's beam search. Several threads can use it at the same time.
 
-    Args:
-        models: an ensemble of encoder-decoders in evaluation mode, on one device.
-        task: fairseq's, with the dictionaries.
-        preparation: conversion of raw text to pieces and back.
+    The models are an ensemble of encoder-decoders in evaluation mode, on one device, with fairseq's task.
     """
 
     def __init__(
-        self,
-        *,
-        models: Sequence[FairseqEncoderDecoderModel],
-        task: TranslationTask,
-        preparation: TextPreparation,
+        self, *, models: Sequence[FairseqEncoderDecoderModel], task: TranslationTask, preparation: TextPreparation
     ):
         self.models = list(models)
         self.task = task
@@ -271,17 +258,10 @@ class Translator:
         self._max_target_length = min(model.max_decoder_positions() for model in self.models) - 1
 
     def translate(self, lines: Sequence[str], *, batch_size: int = 32, **options: Any) -> List[TranslatedSentence]:
-        """Translate raw lines, in their order. A blank line stays blank.
+        """Translate raw lines, in their order; for the options see :class:`SearchOptions`. A blank line stays blank.
 
-        A translation does not depend on other lines or ``batch_size``, beyond rounding.
-
-        Args:
-            lines: sentences.
-            batch_size: lines that are translated at a time.
-            options: see :class:`SearchOptions`.
-
-        Raises:
-            UserError: if a line is longer than the models can read, or an option does not fit.
+        A translation does not depend on other lines or ``batch_size``, beyond rounding. Raises UserError if a line is
+        longer than the models can read, or an option does not fit.
         """
         search = SearchOptions(**options)
         return list(self.translate_stream(lines, search, batch_size=batch_size, buffer=max(len(lines), 1)))
@@ -297,16 +277,9 @@ class Translator:
     ) -> Iterator[TranslatedSentence]:
         """Translate raw lines as they come, in their order; see :meth:`translate`.
 
-        Args:
-            lines: sentences.
-            search: how.
-            batch_size: lines that are translated at a time.
-            buffer: lines that are read before they are translated, sorted by length among themselves.
-            name: of the text, in messages.
-
-        Raises:
-            UserError: while reading, after the translations of the lines before, if a line is longer than the models
-                can read, or shorter than its translation must be.
+        So many lines are read as ``buffer`` says before they are translated, sorted by length among themselves.
+        ``name`` is that of the text, in messages. Raises UserError, after the translations of the lines before, if a
+        line is longer than the models can read, or shorter than its translation must be.
         """
         check_at_least_one(batch_size, flag="--batch-size")
         num_read = 0
@@ -399,16 +372,10 @@ class Translator:
 
 
 def load_translator(paths: Sequence[Union[str, Path]], data: Union[str, Path], *, device: str = "cpu") -> Translator:
-    """A translator from checkpoints; several are an ensemble.
+    """A translator from checkpoints, of which several are an ensemble, and a folder of pairs that data-prep wrote.
 
-    Args:
-        paths: checkpoints of encoder-decoders.
-        data: folder of sentence pairs that data-prep wrote.
-        device: of the models.
-
-    Raises:
-        UserError: if a file is missing, unreadable or not of an encoder-decoder, if its vocabulary is not the data's,
-            or if the data are not sentence pairs or lack subword codes.
+    Raises UserError if a file is missing, unreadable or not of an encoder-decoder, if its vocabulary is not the data's,
+    or if the data are not sentence pairs or lack subword codes.
     """
     check_data_folder(Path(data))
     loaded = load_translation_models(paths, data)
@@ -425,12 +392,9 @@ END = "</s>"
 
 @dataclass(frozen=True, eq=False)
 class WordAttention:
-    """Attention of the words of a translation to those of its source.
+    """Attention of the T words of a translation to the S words of its source, each with the end mark at the end.
 
-    Attributes:
-        weights: (T, S) float32; a row is a distribution over the words of the source.
-        source: S words, the last one the end mark.
-        target: T words, the last one the end mark.
+    A row of ``weights`` (T, S) float32 is a distribution over the words of the source.
     """
 
     weights: Tensor
@@ -441,8 +405,7 @@ class WordAttention:
 def word_attention(sentence: TranslatedSentence, subwords: Subwords) -> WordAttention:
     """Attention between words: summed over the pieces of a source word, averaged over those of a target word.
 
-    Raises:
-        UserError: if the sentence has no attention.
+    Raises UserError if the sentence has no attention.
     """
     if sentence.attention is None:
         raise UserError("the model has no attention: there is none to draw")

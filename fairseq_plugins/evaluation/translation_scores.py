@@ -67,12 +67,10 @@ def detokenize(lines: Sequence[str], *, language: str, data: Optional[Path] = No
 def read_translation(
     *paths: Path, references: Sequence[str], reference_name: str, language: str, data: Optional[Path] = None
 ) -> Translation:
-    """Read the output of ``fairseq-generate`` in the given language.
+    """Read the output of ``fairseq-generate``. Files are read as one; ``-`` is the standard input.
 
     Args:
-        paths: files that are read as one; ``-`` is the standard input.
         references: raw text, a sentence each.
-        reference_name: name of the references in messages.
         language: of the detokeniser, such as "de".
         data: folder that the models were trained on, or None for tokens of Moses.
 
@@ -80,25 +78,24 @@ def read_translation(
         UserError: if the output does not belong to the references, is cut short or holds subword marks, or a reference
             is blank.
     """
-    generated = read_generated(*paths)
+    hypotheses, targets = read_generated(*paths)
     name = name_of(*paths)
-    check_pairs(generated.hypotheses, references, name=name, reference_name=reference_name)
-    check_words(generated.hypotheses, name=f"{name}, hypotheses", references=references)
-    check_words(generated.references, name=f"{name}, references", references=references)
+    check_pairs(hypotheses, references, name=name, reference_name=reference_name)
+    check_words(hypotheses, name=f"{name}, hypotheses", references=references)
+    check_words(targets, name=f"{name}, references", references=references)
     check_blank_references(references, name=reference_name)
-    check_raw_references(generated.references, references, name=name, reference_name=reference_name)
+    check_raw_references(targets, references, name=name, reference_name=reference_name)
     return Translation(
-        tokenized=generated.hypotheses,
-        tokenized_references=generated.references,
-        detokenized=detokenize(generated.hypotheses, language=language, data=data),
+        tokenized=hypotheses,
+        tokenized_references=targets,
+        detokenized=detokenize(hypotheses, language=language, data=data),
     )
 
 
 def read_plain_translation(*paths: Path, references: Sequence[str], reference_name: str) -> Translation:
     """Read a translation that was not made by fairseq-generate, a detokenised sentence a line.
 
-    Raises:
-        UserError: if it does not belong to the references or holds subword marks, or a reference is blank.
+    Raises UserError if it does not belong to the references or holds subword marks, or a reference is blank.
     """
     lines = [line for path in paths for line in read_lines(path)]
     name = name_of(*paths)
@@ -113,10 +110,8 @@ def score(
 ) -> List[Score]:
     """BLEU and chrF of detokenised text against raw references, and BLEU of the tokens, if there are any.
 
-    Many papers report the last one. The signatures show ``case`` and the tokeniser of the ``language``.
-
-    Raises:
-        UserError: if the tokeniser is not installed.
+    Many papers report the last one. The signatures show ``case`` and the tokeniser of the ``language``. Raises
+    UserError if the tokeniser is not installed.
     """
     lowercase = case == "ignored"
     comparisons: List[Tuple[str, Metric, Sequence[str], Sequence[str]]] = [
@@ -141,14 +136,7 @@ def score(
 
 @dataclass(frozen=True)
 class Comparison:
-    """One metric of two systems on the same references.
-
-    Attributes:
-        metric: its name.
-        value: of the system, 0 to 100.
-        other_value: of the baseline.
-        p: probability of such a difference between equal systems.
-    """
+    """One metric, 0 to 100, of a system and the baseline. p: that equal systems differ so much."""
 
     metric: str
     value: float
@@ -190,21 +178,17 @@ def compare(
 def read_headlines(*paths: Path, references: Sequence[Path] = ()) -> List[str]:
     """The best hypotheses of an output of ``fairseq-generate``, without the escapes of the Moses tokeniser.
 
-    Args:
-        paths: files that are read as one; ``-`` is the standard input.
-        references: files of raw text. The targets of the output must belong to one of them.
-
-    Raises:
-        UserError: if the files hold no hypothesis, sentences are missing, or the targets belong to no reference.
+    The targets of the output must belong to one of the files of raw references. Raises UserError if the files hold no
+    hypothesis, sentences are missing, or the targets belong to no reference.
     """
-    generated = read_generated(*paths)
+    hypotheses, targets = read_generated(*paths)
     texts = {str(reference): read_lines(reference) for reference in references}
     for reference, lines in texts.items():
-        check_pairs(generated.hypotheses, lines, name=name_of(*paths), reference_name=reference)
+        check_pairs(hypotheses, lines, name=name_of(*paths), reference_name=reference)
     if texts:
-        nearest = max(texts, key=lambda name: similarity(generated.references, texts[name]))
-        check_raw_references(generated.references, texts[nearest], name=name_of(*paths), reference_name=nearest)
-    return [without_escapes(line) for line in generated.hypotheses]
+        nearest = max(texts, key=lambda name: similarity(targets, texts[name]))
+        check_raw_references(targets, texts[nearest], name=name_of(*paths), reference_name=nearest)
+    return [without_escapes(line) for line in hypotheses]
 
 
 def score_headlines(
@@ -215,18 +199,10 @@ def score_headlines(
     *,
     show_progress: bool = False,
 ) -> List[RougeScore]:
-    """ROUGE of hypotheses against files of references, a reference a line.
+    """ROUGE of hypotheses against files of references; each hypothesis has a line in each file.
 
-    Args:
-        hypotheses: in the order of the references.
-        name: name of the hypotheses in messages.
-        references: files; each hypothesis has one reference in each file.
-        settings: of the score.
-        show_progress: draw a bar.
-
-    Raises:
-        UserError: on unequal numbers of lines, subword marks, no word, another script, or a sentence whose references
-            are all blank, with the file and line.
+    Raises UserError on unequal numbers of lines, subword marks, no word, another script, or a sentence whose references
+    are all blank, with the file and line.
     """
     texts = [read_lines(reference) for reference in references]
     for lines, reference in zip(texts, references):
@@ -234,12 +210,7 @@ def score_headlines(
     check_words(hypotheses, name=name, references=["".join(lines) for lines in zip(*texts)])
     check_blank_references(["".join(lines) for lines in zip(*texts)], name=name_of(*references))
     check_tokens(list(zip(*texts)), settings)
-    return score_corpus(
-        hypotheses,
-        list(zip(*texts)),
-        settings,
-        show_progress=show_progress,
-    )
+    return score_corpus(hypotheses, list(zip(*texts)), settings, show_progress=show_progress)
 
 
 # Whether raw references are the targets that were decoded. Preparation may change case, digits, marks and escapes, and
@@ -256,11 +227,7 @@ LONGEST_START = 40
 
 
 def check_blank_references(references: Sequence[str], *, name: str) -> None:
-    """Check that no reference is blank.
-
-    Raises:
-        UserError: for the first that is.
-    """
+    """Check that no reference is blank."""
     for number, line in enumerate(references, start=1):
         if not line.strip():
             raise UserError(f"{name}, line {number}: blank, nothing could be compared with it: give a reference")
@@ -279,16 +246,10 @@ def similarity(targets: Sequence[str], references: Sequence[str]) -> float:
 
 
 def check_raw_references(targets: Sequence[str], references: Sequence[str], *, name: str, reference_name: str) -> None:
-    """Check that references belong to the decoded text.
+    """Check that raw references belong to the decoded text, and that the words of its targets are not joined.
 
-    Args:
-        targets: tokenised, as ``fairseq-generate`` prints them beside the hypotheses, with subwords joined.
-        references: raw, as many.
-        name: of the decoded text, in messages.
-        reference_name: of the references.
-
-    Raises:
-        UserError: if they are of another text, or the words of the targets are joined.
+    The targets are tokenised, as ``fairseq-generate`` prints them beside the hypotheses, with subwords joined. The
+    names of both texts are for messages.
     """
     letters = "".join(targets).replace(UNKNOWN_REFERENCE, "")
     if sum(map(str.isalpha, letters)) < FEWEST_LETTERS:

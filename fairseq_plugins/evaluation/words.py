@@ -164,13 +164,9 @@ def _put_back(clusters: Sequence[str], text: str) -> Optional[str]:
 
 
 class HuggingFace(Tokenizer):
-    """Pieces of a HuggingFace tokenizer, such as of byte-level BPE.
+    """Pieces of a HuggingFace tokenizer, such as of byte-level BPE, from its file ``tokenizer.json``.
 
-    Args:
-        path: its file, ``tokenizer.json``.
-
-    Raises:
-        TokenizerError: if the file is missing or damaged, or the library ``tokenizers`` is not installed.
+    Raises TokenizerError if the file is missing or damaged, or the library ``tokenizers`` is not installed.
     """
 
     def __init__(self, path: Path):
@@ -201,15 +197,9 @@ TOKENIZERS: Sequence[str] = ("blanks", "moses", "characters", f"{HUGGING_FACE}PA
 
 
 def load_tokenizer(name: str, *, language: str, folder: Path) -> Tokenizer:
-    """The tokenizer of this name.
+    """The tokenizer of this name of :data:`TOKENIZERS`; paths are relative to ``folder``.
 
-    Args:
-        name: of :data:`TOKENIZERS`.
-        language: for Moses, or the name of a side; see :func:`moses_language`.
-        folder: that paths are relative to.
-
-    Raises:
-        TokenizerError: if there is none of this name, or see :class:`HuggingFace`.
+    Raises TokenizerError if there is none of this name, or as :class:`HuggingFace` does.
     """
     if name == "moses":
         return Moses(moses_language(language))
@@ -232,8 +222,7 @@ def split_words(line: str, tokenizer: Tokenizer, case: str) -> List[str]:
 class TokenSigns:
     """Counts lines that look tokenised, or split into subwords, where raw text is expected.
 
-    Args:
-        is_raw: whether the text should be raw; other text may have tokens of Moses as its own.
+    Text that need not be raw may have tokens of Moses as its own; in it only subwords are counted.
     """
 
     def __init__(self, *, is_raw: bool):

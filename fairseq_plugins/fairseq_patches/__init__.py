@@ -1,7 +1,9 @@
 """Patches of fairseq, where it is wrong or does not work with current versions of torch and numpy.
 
-The docstring of each ``patch_...`` names the problem, the patch, and the test that shows that it is still needed. They
-were written for fairseq 0.12.2 and ve-fairseq 0.12.3. ``README.md`` says what fails without each.
+The docstring of each ``patch_...`` names the problem and the test that shows that it is still needed, and the patch if
+its code does not tell. They were written for fairseq 0.12.2 and ve-fairseq 0.12.3. ``README.md`` says what fails
+without each. All commands of fairseq run by ``call_main`` and read their flags by ``parse_args_and_arch``. Only
+trainings call ``load_checkpoint``, when they start.
 """
 
 import functools
@@ -16,8 +18,7 @@ SWITCH = "FAIRSEQ_PLUGINS_PATCHES"
 def apply_patches() -> None:
     """Apply all patches, or those that :data:`SWITCH` selects. Calling it again has no effect.
 
-    Raises:
-        ValueError: if it has another value.
+    Raises ValueError if it has another value.
     """
     # imported here, because these modules import wrap
     from fairseq_plugins.fairseq_patches import (

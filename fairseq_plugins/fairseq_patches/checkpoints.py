@@ -45,10 +45,7 @@ SafeGlobals = List[Union[Callable[..., Any], Tuple[Callable[..., Any], str]]]
 _ARRAY = numpy.zeros(1, dtype=numpy.int64)
 _REDUCED_ARRAY: Any = _ARRAY.__reduce__()
 
-CHECKPOINT_CLASSES: SafeGlobals = [
-    *(Namespace, numpy.ndarray, numpy.dtype),
-    *(type(_ARRAY.dtype), _REDUCED_ARRAY[0]),
-]
+CHECKPOINT_CLASSES: SafeGlobals = [*(Namespace, numpy.ndarray, numpy.dtype), *(type(_ARRAY.dtype), _REDUCED_ARRAY[0])]
 """Allowed in checkpoint files: the flags of fairseq's argument-parser models, and the counts of --eval-bleu in their
 metrics. They hold data and run no code."""
 
@@ -98,7 +95,6 @@ def patch_damaged_checkpoints() -> None:
 
     Problem: torch does not compare the checksums of the archive, so flipped bits are read as wrong weights. Weights
         that are inf or NaN are accepted. For a file that it refuses, torch advises to load it in a way that runs code.
-    Patch: wrap ``load_checkpoint_to_cpu``.
     Needed while ``test_fairseq_alone_reads_flipped_bits`` passes.
     """
     wrap(checkpoint_utils, "load_checkpoint_to_cpu", _check_and_load_to_cpu)
@@ -107,12 +103,6 @@ def patch_damaged_checkpoints() -> None:
 def _check_and_load_to_cpu(
     load_checkpoint_to_cpu: Callable[..., Dict[str, Any]], path: Union[str, os.PathLike[str]], *args: Any, **kwargs: Any
 ) -> Dict[str, Any]:
-    """Load a checkpoint.
-
-    Raises:
-        UserError: if the file is damaged, holds classes that are not allowed, is no checkpoint of fairseq, or has
-            weights that are inf or NaN.
-    """
     is_local = os.path.isfile(path) and not PathManager.path_requires_pathmanager(str(path))
     may_be_anything = is_local and not check_archive(path)
     try:
@@ -138,13 +128,9 @@ def _check_and_load_to_cpu(
 
 
 def check_archive(path: Union[str, os.PathLike[str]]) -> bool:
-    """Compare the checksums of an archive that torch wrote.
+    """Compare the checksums of an archive that torch wrote. Raises UserError if it is damaged.
 
-    Returns:
-        whether the file is an archive; files of torch before 1.6 are not, and have no checksums.
-
-    Raises:
-        UserError: if it is damaged.
+    Returns whether the file is an archive. Files of torch before 1.6 are not, and have no checksums.
     """
     with open(path, "rb") as file:
         begins_as_archive = file.read(len(ARCHIVE_START)) == ARCHIVE_START
@@ -201,7 +187,6 @@ def patch_checkpoint_fit() -> None:
     Problem: fairseq accepts flags that change the function and no weight's shape, such as another number of attention
         heads, so the model is another one and nothing says so. To build a trained model it reads the files from which
         its run started. It hides the reason why a model refuses a checkpoint.
-    Patch: wrap ``Trainer.load_checkpoint`` and ``load_model_ensemble_and_task``.
     Needed while ``test_fairseq_alone_takes_other_flags`` passes.
     """
     wrap(Trainer, "load_checkpoint", _load_and_compare_flags)
@@ -210,14 +195,7 @@ def patch_checkpoint_fit() -> None:
 
 @contextmanager
 def fitting_weights(path: object) -> Iterator[None]:
-    """Name the first weight that torch refuses in the block.
-
-    Args:
-        path: the checkpoint of the weights.
-
-    Raises:
-        UserError: in place of torch's ``RuntimeError``.
-    """
+    """Raise a UserError that names the first weight, in place of torch's error, if weights do not fit in the block."""
     try:
         yield
     except RuntimeError as error:
@@ -241,11 +219,6 @@ def _load_one_by_one(
     num_shards: int = 1,
     state: Optional[Dict[str, Any]] = None,
 ) -> Tuple[Any, ...]:
-    """Build the models of checkpoints one by one.
-
-    Raises:
-        UserError: if weights do not fit their model, or one translates the other way than the task.
-    """
     models: List[Any] = []
     config = None
     for filename in filenames:
@@ -297,15 +270,10 @@ def _model_class(config: Any) -> Any:
 
 
 def other_flags(config: Any, saved: Any, *, owner: str = "this model") -> List[str]:
-    """Compare the flags of two models that change the function of the same weights.
+    """A phrase for each flag that differs in two models and changes the function of the same weights.
 
-    Args:
-        config: flags of the model that will have the weights.
-        saved: flags of the checkpoint's model.
-        owner: name of the model with ``config``.
-
-    Returns:
-        a phrase for each difference, such as "with --activation-fn relu, this model has gelu".
+    Such as "with --activation-fn relu, this model has gelu". ``saved`` are the flags of the checkpoint, ``config``
+    those of the model that will have its weights, which ``owner`` names.
     """
     found = []
     flags = getattr(_model_class(config), "flags", None)
@@ -343,12 +311,7 @@ def _load_and_compare_flags(
     *args: Any,
     **kwargs: Any,
 ) -> Optional[Dict[str, Any]]:
-    """Load a checkpoint into a run.
-
-    Raises:
-        UserError: if the model refuses it, or computes another function with its weights. If it translates the other
-            way, it may only be the start of a new run.
-    """
+    """Load a checkpoint into a run. If it translates the other way, it may only be the start of a new run."""
     try:
         extra_state = load_checkpoint(trainer, filename, reset_optimizer, *args, **kwargs)
     except Exception as error:
@@ -412,9 +375,7 @@ def patch_checkpoint_flags() -> None:
 def literal(text: object) -> Any:
     """Evaluate a Python literal, or sums and multiples of lists of them, such as "[(512, 3)] * 20".
 
-    Raises:
-        TypeError: if it is no text, as in ``eval``.
-        UserError: if it is another expression, or too long.
+    Raises TypeError if it is no text, as in ``eval``. Raises UserError if it is another expression, or too long.
     """
     if not isinstance(text, str):
         raise TypeError(f"a text is expected, not {type(text).__name__}")
@@ -454,11 +415,7 @@ def _number(value: Any) -> Any:
 
 
 def check_flags(flags: object) -> None:
-    """Check that a configuration is plain data, and that its models and tasks are allowed.
-
-    Raises:
-        UserError: if it is not.
-    """
+    """Check that a configuration is plain data, and that its models and tasks are allowed."""
     for name, value in _all_values(flags):
         if name == "arch" and value is not None:
             check_model_name(value)
@@ -480,9 +437,6 @@ def check_model_name(name: object) -> None:
     """Check that an architecture or model may be built from checkpoints.
 
     All models outside fairseq may: they come from this package, or from code that the user has imported.
-
-    Raises:
-        UserError: if it may not, or there is no such model.
     """
     model_class = (ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)) if isinstance(name, str) else None
     allowed = {MODEL_REGISTRY[known] for known in MODELS if known in MODEL_REGISTRY}
@@ -513,11 +467,7 @@ def _get(flags: object, name: str) -> Any:
 
 
 def _all_values(flags: object, *, depth: int = 0) -> Iterator[Tuple[str, Any]]:
-    """Iterate over names and values at all depths.
-
-    Raises:
-        UserError: for anything except numbers, texts and containers of them, and for texts with references.
-    """
+    """Names and values at all depths: numbers, texts without references, and containers of them, else a UserError."""
     if depth > MAX_DEPTH:
         raise UserError("is refused: its flags are nested too deeply")
     named = [("", value) for value in flags] if isinstance(flags, (list, tuple)) else list(_items(flags).items())
@@ -535,11 +485,7 @@ def _all_values(flags: object, *, depth: int = 0) -> Iterator[Tuple[str, Any]]:
 
 
 def _check_and_upgrade(upgrade: Callable[[Dict[str, Any]], Dict[str, Any]], state: Dict[str, Any]) -> Dict[str, Any]:
-    """Check the content of a checkpoint, then let fairseq convert it from older formats.
-
-    Raises:
-        UserError: if it has no weights, or its flags are refused.
-    """
+    """Check the content of a checkpoint, then let fairseq convert it from older formats."""
     weights = state.get("model") if isinstance(state, dict) else None
     if not isinstance(weights, dict) or not all(isinstance(one, torch.Tensor) for one in weights.values()):
         raise UserError("holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt")

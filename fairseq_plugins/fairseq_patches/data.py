@@ -30,18 +30,13 @@ def patch_changed_dictionaries() -> None:
     """Refuse a dictionary that differs from ``digests.json``.
 
     Problem: with another order of words a model reads and writes other words.
-    Patch: wrap ``Dictionary.add_from_file``.
     Needed while ``test_fairseq_alone_reads_other_words`` passes.
     """
     wrap(Dictionary, "add_from_file", _read_and_check_digest)
 
 
 def _read_and_check_digest(add_from_file: Callable[..., None], dictionary: Dictionary, file: Any) -> None:
-    """Read a dictionary from a path, or from a file that fairseq has opened.
-
-    Raises:
-        UserError: if it differs from ``digests.json``.
-    """
+    """Read a dictionary from a path, or from a file that fairseq has opened."""
     add_from_file(dictionary, file)
     if isinstance(file, str):
         check_digest(Path(file))
@@ -107,18 +102,7 @@ def _check_and_open(
     fix_lua_indexing: bool = False,
     dictionary: Optional[Dictionary] = None,
 ) -> Any:
-    """Open a split.
-
-    Args:
-        make_dataset: the function of fairseq.
-        path: of the split, without ``.bin`` and ``.idx``.
-        impl: ``--dataset-impl``.
-        fix_lua_indexing: of fairseq.
-        dictionary: of the text, or None for other data.
-
-    Raises:
-        UserError: if it is damaged, has words that the dictionary lacks, or differs from ``digests.json``.
-    """
+    """Open a split, whose path has no ending yet. Its dictionary is None for other data than text."""
     if not IndexedDataset.exists(path):
         return make_dataset(path, impl, fix_lua_indexing, dictionary)
     with open(f"{path}.idx", "rb") as file:
@@ -223,7 +207,6 @@ def patch_batch_by_size() -> None:
 
     Problem: fairseq drops the last sentences if their number is no multiple of ``--required-batch-size-multiple``, 8 by
         default. It does so in validation and generation too: a test set of 1,014 sentences has 1,008.
-    Patch: wrap ``batch_by_size`` to add a batch of them.
     Needed while ``test_fairseq_alone_drops_sentences`` passes.
     """
     wrap(data_utils, "batch_by_size", _add_last_batch)
@@ -242,7 +225,6 @@ def patch_length_buckets() -> None:
     """Make ``--num-batch-buckets`` work: sentences are padded to one of this number of lengths.
 
     Problem: fairseq computes the lengths by ``interpolation`` of ``numpy.percentile``, which numpy 2.4 has removed.
-    Patch: wrap ``get_buckets`` of fairseq's padded data sets.
     Needed while ``test_fairseq_alone_finds_no_lengths`` passes.
     """
     wrap(bucket_pad_length_dataset, "get_buckets", _bucket_lengths)
@@ -257,7 +239,6 @@ def patch_numpy_compat() -> None:
     """Define ``numpy.compat.long`` where it is missing.
 
     Problem: numpy 2 has no ``numpy.compat``, and fairseq's data sets use its ``long``.
-    Patch: add a module with ``long`` to numpy.
     Needed while ``grep -r np.compat`` finds anything in the installed fairseq and numpy itself has none
     (``test_long_is_an_integer``).
     """

@@ -59,11 +59,7 @@ def patch_out_of_memory() -> None:
 def _log_zeros(
     sync: Callable[..., Any], trainer: Trainer, logged: Logged, *extra_stats: Any, ignore: bool = False
 ) -> Any:
-    """Sum the logs of all processes. Without a log, send zeros under the names of an earlier update.
-
-    Raises:
-        UserError: if no earlier update has a log.
-    """
+    """Sum the logs of all processes. Without a log, send zeros under the names of an earlier update."""
     if logged:
         if trainer.get_model().training:
             _last_logged[trainer] = logged[:1]
@@ -78,7 +74,7 @@ def patch_heartbeat() -> None:
 
     Problem: fairseq sends SIGINT. Python handles it only when the call that waits for the partner returns, which takes
         half an hour with gloo.
-    Patch: wrap ``DistributedTimeoutWrapper.__init__`` to send SIGTERM by default.
+    Patch: send SIGTERM by default.
     Needed while the default signal of fairseq's wrapper is SIGINT.
     """
     wrap(DistributedTimeoutWrapper, "__init__", _send_sigterm)
@@ -99,7 +95,7 @@ def patch_torchrun() -> None:
 
     Problem: fairseq counts GPUs to find out whether there are several processes. On CPUs each process of ``torchrun``
         trains a model by itself, and their checkpoints replace each other.
-    Patch: wrap ``call_main``, which runs all commands of fairseq, to take the number of processes from the environment.
+    Patch: wrap ``call_main`` to take the number of processes from the environment.
     Needed while ``test_fairseq_alone_trains_alone_under_torchrun`` passes.
     """
     wrap(distributed_utils, "call_main", _take_processes)

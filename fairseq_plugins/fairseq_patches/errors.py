@@ -84,8 +84,7 @@ def _install_hook() -> None:
 def show_error(kind: Type[BaseException], error: BaseException, frames: Optional[TracebackType]) -> None:
     """Print a user error as one line, and other errors as Python does.
 
-    Raises:
-        SystemExit: after the line, because Python would end with status 1.
+    Raises SystemExit after the line, because Python would end with status 1.
     """
     if isinstance(error, BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), STANDARD_OUTPUT)  # flushing the rest at exit would fail again
@@ -153,7 +152,7 @@ def patch_unread_log() -> None:
 
     Problem: ``logging`` ignores lines that it cannot write. After ``fairseq-train ... | tee train.log`` has lost
         ``tee``, or the command that kept the log was killed, fairseq trains on for days without a log.
-    Patch: wrap ``load_checkpoint``, which only trainings call, to end the process on a broken pipe from then on.
+    Patch: wrap ``load_checkpoint`` to end the process on a broken pipe from then on.
     Needed while ``test_fairseq_alone_trains_on_without_a_log`` passes.
     """
     wrap(checkpoint_utils, "load_checkpoint", _load_and_watch_log)
@@ -185,7 +184,6 @@ def patch_flag_values() -> None:
 
     Problem: fairseq accepts ``nan`` as a number, so ``--dropout nan`` drops nothing. ``--clip-norm -1`` clips nothing.
         With ``--prefix-size -1`` a translation is given all of its reference except the last word.
-    Patch: wrap ``parse_args_and_arch``, with which all commands of fairseq read their flags.
     Needed while ``test_fairseq_alone_takes_them`` passes.
     """
     wrap(options, "parse_args_and_arch", _parse_and_check)
@@ -230,11 +228,6 @@ def patch_divergence() -> None:
 def _check_loss(
     train_step: Callable[..., Optional[Dict[str, Any]]], trainer: Trainer, *args: Any, **kwargs: Any
 ) -> Optional[Dict[str, Any]]:
-    """Make an update.
-
-    Raises:
-        UserError: if its loss is inf or NaN.
-    """
     logged = train_step(trainer, *args, **kwargs)
     if logged is not None and not _scales_loss(trainer):
         _require_finite(trainer, logged, of="the loss")
@@ -244,11 +237,7 @@ def _check_loss(
 def _check_valid_loss(
     valid_step: Callable[..., Dict[str, Any]], trainer: Trainer, *args: Any, **kwargs: Any
 ) -> Dict[str, Any]:
-    """Score a batch of validation. A recurrence may explode over a whole text, and not over a window of training.
-
-    Raises:
-        UserError: if its loss is inf or NaN.
-    """
+    """Score a batch of validation. A recurrence may explode over a whole text, and not over a window of training."""
     logged = valid_step(trainer, *args, **kwargs)
     _require_finite(trainer, logged, of="the loss of validation")
     return logged
@@ -274,11 +263,7 @@ def _check_norm(clip_grad_norm: Callable[..., Tensor], trainer: Trainer, clip_no
 
 
 def _raise_caught_error(nan_detector: Callable[..., Any], model: nn.Module) -> NoReturn:
-    """End the run in place of fairseq's search, after crash.pt was saved.
-
-    Raises:
-        UserError: with the first line of the error that fairseq caught.
-    """
+    """End the run with the error that fairseq caught, in place of its search, after crash.pt was saved."""
     raise UserError(str(sys.exception()).partition("\n")[0]) from None
 
 

@@ -51,14 +51,9 @@ def languages_of(flags: Any) -> Languages:
 
 
 def complete_languages(given: Languages, data: str) -> Tuple[str, str]:
-    """Complete the given languages by those of the pair in a folder.
+    """Complete the given languages by those of the pair in a folder, which is read only if one is missing.
 
-    Args:
-        given: source and target of the flags.
-        data: folder of fairseq-preprocess; it is read only if a language is missing.
-
-    Raises:
-        UserError: if the folder holds no pair, or not the given language.
+    Raises UserError if the folder holds no pair, or not the given language.
     """
     source, target = given
     if source is not None and target is not None:
@@ -74,16 +69,7 @@ def complete_languages(given: Languages, data: str) -> Tuple[str, str]:
 
 
 def check_direction(given: Languages, trained: Languages, *, name: str) -> None:
-    """Refuse languages with source and target exchanged.
-
-    Args:
-        given: of the run or the command.
-        trained: of the checkpoint.
-        name: of the checkpoint.
-
-    Raises:
-        UserError: with the remedy.
-    """
+    """Refuse languages with source and target exchanged; ``name`` is that of the checkpoint that was trained so."""
     source, target = trained
     is_known = source is not None and target is not None and source != target
     if is_known and (given[0] == target or given[1] == source):
@@ -94,16 +80,7 @@ def check_direction(given: Languages, trained: Languages, *, name: str) -> None:
 
 
 def check_task_direction(task: Any, state: Dict[str, Any], *, name: str) -> None:
-    """Compare the direction of a translation task with that of a checkpoint; other tasks have none.
-
-    Args:
-        task: of the command, or None.
-        state: the checkpoint.
-        name: of the checkpoint.
-
-    Raises:
-        UserError: if the checkpoint translates the other way.
-    """
+    """Compare the direction of a translation task with that of a checkpoint; other tasks have none."""
     if isinstance(task, TranslationTask):
         check_direction(languages_of(task.cfg), _languages_of_state(state), name=name)
 
@@ -145,11 +122,7 @@ def _keep_languages(
     *args: Any,
     **options: Any,
 ) -> Dict[str, Any]:
-    """Read a checkpoint and refuse flags that exchange its languages.
-
-    Raises:
-        UserError: if the flags do.
-    """
+    """Read a checkpoint and refuse flags that exchange its languages."""
     given = {name: arg_overrides[name] for name in FLAGS if arg_overrides and arg_overrides.get(name)}
     others = arg_overrides and {name: value for name, value in arg_overrides.items() if name not in FLAGS}
     state = load_checkpoint_to_cpu(path, others, *args, **options)
@@ -172,7 +145,6 @@ def patch_generation() -> None:
         the data set: it ends in an IndexError or uses another sentence. ``--match-source-len`` counts the end mark of
         the source as a word, and longer hypotheses may win. ``--no-seed-provided`` is overwritten. The words of
         ``--lm-path`` may have other numbers than those of the models.
-    Patch: wrap the functions that parse flags, build the generator and search.
     Needed while a ``test_fairseq_alone_...`` of ``tests/fairseq_patches/test_patches_generation.py`` passes.
     """
     wrap(options, "parse_args_and_arch", _obey_shards_and_seed)
@@ -213,11 +185,7 @@ def _check_language_model(
     extra_gen_cls_kwargs: Optional[Dict[str, Any]] = None,
     **others: Any,
 ) -> Any:
-    """Build the generator.
-
-    Raises:
-        UserError: if the language model of ``--lm-path`` has another dictionary than the models.
-    """
+    """Build the generator. The language model of ``--lm-path`` must have the dictionary of the models."""
     language_model = (extra_gen_cls_kwargs or {}).get("lm_model")
     words: Any = task.target_dictionary
     if language_model is not None and getattr(language_model.decoder, "dictionary", words) != words:
@@ -247,16 +215,8 @@ def _block_repeated_ngrams(
 ) -> Tensor:
     """Set log-probabilities (rows, V) of words that would repeat an n-gram to -inf.
 
-    Rows in which nothing else is possible, as within a given prefix, stay unchanged.
-
-    Args:
-        forward: the function of fairseq, which is not called.
-        blocker: has n.
-        tokens: (rows, max_len + 2) the hypotheses so far, then padding.
-        lprobs: (rows, V) log-probabilities of the next word.
-        bsz: sentences in the batch.
-        beam_size: rows of each sentence.
-        step: number of words in ``tokens`` after the first, which begins every hypothesis.
+    Rows in which nothing else is possible, as within a given prefix, stay unchanged. ``tokens`` (rows, max_len + 2) are
+    the hypotheses so far, of which ``step`` words follow the first one, then padding.
     """
     size = blocker.no_repeat_ngram_size
     written = tokens[:, 1 : step + 1]  # (rows, step)
@@ -304,11 +264,7 @@ def patch_replace_unk() -> None:
 
 
 class HardAlignment(List[Tuple[int, int]]):
-    """Pairs of positions in the source and in the translation.
-
-    Attributes:
-        num_source_words: number of words, or subwords, that the model read.
-    """
+    """Pairs of positions in the source and in the translation, and the number of subwords that the model read."""
 
     def __init__(self, pairs: Iterable[Tuple[int, int]], *, num_source_words: int):
         super().__init__(pairs)
@@ -360,8 +316,7 @@ def _post_process_prediction(
 def _source_positions(alignment: Any, source: str) -> List[int]:
     """The source position of each target word, from the pairs of ``--print-alignment hard``.
 
-    Raises:
-        UserError: if there are no pairs, or the source no longer has the words that the model read.
+    Raises UserError if there are no pairs, or the source no longer has the words that the model read.
     """
     if not isinstance(alignment, HardAlignment):
         raise UserError("--replace-unk needs the words that the attention reads most: add --print-alignment hard")

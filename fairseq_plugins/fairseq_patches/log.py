@@ -140,7 +140,6 @@ def patch_remaining_time() -> None:
 
     Problem: fairseq does not estimate it. It is the pace so far, with validations, times what remains until
         ``--max-epoch`` or ``--max-update``. Without either there is none.
-    Patch: wrap ``update_config``, ``log`` and ``print`` of progress bars.
     Needed while fairseq logs no such figure.
     """
     wrap(BaseProgressBar, "update_config", _note_start)
@@ -183,7 +182,6 @@ def patch_interrupt() -> None:
     """End by Ctrl-C in two lines: what is saved, and the command that resumes.
 
     Problem: Python prints the traceback of whatever was running, and processes that fairseq started may train on.
-    Patch: wrap ``call_main``, which runs all commands of fairseq.
     Needed while ``call_main`` of fairseq handles no ``KeyboardInterrupt``.
     """
     wrap(distributed_utils, "call_main", _run_until_interrupted)
@@ -229,7 +227,6 @@ def patch_nearest_flags() -> None:
     """Name the nearest flags after a mistyped one, without the list of all flags.
 
     Problem: argparse prints 165 lines of usage above its message, and all architectures after a mistyped one.
-    Patch: wrap ``parse_args_and_arch``, with which all commands of fairseq read their flags.
     Needed while ``test_fairseq_alone_prints_all_flags`` passes.
     """
     wrap(options, "parse_args_and_arch", _parse_or_name_nearest)

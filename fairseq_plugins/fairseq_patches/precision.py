@@ -34,9 +34,8 @@ def patch_amp() -> None:
         does not save the scale of the loss, and loading a state bypasses the wrapped optimizer. With
         ``--amp-scale-window`` it uses ``--amp-init-scale`` as the window. (The flag of the initial scale is
         ``--fp16-init-scale``.)
-    Patch: wrap methods of ``AMPOptimizer``.
     Needed while ``AMPOptimizer.step`` passes itself to ``scaler.step``, the class has no ``state_dict``, or its
-        ``growth_interval`` is not ``amp_scale_window``. ``tests/fairseq_patches/test_optimizers.py`` tests each.
+        ``growth_interval`` is not ``amp_scale_window``. ``tests/fairseq_patches/test_precision.py`` tests each.
     """
     wrap(AMPOptimizer, "__init__", _set_growth_interval)
     wrap(AMPOptimizer, "step", _step_unscaled_optimizer)
@@ -80,7 +79,7 @@ def patch_bf16() -> None:
     """Train with ``--bf16`` on a GPU or CPU.
 
     Problem: fairseq assumes a TPU, which needs torch_xla.
-    Patch: wrap ``call_main``, which runs all commands of fairseq, to turn the TPU off where torch_xla is missing.
+    Patch: wrap ``call_main`` to turn the TPU off where torch_xla is missing.
     Needed while ``test_fairseq_alone_takes_bf16_for_a_tpu`` passes.
     """
     wrap(distributed_utils, "call_main", _turn_tpu_off)
@@ -143,7 +142,6 @@ def patch_sparse_gradients() -> None:
     Problem: fairseq scales a copy of a sparse gradient, and computes its norm in a way that torch does not have. An
         optimizer that cannot use one fails without naming cause and remedy, or momentum lets the gradient grow with
         every update.
-    Patch: wrap ``FairseqOptimizer.multiply_grads`` and ``clip_grad_norm``.
     Needed while ``test_fairseq_alone_neither_scales_nor_clips_sparse_gradients`` passes.
     """
     for name in ("multiply_grads", "clip_grad_norm"):
@@ -187,7 +185,6 @@ def patch_ema() -> None:
 
     Problem: fairseq iterates over the names of weights, so the average of a matrix with two names, such as a tied
         embedding, decays twice. It also ignores the column norm constraint of ``--column-norm``.
-    Patch: wrap the update of ``EMA``.
     Needed while ``test_fairseq_alone_decays_a_shared_matrix_twice`` passes.
     """
     wrap(EMA, "_step_internal", _step_each_weight_once)

@@ -34,8 +34,7 @@ def patch_exact_resume() -> None:
 
     Problem: fairseq splits a corpus into batches once per process, with the epoch in which it started as the seed. A
         resumed run therefore sees other batches.
-    Patch: wrap ``call_main``, which runs all commands of fairseq, to set ``--update-epoch-batch-itr``. With it fairseq
-        makes new batches every epoch.
+    Patch: wrap ``call_main`` to set ``--update-epoch-batch-itr``. With it fairseq makes new batches every epoch.
     Needed while ``DatasetConfig.update_epoch_batch_itr`` of fairseq is not true by default
     (``test_fairseq_alone_cuts_batches_once``).
     """
@@ -52,7 +51,6 @@ def patch_resumed_epoch() -> None:
 
     Problem: with another ``--task`` fairseq resumes at batch n of a stream after n batches of sentences, or the
         reverse, so some text is read twice or never.
-    Patch: wrap ``Trainer.load_checkpoint``.
     Needed while fairseq's checkpoints do not name the task whose batches they count.
     """
     wrap(Trainer, "load_checkpoint", _check_task)
@@ -61,11 +59,7 @@ def patch_resumed_epoch() -> None:
 def _check_task(
     load_checkpoint: Callable[..., Optional[Dict[str, Any]]], trainer: Trainer, filename: str, *args: Any, **kwargs: Any
 ) -> Optional[Dict[str, Any]]:
-    """Load a checkpoint.
-
-    Raises:
-        UserError: if it stopped inside an epoch, and only one of its task and this task keeps a position in a stream.
-    """
+    """Load a checkpoint. Inside an epoch, both tasks or none must keep a position in a stream."""
     state = load_checkpoint(trainer, filename, *args, **kwargs)
     cfg = trainer.cfg.checkpoint
     if state is None or cfg.reset_dataloader or filename == cfg.finetune_from_model:
@@ -85,7 +79,6 @@ def patch_resumed_clock() -> None:
     """Log how long a run has been training after it resumed inside an epoch.
 
     Problem: fairseq's clock ``wall`` stands still from then on, because loaded meters are not started.
-    Patch: wrap ``metrics.load_state_dict`` to start it.
     Needed while ``test_fairseq_alone_lets_the_clock_stand`` passes.
     """
     wrap(metrics, "load_state_dict", _start_clock)
@@ -104,7 +97,6 @@ def patch_resumed_validation() -> None:
     Problem: fairseq saves before ``--lr-scheduler reduce_lr_on_plateau`` is given the epoch's loss. It saves neither
         the scheduler's number of bad epochs nor the counts of ``--patience``. A resumed run has another learning rate
         and trains for longer.
-    Patch: wrap saving and loading of checkpoints and of the scheduler's state.
     Needed while ``test_fairseq_alone_forgets_what_validation_decided`` passes.
     """
     wrap(Trainer, "save_checkpoint", _save_patience)
@@ -174,7 +166,6 @@ def patch_finished_training() -> None:
     """Do not train on when a run that ended by ``--patience`` or ``--max-update`` is started again.
 
     Problem: fairseq checks both only after an update, so it makes one more update or epoch.
-    Patch: wrap ``load_checkpoint``, with which a run starts, to check them there as well.
     Needed while ``test_fairseq_alone_trains_on`` passes.
     """
     wrap(checkpoint_utils, "load_checkpoint", _stop_if_finished)

@@ -48,8 +48,8 @@ def patch_save_dir_lock() -> None:
     """Refuse a second run in the same ``--save-dir``.
 
     Problem: fairseq starts the second run without a warning, and their checkpoints replace each other.
-    Patch: wrap ``load_checkpoint``, which only trainings call, to lock the directory, and saving, which checks the lock
-        again, because the directory may have been removed meanwhile.
+    Patch: wrap ``load_checkpoint`` to lock the directory, and saving, which checks the lock again, because the
+        directory may have been removed meanwhile.
     Needed while ``test_fairseq_alone_takes_a_directory_that_is_in_use`` passes.
     """
     wrap(checkpoint_utils, "load_checkpoint", _lock_and_load)
@@ -65,8 +65,7 @@ def _lock_and_load(load_checkpoint: Callable[..., Any], cfg: CheckpointConfig, t
 def lock_for_training(save_dir: str) -> None:
     """Lock a directory until this process ends, if it has not done so already.
 
-    Raises:
-        UserError: if another process has locked it.
+    Raises UserError if another process has locked it.
     """
     if save_dir not in _held:
         descriptor = _lock(save_dir, first=TRAINING)
@@ -78,8 +77,7 @@ def lock_for_training(save_dir: str) -> None:
 def locked_for_command(save_dir: Path) -> Iterator[None]:
     """Keep other commands from a directory while this process runs a training there, which locks it by itself.
 
-    Raises:
-        UserError: if another command or training has locked it.
+    Raises UserError if another command or training has locked it.
     """
     descriptor = _lock(save_dir, first=COMMAND)
     try:
@@ -125,8 +123,7 @@ def _keep_lock_and_save(
 def keep_lock(save_dir: str) -> None:
     """Make a directory that this process has locked again, and lock it anew, if it was removed or replaced.
 
-    Raises:
-        UserError: if another process has locked it meanwhile.
+    Raises UserError if another process has locked it meanwhile.
     """
     if save_dir not in _held:
         return
@@ -144,7 +141,6 @@ def patch_atomic_copy() -> None:
 
     Problem: fairseq copies the checkpoint that it has just written onto checkpoint_last.pt and checkpoint_best.pt in
         place.
-    Patch: wrap ``PathManager.copy``.
     Needed while ``test_fairseq_alone_copies_in_place`` passes.
     """
     wrap(PathManager, "copy", _copy_and_rename)
@@ -165,7 +161,6 @@ def patch_missing_checkpoint() -> None:
     Problem: if the file of ``--restore-file`` or ``--continue-once`` does not exist, or ``--finetune-from-model`` is a
         folder, fairseq starts anew and only the log says so. It also does if ``checkpoint_last.pt`` alone is missing,
         as after a kill while the first checkpoint was saved, and replaces the others.
-    Patch: wrap ``load_checkpoint``, which only trainings call.
     Needed while ``test_fairseq_alone_begins_anew`` passes.
     """
     wrap(checkpoint_utils, "load_checkpoint", _settle_start_and_load)
@@ -174,12 +169,7 @@ def patch_missing_checkpoint() -> None:
 def _settle_start_and_load(
     load_checkpoint: Callable[..., Any], cfg: CheckpointConfig, trainer: Trainer, **options: Any
 ) -> Any:
-    """Load a checkpoint: the newest one if ``checkpoint_last.pt`` alone is missing.
-
-    Raises:
-        UserError: if a flag names one that does not exist, or that a run in the directory no longer needs, or if there
-            is a folder in place of ``checkpoint_last.pt``.
-    """
+    """Load a checkpoint: the newest one if ``checkpoint_last.pt`` alone is missing."""
     suffix = trainer.checkpoint_suffix
     last = Path(cfg.save_dir, LAST.replace(".pt", f"{suffix}.pt"))
     if cfg.restore_file == LAST and last.is_file():
@@ -211,12 +201,7 @@ def _settle_start_and_load(
 
 
 def newest_checkpoint(save_dir: Path, suffix: str = "") -> Optional[Path]:
-    """The checkpoint of a run that was written last, or None.
-
-    Args:
-        save_dir: directory of the run.
-        suffix: of the file names, if each process saves a part of the model.
-    """
+    """The checkpoint of a run that was written last, or None. The suffix is that of a process's part of a model."""
     name = re.compile(rf"checkpoint(\d+|_\d+_\d+|_best|_last|\.best_.+){re.escape(suffix)}\.pt")
     found = [path for path in save_dir.glob("checkpoint*.pt") if name.fullmatch(path.name) and path.is_file()]
     return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
@@ -236,7 +221,6 @@ def patch_best_checkpoint() -> None:
         nothing saved. It keeps the worst checkpoint if higher is better and ``--maximize-best-checkpoint-metric`` is
         missing. It compares with the best value of another validation set. It replaces the best checkpoint by a worse
         one if ``checkpoint_last.pt`` is older than ``checkpoint_best.pt``.
-    Patch: wrap ``load_checkpoint``, with which a run starts, and saving.
     Needed while ``test_fairseq_alone_replaces_the_best`` passes.
     """
     wrap(checkpoint_utils, "load_checkpoint", _load_and_compare)
@@ -249,11 +233,7 @@ def _load_and_compare(
     trainer: Trainer,
     **options: Any,
 ) -> Tuple[Optional[Dict[str, Any]], EpochBatchIterator]:
-    """Start or resume a run.
-
-    Raises:
-        UserError: if the metric is not logged, or ``checkpoint_best.pt`` cannot be read.
-    """
+    """Start or resume a run. Raises UserError if the metric is not logged, or ``checkpoint_best.pt`` cannot be read."""
     vars(checkpoint_utils.save_checkpoint).pop("best", None)  # from an earlier run in this process
     if trainer.cfg.dataset.disable_validation:
         state, iterator = load_checkpoint(cfg, trainer, **options)
@@ -276,11 +256,7 @@ def _load_and_compare(
 
 
 def _settle_direction(cfg: CheckpointConfig, trainer: Trainer) -> None:
-    """Check ``--best-checkpoint-metric`` and set its direction.
-
-    Raises:
-        UserError: if the task and the criterion do not log it.
-    """
+    """Check that ``--best-checkpoint-metric`` is logged, and set its direction."""
     name, known = cfg.best_checkpoint_metric, _logged(trainer)
     if known is not None and name not in known:
         scored = (
@@ -338,11 +314,7 @@ def _forget_best(state: Dict[str, Any], trainer: Trainer, *, is_other_set: bool)
 
 
 def _compare_with_best_file(cfg: CheckpointConfig, suffix: str, own: Dict[str, Any]) -> None:
-    """Compare with the value of ``checkpoint_best.pt`` as well, and log what the next one must improve on.
-
-    Raises:
-        UserError: if the file cannot be read.
-    """
+    """Compare with the value of ``checkpoint_best.pt`` as well, and log what the next one must improve on."""
     path, counted = Path(cfg.save_dir, f"checkpoint_best{suffix}.pt"), vars(checkpoint_utils.save_checkpoint)
     metric, best = own["metric"], counted.get("best")
     if not path.is_file():

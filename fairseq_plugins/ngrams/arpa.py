@@ -29,14 +29,9 @@ LOG_ZERO = -99.0
 
 @dataclass(frozen=True)
 class ArpaRows:
-    """n-grams of one order.
+    """N n-grams of order k: words (N, k) int64, logarithms to base 10 of their probabilities and back-off weights.
 
-    Shapes: N n-grams of order k.
-
-    Attributes:
-        words: (N, k) int64, numbers in the dictionary.
-        log10_probs: (N,) float64, minus infinity for a probability of zero.
-        log10_backoffs: (N,) float64, zero in the highest order.
+    Both logarithms are (N,) float64; -inf stands for a probability of zero, and weights of the highest order are zero.
     """
 
     words: Tensor
@@ -60,14 +55,8 @@ _OUTSIDE = -1
 def read_orders(path: Path, symbols: Sequence[str]) -> Iterator[ArpaRows]:
     """Read a file, compressed by gzip or not, one order at a time, from unigrams up.
 
-    n-grams with words that the dictionary lacks are left out.
-
-    Args:
-        path: of the file.
-        symbols: the words of the dictionary.
-
-    Raises:
-        UserError: if the file is missing, damaged, or of another format; the message names the line.
+    n-grams with words that the dictionary, ``symbols``, lacks are left out. Raises UserError if the file is missing,
+    damaged, or of another format; the message names the line.
     """
     lines = byte_lines(path, wanted="an ARPA file; ngram train writes one, KenLM's lmplz as well")
     numbers = {symbol.encode(): number for number, symbol in enumerate(symbols)}
@@ -171,14 +160,8 @@ COMPRESSION = 6
 def write_rows(path: Path, rows: Iterable[ArpaRows], *, symbols: Sequence[str], sizes: Sequence[int]) -> None:
     """Write a file, compressed if its name ends in ``.gz``. Equal models give equal files.
 
-    Args:
-        path: of the file.
-        rows: the orders in turn, each in one piece or several.
-        symbols: the words of the dictionary.
-        sizes: how many n-grams each order has.
-
-    Raises:
-        OSError: if the file cannot be written.
+    Rows are the orders in turn, each in one piece or several; ``sizes`` are the numbers of n-grams of the orders.
+    Raises OSError if the file cannot be written.
     """
     names = np.array(symbols, dtype=object)
     order = 0

@@ -20,11 +20,9 @@ FALLBACK = (0.5, 1.0, 1.5)
 
 @dataclass(frozen=True)
 class Discounts:
-    """Discounts of the counts of one order.
+    """Discounts of one order for a count of one, of two, and of three or more.
 
-    Attributes:
-        values: for a count of one, of two, and of three or more.
-        source: "counts" if they were estimated, "fallback" if the counts do not define them.
+    The source is "counts" if they were estimated, "fallback" if the counts do not define them.
     """
 
     values: Tuple[float, float, float]
@@ -36,13 +34,10 @@ class Discounts:
 
 
 def estimate_discounts(counts: Tensor) -> Discounts:
-    """Discounts from counts of counts (Chen and Goodman 1998, equation 26).
+    """Discounts from the adjusted counts (N,) int64 of one order (Chen and Goodman 1998, equation 26).
 
     n_i is the number of n-grams with count i, Y = n_1 / (n_1 + 2 n_2) and D_i = i - (i + 1) Y n_(i+1) / n_i. If a D_i
     is undefined or not positive, all three are :data:`FALLBACK`.
-
-    Args:
-        counts: (N,) int64, adjusted counts of one order.
     """
     one, two, three, four = torch.bincount(counts.clamp(max=5), minlength=6)[1:5].tolist()
     if not (one and two and three):
@@ -85,16 +80,10 @@ class NGramCounts:
 
 
 def count_ngrams(stream: Tensor, dictionary: Dictionary, *, order: int) -> NGramCounts:
-    """Count the n-grams of a text, line by line.
+    """Count the n-grams up to order K of a stream (n,) int64, line by line. An end mark follows each line.
 
-    Args:
-        stream: (n,) int64, an end mark after each line.
-        dictionary: its unknown word is an ordinary word. Its sentence start and padding must not occur in the text.
-        order: K.
-
-    Raises:
-        UserError: if K is below one or above the longest line, or if the text is empty or holds a sentence start or
-            padding.
+    The unknown word is an ordinary word. Raises UserError if K is below one or above the longest line, or if the text
+    is empty or holds a sentence start or padding.
     """
     if order < 1:
         raise UserError(f"order {order}: give at least 1")
@@ -103,7 +92,7 @@ def count_ngrams(stream: Tensor, dictionary: Dictionary, *, order: int) -> NGram
     for symbol in (dictionary.bos(), dictionary.pad()):
         if bool((stream == symbol).any()):
             raise UserError(f"the text holds {dictionary[symbol]}, which stands for no word: take it out")
-    words = mark_lines(stream, dictionary).words
+    words, _ = mark_lines(stream, dictionary)
     index = NGramIndex(vocab_size=len(dictionary), sentence_start=dictionary.bos())
     numbers = words
     occurrences = [torch.bincount(words, minlength=len(dictionary))]
@@ -126,12 +115,9 @@ def count_ngrams(stream: Tensor, dictionary: Dictionary, *, order: int) -> NGram
 
 @dataclass(frozen=True)
 class Estimate:
-    """An estimated model.
+    """An estimated model, the discounts of each order, and the number of words that it predicts.
 
-    Attributes:
-        model: the model.
-        discounts: for each order.
-        num_words: words that the model predicts: those of ``dict.txt``, the unknown word and the end mark.
+    These are the words of ``dict.txt``, the unknown word and the end mark.
     """
 
     model: NGramModel
@@ -140,16 +126,10 @@ class Estimate:
 
 
 def estimate_model(stream: Tensor, dictionary: Dictionary, *, order: int) -> Estimate:
-    """Estimate a model from a text.
+    """Estimate a model from a text, as :func:`count_ngrams` reads it, with the same errors.
 
     Unigrams are interpolated with the uniform distribution over all words except the sentence start and the padding of
     the dictionary, which are never predicted.
-
-    Args:
-        stream, dictionary, order: see :func:`count_ngrams`.
-
-    Raises:
-        UserError: see :func:`count_ngrams`.
     """
     counts = count_ngrams(stream, dictionary, order=order)
     never_predicted = torch.tensor([dictionary.bos(), dictionary.pad()])

@@ -5,9 +5,8 @@ the highest order, N_k n-grams of order k.
 """
 
 import math
-from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -22,16 +21,12 @@ ABSENT = -1
 
 
 class NGramIndex:
-    """Numbers the n-grams of the orders 1 to K.
+    """Numbers the n-grams of the orders 1 to K over V words.
 
     The number of a unigram is that of its word in the dictionary. The context of a longer n-gram is the n-gram without
     its last word. Its key is V times the number of its context plus its last word. Its number is the index of its key
     among the sorted keys of its order. So a lookup is a binary search for an int64, n-grams with the same context are
-    adjacent, and every context is an n-gram itself.
-
-    Args:
-        vocab_size: V.
-        sentence_start: the word before each line. Except for its unigram, no n-gram ends with it.
+    adjacent, and every context is an n-gram itself. Except for its unigram, no n-gram ends with the sentence start.
     """
 
     def __init__(self, *, vocab_size: int, sentence_start: int) -> None:
@@ -49,11 +44,7 @@ class NGramIndex:
         return len(self._keys[order - 1])
 
     def append_order(self, keys: Tensor) -> None:
-        """Add the n-grams of the next order.
-
-        Args:
-            keys: (N_k,) int64, ascending, none twice.
-        """
+        """Add the n-grams of the next order by their keys, (N_k,) int64, ascending, none twice."""
         self._keys.append(keys)
 
     def contexts(self, order: int) -> Tensor:
@@ -65,11 +56,7 @@ class NGramIndex:
         return self._keys[order - 1] % self.vocab_size
 
     def words(self, order: int, numbers: Tensor) -> Tensor:
-        """All words of n-grams, (n, k).
-
-        Args:
-            numbers: (n,) of n-grams of this order.
-        """
+        """All words of the n-grams (n,) of an order, (n, k)."""
         columns = []
         for keys in reversed(self._keys[:order]):
             columns.append(keys[numbers] % self.vocab_size)
@@ -77,31 +64,18 @@ class NGramIndex:
         return torch.stack(columns[::-1], dim=1)
 
     def keys(self, contexts: Tensor, last_words: Tensor) -> Tensor:
-        """Keys of n-grams, (n,); ABSENT if the context is.
-
-        Args:
-            contexts: (n,) numbers of n-grams, or ABSENT.
-            last_words: (n,).
-        """
+        """Keys of n-grams, (n,), by the numbers of their contexts and their last words; ABSENT if the context is."""
         return torch.where(contexts == ABSENT, ABSENT, contexts * self.vocab_size + last_words)
 
     def keys_of(self, words: Tensor) -> Tensor:
-        """Keys of n-grams, (n,); ABSENT if the index lacks the context.
-
-        Args:
-            words: (n, k), of an order of the index or the next one.
-        """
+        """Keys of n-grams, (n,), by their words (n, k), up to one order more; ABSENT if the index lacks the context."""
         numbers = words.new_zeros(len(words))  # of the empty context
         for order in range(1, words.shape[1]):
             numbers = self.find(order, self.keys(numbers, words[:, order - 1]))
         return self.keys(numbers, words[:, -1])
 
     def find(self, order: int, keys: Tensor) -> Tensor:
-        """Numbers of n-grams, (n,); ABSENT if the index lacks them.
-
-        Args:
-            keys: (n,) of this order.
-        """
+        """Numbers of n-grams, (n,), by their keys; ABSENT if the index lacks them."""
         known = self._keys[order - 1]
         if not len(known):
             return torch.full_like(keys, ABSENT)
@@ -111,21 +85,14 @@ class NGramIndex:
     def keys_in(self, words: Tensor, shorter: Tensor) -> Tensor:
         """The key of the n-gram that ends at each position of a marked stream, (m,).
 
-        ABSENT if the line has too few words before, or the index lacks the context.
-
-        Args:
-            words: (m,) a marked stream.
-            shorter: (m,) the number of the n-gram of the order below that ends at each position.
+        ``shorter`` are the numbers of the n-grams of the order below, (m,). The key is ABSENT if the line has too few
+        words before, or the index lacks the context.
         """
         keys = self.keys(contexts_in(shorter), words)
         return torch.where(words == self.sentence_start, ABSENT, keys)
 
     def numbers_in(self, words: Tensor) -> List[Tensor]:
-        """The number of the n-gram that ends at each position of a marked stream, (m,) for each order.
-
-        Args:
-            words: (m,) a marked stream.
-        """
+        """The number of the n-gram that ends at each position of a marked stream, (m,) for each order."""
         numbers = [words]
         for order in range(2, self.order + 1):
             numbers.append(self.find(order, self.keys_in(words, numbers[-1])))
@@ -135,40 +102,22 @@ class NGramIndex:
 def contexts_in(shorter: Tensor) -> Tensor:
     """The number of the context before each position of a stream, (m,); ABSENT before the first.
 
-    Args:
-        shorter: (m,) the number of the n-gram that ends at each position.
+    ``shorter`` are the numbers of the n-grams that end at each position, (m,).
     """
     return torch.cat([shorter.new_full((1,), ABSENT), shorter[:-1]])[: len(shorter)]
 
 
-@dataclass(frozen=True)
-class MarkedLines:
-    """A stream with a sentence start before each line. n-grams do not cross it.
+def mark_lines(stream: Tensor, dictionary: Dictionary) -> Tuple[Tensor, Tensor]:
+    """Put a sentence start before each line of a stream (n,), at its start and after each end mark.
 
-    Attributes:
-        words: (m,) int64, the sentence starts included.
-        places: (n,) indices of the tokens of the stream in ``words``.
-    """
-
-    words: Tensor
-    places: Tensor
-
-
-def mark_lines(stream: Tensor, dictionary: Dictionary) -> MarkedLines:
-    """Put a sentence start before each line.
-
-    A line starts at the start of the stream and after each end mark.
-
-    Args:
-        stream: (n,) int64.
-        dictionary: with the two marks.
+    Returns the words with the sentence starts, (m,) int64, and the places of the stream's tokens among them, (n,).
     """
     starts = torch.ones_like(stream)
     starts[1:] = stream[:-1] == dictionary.eos()
     places = torch.arange(len(stream), device=stream.device) + starts.cumsum(0)
     words = stream.new_full((len(stream) + int(starts.sum()),), dictionary.bos())
     words[places] = stream
-    return MarkedLines(words=words, places=places)
+    return words, places
 
 
 PLACES_AT_ONCE = 2**20
@@ -191,8 +140,6 @@ class NGramModel:
     the context without its first word. All logarithms are natural.
 
     Args:
-        dictionary: of the words.
-        index: of the n-grams.
         log_probs: for each order, (N_k,) float64.
         log_backoffs: for each order except the highest, (N_k,) float64.
         stand_ins: (V,) the word that each word is read as: itself, the default, or the unknown word. Words that are
@@ -240,22 +187,19 @@ class NGramModel:
 
     @torch.no_grad()
     def log_probs(self, stream: Tensor) -> Tensor:
-        """The log-probability of each token given those before it in its line, (n,) float64, on the stream's device.
+        """The log-probability of each token of a stream given those before it in its line, (n,) float64, on its device.
 
         A line starts at the start of the stream and after each end mark. Its first word has a sentence start as its
         context. A sentence start or padding within the stream has -inf.
-
-        Args:
-            stream: (n,) int64.
         """
         read = self._stand_ins[stream.cpu()]
-        lines = mark_lines(read, self.dictionary)
-        begins = range(0, len(lines.words), PLACES_AT_ONCE)
+        words, places = mark_lines(read, self.dictionary)
+        begins = range(0, len(words), PLACES_AT_ONCE)
         pieces = [torch.zeros(0, dtype=torch.float64)]
         for begin in tqdm(begins, desc="looking up", unit="piece", disable=True if len(begins) < 2 else None):
             before = max(begin - (self.order - 1), 0)
-            pieces.append(self._look_up(lines.words[before : begin + PLACES_AT_ONCE])[begin - before :])
-        log_probs = torch.cat(pieces)[lines.places]
+            pieces.append(self._look_up(words[before : begin + PLACES_AT_ONCE])[begin - before :])
+        log_probs = torch.cat(pieces)[places]
         log_probs[read == self.dictionary.unk()] -= self._log_share
         return log_probs.to(stream.device)
 
@@ -271,13 +215,7 @@ class NGramModel:
         """Write an ARPA file, compressed if its name ends in ``.gz``.
 
         Words that are read as the unknown word are left out, and so is padding without n-grams. The sentence start is
-        written for its back-off weight.
-
-        Args:
-            path: of the file.
-
-        Raises:
-            OSError: if the file cannot be written.
+        written for its back-off weight. Raises OSError if the file cannot be written.
         """
         orders = range(1, self.order + 1)
         write_rows(
@@ -304,15 +242,9 @@ class NGramModel:
         n-grams with words that the dictionary lacks are left out, because they are never looked up. Words of the
         dictionary that the file lacks are read as the unknown word, whose probability they share equally. This does not
         hold for padding and for entries of ``dict.txt`` with a count of zero. Without an unknown word in the file, all
-        of them have probability zero.
-
-        Args:
-            path: of the file.
-            dictionary: of the words.
-
-        Raises:
-            UserError: if the file is missing or damaged, has no word of the dictionary, or probabilities that sum to
-                more than 1 after some context; the message names the line or the context.
+        of them have probability zero. Raises UserError if the file is missing or damaged, has no word of the
+        dictionary, or probabilities that sum to more than 1 after some context; the message names the line or the
+        context.
         """
         index = NGramIndex(vocab_size=len(dictionary), sentence_start=dictionary.bos())
         log_probs: List[Tensor] = []
@@ -346,14 +278,11 @@ class NGramModel:
         return model
 
     def _check_sums(self, path: Path) -> None:
-        """Check that probabilities sum to at most 1.
+        """Check that probabilities sum to at most :data:`MAX_SUM`.
 
         Let L be the words that a context c lists, b its back-off weight, and c' the context without its first word. The
         sum of P(w | c) over all words is sum_L P(w | c) + b (sum_V P(w | c') - sum_L P(w | c')), because all words but
         L back off. So the sums of an order follow from those of the order below.
-
-        Raises:
-            UserError: if they sum to more than :data:`MAX_SUM` after some context.
         """
         totals = [self._log_probs[0][:-1].exp().sum().view(1)]
         if totals[0] > MAX_SUM:
@@ -403,16 +332,7 @@ class NGramModel:
 
 
 def _check_rows(words: Tensor, keys: Tensor, *, known: Tensor, path: Path, symbols: Sequence[str]) -> None:
-    """Check the n-grams of an order of a file.
-
-    Args:
-        words: (N, k).
-        keys: (N,) of the same n-grams, ascending.
-        known: (V,) whether a word is among the file's unigrams.
-
-    Raises:
-        UserError: for the first n-gram that lacks its context or words, or occurs twice.
-    """
+    """Check n-grams (N, k) of a file, of ascending keys (N,): contexts and words are known (V,), and none is twice."""
     alone = (keys == ABSENT) | ~known[words].all(dim=1)
     twice = torch.zeros_like(alone)
     twice[1:] = keys[1:] == keys[:-1]

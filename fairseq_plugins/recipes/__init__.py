@@ -19,11 +19,7 @@ RECIPES: Dict[str, Recipe] = {
 
 
 def register_recipe(recipe: Recipe) -> Recipe:
-    """Add a recipe, such as one of the user's own, and return it.
-
-    Raises:
-        UserError: if the name is taken.
-    """
+    """Add a recipe, such as one of the user's own, and return it. Raises UserError if the name is taken."""
     if recipe.name in RECIPES:
         raise UserError(f"recipe {recipe.name} is registered twice: give one of them another name")
     RECIPES[recipe.name] = recipe
@@ -31,11 +27,7 @@ def register_recipe(recipe: Recipe) -> Recipe:
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe of that name.
-
-    Raises:
-        UserError: if there is none.
-    """
+    """The recipe of that name. Raises UserError if there is none."""
     if name not in RECIPES:
         raise UserError(f"there is no recipe {name}: choose one of {', '.join(RECIPES)}")
     return RECIPES[name]

@@ -4,10 +4,9 @@ import math
 import shlex
 import shutil
 import sys
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, Optional, Sequence
 
 import torch
 from fairseq import options
@@ -36,8 +35,7 @@ from fairseq_plugins.recipes.training import Training
 def fine_tuning_flags(arch: str) -> Dict[str, Value]:
     """Flags of ``fairseq-train`` for fine-tuning, which averages weights from the first update.
 
-    Raises:
-        UserError: if the paper of the architecture does not fine-tune it.
+    Raises UserError if the paper of the architecture does not fine-tune it.
     """
     preset = ARCHITECTURES[arch]
     if preset.fine_tuning is None:
@@ -52,10 +50,8 @@ def fine_tuning_flags(arch: str) -> Dict[str, Value]:
 def valid_nll(path: str, *, data: str, device: str) -> float:
     """Mean negative log-likelihood of the tokens of the validation set in nats.
 
-    For a language model it is the same as that of ``lm eval --split valid``.
-
-    Raises:
-        UserError: if the checkpoint or the data cannot be read or do not belong together.
+    For a language model it is the same as that of ``lm eval --split valid``. Raises UserError if the checkpoint or the
+    data cannot be read or do not belong together.
     """
     progress = sys.stderr.isatty()
     if issubclass(TASK_REGISTRY[trained_task(path)._name], TranslationTask):
@@ -98,9 +94,7 @@ def flags_of_run(path: str) -> Dict[str, Value]:
     """Flags of ``fairseq-train`` that shaped the run of a checkpoint and its model, other than defaults.
 
     Its learning rate is lowered by :data:`LOWER_RATE`. The corpus, schedule, length, machine and log are left out.
-
-    Raises:
-        UserError: if the checkpoint cannot be read, or was not trained by ``fairseq-train``.
+    Raises UserError if the checkpoint cannot be read, or was not trained by ``fairseq-train``.
     """
     config = training_config(read_state(path))
     saved = getattr(config.model, "__dict__", {})
@@ -133,10 +127,8 @@ def flags_of_run(path: str) -> Dict[str, Value]:
 def check_vocabulary(path: str, data: Path) -> None:
     """Refuse a corpus with another vocabulary than the model's corpus, if that is still there.
 
-    If it is gone, the model itself refuses the corpus as it is loaded.
-
-    Raises:
-        UserError: with the flags of data-prep that take the vocabulary of the model.
+    If it is gone, the model itself refuses the corpus as it is loaded. Raises UserError with the flags of data-prep
+    that take the vocabulary of the model.
     """
     task = trained_task(path)
     trained = Path(task.data)
@@ -163,12 +155,7 @@ def check_vocabulary(path: str, data: Path) -> None:
 def fine_tune(path: str, *, data: Path, save_dir: Path, device: str, more: Sequence[str] = ()) -> None:
     """Train a model on another corpus with its vocabulary, and print the figures of both. It is resumed as any run.
 
-    Args:
-        path: checkpoint to start from.
-        data: directory that data-prep wrote.
-        save_dir: directory of the run.
-        device: device of the evaluation, such as "cuda".
-        more: further arguments of ``fairseq-train``, which come last and win.
+    Further arguments of ``fairseq-train``, ``more``, come last and win.
 
     Raises:
         UserError: if ``save_dir`` holds another run, or the checkpoint or the data cannot be read or do not belong
@@ -192,79 +179,53 @@ def fine_tune(path: str, *, data: Path, save_dir: Path, device: str, more: Seque
 # In rounds, on the same corpus.
 
 
-@dataclass(frozen=True, kw_only=True)
-class FineTuning:
-    """Rounds of averaged SGD. Each starts from the best model so far with a fresh average.
+def fine_tune_in_rounds(
+    arch: str,
+    start: str,
+    *,
+    data: str,
+    save_dir: Path,
+    device: str,
+    max_rounds: Optional[int] = None,
+    more: Sequence[str] = (),
+) -> None:
+    """Train by averaged SGD until a round brings no gain, at most ``max_rounds``, and print the figures of each.
 
-    ``save_dir`` gets a folder for each round, as :class:`Training` writes it, and the best model as
-    ``checkpoint_fin.pt``.
+    Each round starts from the best model so far with a fresh average. ``save_dir``, of this fine-tuning alone, gets a
+    folder for each round, as :class:`Training` writes it, and the best model as ``checkpoint_fin.pt``. Further
+    arguments of ``fairseq-train``, ``more``, come last and win. An interrupted call is resumed.
 
-    Attributes:
-        arch: architecture of the model. Its preset must have a fine-tuning.
-        start: checkpoint of the model.
-        data: directory that data-prep wrote.
-        save_dir: directory of this fine-tuning alone.
-        device: device of the evaluation, such as "cuda".
-        more: further arguments of ``fairseq-train``, which come last and win. ``--keep-last-epochs`` among them keeps
-            checkpoints of epochs.
+    Raises:
+        UserError: if ``save_dir`` holds a fine-tuning with another start, if the paper does not fine-tune the
+            architecture, or if the start or the data cannot be read.
+        SystemExit: if ``fairseq-train`` fails, with its status.
     """
+    assert max_rounds is None or max_rounds >= 1, max_rounds
+    check_checkpoints([start])
+    tuning = {**COMMON, **FULL_SIZE, **fine_tuning_flags(arch)}
 
-    arch: str
-    start: str
-    data: str
-    save_dir: Path
-    device: str
-    more: Sequence[str] = ()
+    def round_from(best: str, number: int) -> Training:
+        folder = save_dir / f"round{number}"
+        flags = {"finetune-from-model": best, **tuning}
+        arguments = fairseq_arguments(flags, data=data, save_dir=str(folder), more=more)
+        return Training(arguments=arguments, save_dir=folder)
 
-    def training_arguments(self, *, best: str, folder: Path) -> List[str]:
-        """All arguments of ``fairseq-train`` for a round.
-
-        Args:
-            best: checkpoint of the best model so far.
-            folder: directory of the round.
-
-        Raises:
-            UserError: if the paper of the architecture does not fine-tune it.
-        """
-        flags = {"finetune-from-model": best, **COMMON, **FULL_SIZE, **fine_tuning_flags(self.arch)}
-        return fairseq_arguments(flags, data=self.data, save_dir=str(folder), more=self.more)
-
-    def run(self, *, max_rounds: Optional[int] = None) -> None:
-        """Train until a round brings no gain, and print the figures of each. An interrupted call is resumed.
-
-        Args:
-            max_rounds: limit of at least 1, or None.
-
-        Raises:
-            UserError: if ``save_dir`` holds a fine-tuning with another start, if the paper does not fine-tune the
-                architecture, or if the start or the data cannot be read.
-            SystemExit: if ``fairseq-train`` fails, with its status.
-        """
-        assert max_rounds is None or max_rounds >= 1, max_rounds
-        check_checkpoints([self.start])
-        self._round(1, self.start).check()
-        best, best_nll = self.start, self._valid_nll(self.start)
-        _print(f"start: valid NLL {best_nll} of {best}")
-        for number in count(1) if max_rounds is None else range(1, max_rounds + 1):
-            training = self._round(number, best)
-            training.run()
-            tuned = str(training.save_dir / "checkpoint_best.pt")
-            nll = self._valid_nll(tuned)
-            _print(f"round {number}: valid NLL {nll}, best so far {best_nll}")
-            if nll >= best_nll:
-                break
-            best, best_nll = tuned, nll
-        result = self.save_dir / "checkpoint_fin.pt"
-        with replaced_file(result) as aside:
-            shutil.copyfile(best, aside)
-        _print(f"valid NLL {best_nll}: {result} (from {best})")
-
-    def _round(self, number: int, best: str) -> Training:
-        folder = self.save_dir / f"round{number}"
-        return Training(arguments=self.training_arguments(best=best, folder=folder), save_dir=folder)
-
-    def _valid_nll(self, path: str) -> float:
-        return valid_nll(path, data=self.data, device=self.device)
+    round_from(start, 1).check()
+    best, best_nll = start, valid_nll(start, data=data, device=device)
+    _print(f"start: valid NLL {best_nll} of {best}")
+    for number in count(1) if max_rounds is None else range(1, max_rounds + 1):
+        training = round_from(best, number)
+        training.run()
+        tuned = str(training.save_dir / "checkpoint_best.pt")
+        nll = valid_nll(tuned, data=data, device=device)
+        _print(f"round {number}: valid NLL {nll}, best so far {best_nll}")
+        if nll >= best_nll:
+            break
+        best, best_nll = tuned, nll
+    result = save_dir / "checkpoint_fin.pt"
+    with replaced_file(result) as aside:
+        shutil.copyfile(best, aside)
+    _print(f"valid NLL {best_nll}: {result} (from {best})")
 
 
 def _print(line: str) -> None:

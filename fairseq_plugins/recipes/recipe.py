@@ -23,12 +23,9 @@ Result = Literal["best", "last"]
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    """Trained models of another system of the recipe, from which a run starts.
+    """Trained models of another system of the recipe, from which a run starts; they differ in their seeds.
 
-    Attributes:
-        system: name of that system.
-        flag: flag of ``fairseq-train`` that takes their checkpoints, joined by colons.
-        num: number of models, which are trained with different seeds.
+    ``flag`` of ``fairseq-train`` takes the ``num`` checkpoints, joined by colons.
     """
 
     system: str
@@ -71,13 +68,7 @@ def labelled(rows: Mapping[str, Tuple[str, Mapping[str, Value]]]) -> Dict[str, S
 
 @dataclass(frozen=True, kw_only=True)
 class DecodingSettings:
-    """Settings of decoding for the table of a recipe: those of the published figures.
-
-    Attributes:
-        split: the split that is translated.
-        beam: size of the beam.
-        flags: further flags of ``fairseq-generate``.
-    """
+    """Split, size of the beam and further flags of ``fairseq-generate``, as for the published figures of a recipe."""
 
     split: str = "test"
     beam: int = 5
@@ -97,12 +88,9 @@ JOINING_FLAG = "eval-scorer-remove-bpe"
 
 
 def scored_validation(metric: str) -> Dict[str, Value]:
-    """Flags that decode and score the validation set, so that the log has BLEU or ROUGE by epoch.
+    """Flags that decode the validation set, so that the log has a score, a value of ``--eval-scorer``, by epoch.
 
-    They do not change the training itself, which stays the same bit for bit.
-
-    Args:
-        metric: value of ``--eval-scorer``. Text for BLEU and chrF is detokenised.
+    They do not change the training itself, which stays the same bit for bit. Text for BLEU and chrF is detokenised.
     """
     detokenised = {"eval-scorer-detok": "moses"} if metric in ("bleu", "chrf") else {}
     return {
@@ -117,8 +105,7 @@ def scored_validation(metric: str) -> Dict[str, Value]:
 def joined_subwords(data: Path) -> Value:
     """The value of ``--eval-scorer-remove-bpe`` for the subwords of a folder. True stands for ``@@``, the default.
 
-    Raises:
-        UserError: if the folder has subwords of several kinds.
+    Raises UserError if the folder has subwords of several kinds.
     """
     kind = subword_kind(data)
     return True if kind == SubwordNMT.kind else kind
@@ -172,11 +159,7 @@ class Recipe:
     notes: str = ""
 
     def system(self, name: str) -> System:
-        """The system of that name.
-
-        Raises:
-            UserError: if there is none.
-        """
+        """The system of that name. Raises UserError if there is none."""
         if name in self.systems:
             return self.systems[name]
         trained = self.systems.get(name.removesuffix(AVERAGED))
@@ -189,18 +172,13 @@ class Recipe:
         )
 
     def label(self, system: str) -> str:
-        """Name of a system in tables.
-
-        Raises:
-            UserError: if the recipe has no such system.
-        """
+        """Name of a system in tables. Raises UserError if the recipe has no such system."""
         return self.system(system).label or system
 
     def flags(self, system: str) -> Dict[str, Value]:
         """Flags of a system: those of its architecture's preset, overridden by the recipe's and then by its own.
 
-        Raises:
-            UserError: if the recipe has no such system.
+        Raises UserError if the recipe has no such system.
         """
         own = self.system(system).flags
         preset = ARCHITECTURES.get(str(own["arch"]))  # fairseq's architectures have none
@@ -210,8 +188,7 @@ class Recipe:
     def settings(self, system: str) -> Dict[str, Value]:
         """All settings of a system: its flags and the defaults of its architecture. Names have underscores.
 
-        Raises:
-            UserError: if the recipe has no such system.
+        Raises UserError if the recipe has no such system.
         """
         args = Namespace(**{name.replace("-", "_"): value for name, value in self.flags(system).items()})
         preset = ARCHITECTURES.get(args.arch)
@@ -223,22 +200,15 @@ class Recipe:
 def training_arguments(
     recipe: Recipe, system: str, *, data: str, save_dir: str, seed: Optional[int] = None, more: Sequence[str] = ()
 ) -> List[str]:
-    """All arguments of ``fairseq-train`` for a system of a recipe.
+    """All arguments of ``fairseq-train`` for a system of a recipe, with DATA as data-prep wrote it.
 
-    Args:
-        recipe: recipe of the system.
-        system: its name in the recipe.
-        data: directory that data-prep wrote.
-        save_dir: directory for checkpoints.
-        seed: None takes the seed of the preset, or fairseq's default if the preset has none.
-        more: further arguments, which come last and win. ``--keep-last-epochs`` among them keeps checkpoints of epochs.
-            An output layer, gate, recurrent cell or copy mechanism among them replaces that of the recipe, so the
-            recipe's options of the replaced one are dropped. A single softmax drops the penalty of mixtures, too.
+    The seed is the preset's by default, or fairseq's if the preset has none. ``more`` are further arguments, which come
+    last and win. An output layer, gate, recurrent cell or copy mechanism among them replaces that of the recipe, so the
+    recipe's options of the replaced one are dropped. A single softmax drops the penalty of mixtures, too.
 
-    Raises:
-        UserError: if the recipe has no such system, if ``data`` has subwords of two kinds, or if the system starts
-            from trained models and ``more`` names a wrong number of them. Naming none is an error only if there is no
-            run to resume.
+    Raises UserError if the recipe has no such system, if ``data`` has subwords of two kinds, or if the system starts
+    from trained models and ``more`` names a wrong number of them. Naming none is an error only if there is no run to
+    resume.
     """
     flags = _for_chosen_parts(recipe.flags(system), more)
     if JOINING_FLAG in flags:
@@ -250,13 +220,9 @@ def training_arguments(
 
 
 def fairseq_arguments(flags: Mapping[str, Value], *, data: str, save_dir: str, more: Sequence[str] = ()) -> List[str]:
-    """All arguments of ``fairseq-train``.
+    """All arguments of ``fairseq-train``. Further ones, ``more``, come last and win.
 
-    Args:
-        flags: flags of the run, including :data:`COMMON`.
-        data: directory that data-prep wrote.
-        save_dir: directory for checkpoints.
-        more: further arguments, which come last and win. ``--keep-last-epochs`` among them keeps checkpoints of epochs.
+    ``--keep-last-epochs`` among them keeps checkpoints of epochs.
     """
     given = {"user-dir": user_dir(), "save-dir": str(save_dir), **flags}
     if any(argument.partition("=")[0] == "--keep-last-epochs" for argument in more):

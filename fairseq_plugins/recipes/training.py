@@ -44,14 +44,10 @@ Record = Dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A run of ``fairseq-train`` in its own folder.
+    """A run of ``fairseq-train`` in its own folder, ``save_dir``, which its arguments name as ``--save-dir``.
 
     The folder keeps the command line, the digests of the data and those of the checkpoints it started from, so that a
     later call resumes the same run or reports what differs.
-
-    Attributes:
-        arguments: arguments of ``fairseq-train``, including ``--save-dir``.
-        save_dir: directory for checkpoints and ``train.log``.
     """
 
     arguments: Sequence[str]
@@ -70,9 +66,8 @@ class Training:
     def check(self) -> None:
         """Check that the folder is empty or holds this run.
 
-        Raises:
-            UserError: if nothing can be written to ``save_dir``, or it holds a run with other flags, with other data,
-                or with another checkpoint to start from.
+        Raises UserError if nothing can be written to ``save_dir``, or it holds a run with other flags, with other data,
+        or with another checkpoint to start from.
         """
         record = self._record
         if self._is_resumed and record:
@@ -86,11 +81,8 @@ class Training:
     def run(self) -> None:
         """Train, or resume an interrupted run. The output is shown and appended to ``train.log``.
 
-        A finished run is left as it is.
-
-        Raises:
-            UserError: as :meth:`check` does, or if another run writes there.
-            SystemExit: if ``fairseq-train`` fails, with its status.
+        A finished run is left as it is. Raises UserError as :meth:`check` does, or if another run writes there. Raises
+        SystemExit if ``fairseq-train`` fails, with its status.
         """
         self.check()
         if self.is_finished:
@@ -124,11 +116,7 @@ class Training:
 
     @property
     def _record(self) -> Record:
-        """The record in the folder, empty if there is none.
-
-        Raises:
-            UserError: if it is damaged.
-        """
+        """The record in the folder, empty if there is none. Raises UserError if it is damaged."""
         path = self.save_dir / RUN_FILE
         if not path.is_file():
             return {}
@@ -218,11 +206,7 @@ class Training:
 
 
 def check_not_stopped_by_the_clock(arguments: Sequence[str]) -> None:
-    """Reject ``--stop-time-hours`` where later steps need a finished run.
-
-    Raises:
-        UserError: if the flag is given.
-    """
+    """Reject ``--stop-time-hours`` where later steps need a finished run. Raises UserError if the flag is given."""
     if STOPPING_FLAG in _by_flag(arguments):
         raise UserError(
             f"{STOPPING_FLAG}: what follows would begin with a training that is to go on. Leave it out: a command that "
@@ -254,15 +238,10 @@ def _flag_text(flag: str, given: Mapping[str, Sequence[str]]) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTraining:
-    """A run of a system with a seed.
+    """A run of a system of a recipe with a seed.
 
-    Attributes:
-        system: its name in the recipe.
-        seed: seed of the run.
-        label: name of the system in tables.
-        training: the run in its own folder.
-        result: path of the checkpoint that is its result.
-        begins_with: runs whose models it starts from.
+    ``label`` names the system in tables. ``result`` is the path of the checkpoint that counts. ``begins_with`` are the
+    runs whose models it starts from.
     """
 
     system: str
@@ -279,15 +258,9 @@ class PlannedTraining:
 
 
 class TrainingPlan:
-    """Runs of a recipe, each in ``save_dir/SYSTEM-SEED``.
+    """Runs of a recipe, each in ``save_dir/SYSTEM-SEED``. Further arguments, ``more``, come last in each and win.
 
     A dash replaces a colon in the name of a system, because colons separate checkpoints.
-
-    Args:
-        recipe: recipe of the systems.
-        data: directory that data-prep wrote.
-        save_dir: parent directory of the runs.
-        more: further arguments of every run, which come last and win.
 
     Attributes:
         trainings: all runs, each after those that it starts from.
@@ -305,11 +278,9 @@ class TrainingPlan:
         """Plan a run of a system with a seed, and the runs that it starts from.
 
         A run that starts from one model has its seed. A run with seed s that starts from ``num`` models takes the s-th
-        block of ``num`` seeds (1 to ``num`` for s = 1), so that no two runs share a model.
-
-        Raises:
-            UserError: if the recipe has no such system, a gate has no base in the recipe, the seed of a gate on
-                several models is below 1, or a path of its base models contains a colon, which separates them.
+        block of ``num`` seeds (1 to ``num`` for s = 1), so that no two runs share a model. Raises UserError if the
+        recipe has no such system, a gate has no base in the recipe, the seed of a gate on several models is below 1, or
+        a path of its base models contains a colon, which separates them.
         """
         if (system, seed) not in self._planned:
             base = self.recipe.system(system).base

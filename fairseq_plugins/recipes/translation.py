@@ -227,15 +227,9 @@ _JOINED_ROWS = {
     ),
     "doc": ("DOC", {**_JOINED_DOC, "hidden-sizes": "246 246"}),
     "doc-drill": ("DOC, DRILL's labels", {**_JOINED_DOC, "hidden-sizes": "240 240", "label-encoder": "drill"}),
-    "mmlstm": (
-        "Major-Minor LSTM, tied",
-        {"arch": "mmlstm_encdec", "output-layer": "tied", "hidden-sizes": "298 256"},
-    ),
+    "mmlstm": ("Major-Minor LSTM, tied", {"arch": "mmlstm_encdec", "output-layer": "tied", "hidden-sizes": "298 256"}),
     "mmlstm-doc": ("Major-Minor LSTM, DOC", {**_JOINED_DOC, "arch": "mmlstm_encdec_doc", "hidden-sizes": "264 264"}),
-    "encdec+copying": (
-        "lstm_encdec, copying",
-        {"arch": "lstm_encdec", "output-layer": "tied", "copying": "attention"},
-    ),
+    "encdec+copying": ("lstm_encdec, copying", {"arch": "lstm_encdec", "output-layer": "tied", "copying": "attention"}),
     "doc+copying": ("DOC, copying", {**_JOINED_DOC, "hidden-sizes": "246 246", "copying": "attention"}),
     "encdec+untied": ("lstm_encdec, untied", {**_UNTIED, "arch": "lstm_encdec", "output-layer": "full"}),
 }
@@ -385,12 +379,7 @@ DEMO_LM = Recipe(
     systems={
         "lstm_lm_awd": System({"arch": "lstm_lm_awd", "hidden-sizes": "256 256 128"}, label="AWD-LSTM, tied softmax"),
         "lstm_lm_doc": System(
-            {
-                "arch": "lstm_lm_doc",
-                "hidden-sizes": "244 244 128",
-                "experts-per-layer": "0 0 1 3",
-                "balance": 0.001,
-            },
+            {"arch": "lstm_lm_doc", "hidden-sizes": "244 244 128", "experts-per-layer": "0 0 1 3", "balance": 0.001},
             label="AWD-LSTM-DOC",
         ),
     },

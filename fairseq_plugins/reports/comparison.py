@@ -49,26 +49,17 @@ class Metric(ABC):
 
     @abstractmethod
     def check(self, run: TrainedRun) -> None:
-        """Check that a run can be measured. All runs are checked before the first is measured.
-
-        Raises:
-            UserError: with the remedy.
-        """
+        """Check that a run can be measured. All runs are checked before the first is measured."""
 
     @abstractmethod
     def measure(self, run: TrainedRun) -> Figures:
         """Figures of a run, in addition to those that all runs have.
 
-        Raises:
-            UserError, OSError: if the run cannot be measured.
+        Raises UserError or OSError if the run cannot be measured.
         """
 
     def measure_text(self, path: Path) -> Figures:
-        """Figures of a text from elsewhere.
-
-        Raises:
-            UserError: if it cannot be scored, or if the metric needs a model.
-        """
+        """Figures of a text from elsewhere. Raises UserError if it cannot be scored, or if the metric needs a model."""
         raise UserError(f"{path}: a text cannot stand beside models here: compare by BLEU or ROUGE")
 
     @abstractmethod
@@ -85,11 +76,7 @@ Origin = Literal["generated", "plain"]
 
 
 class TextMetric(Metric):
-    """A metric of text that ``fairseq-generate`` left in ``SAVE_DIR/SPLIT``.
-
-    Args:
-        reference: file with the raw reference.
-        split: the decoded split.
+    """A metric of text that ``fairseq-generate`` left in ``SAVE_DIR/SPLIT``, with the file of the raw reference.
 
     Attributes:
         compared: names of the metrics of the significance test.
@@ -107,11 +94,7 @@ class TextMetric(Metric):
 
     @abstractmethod
     def lines(self, path: Path, origin: Origin) -> List[str]:
-        """A text as it is scored, a line for each reference.
-
-        Raises:
-            UserError, OSError: if it cannot be compared.
-        """
+        """A text as it is scored, a line for each reference. Raises UserError or OSError if it cannot be compared."""
 
     @abstractmethod
     def scored(self, path: Path, origin: Origin) -> Figures:
@@ -120,10 +103,6 @@ class TextMetric(Metric):
     def read(self, run: TrainedRun) -> List[str]:
         """Text that a run decoded, as :meth:`lines` returns it."""
         return self.lines(self.decoded(run), "generated")
-
-    def read_text(self, path: Path) -> List[str]:
-        """A text from elsewhere, as :meth:`lines` returns it."""
-        return self.lines(path, "plain")
 
     def measure(self, run: TrainedRun) -> Figures:
         path = self.decoded(run)
@@ -136,8 +115,7 @@ class TextMetric(Metric):
     def decoded(self, run: TrainedRun) -> Path:
         """Path of the text that the run's checkpoint decoded.
 
-        Raises:
-            UserError: if there is none, or if another checkpoint decoded it.
+        Raises UserError if there is none, or if another checkpoint decoded it.
         """
         path = run.save_dir / self.split / GENERATED_FILE
         if not path.is_file():
@@ -157,16 +135,11 @@ class TextMetric(Metric):
 
 
 class BleuMetric(TextMetric):
-    """BLEU and chrF of translations.
+    """BLEU and chrF of translations. The tokeniser of the language must be installed, else a UserError says so.
 
     Args:
-        reference, split: see :class:`TextMetric`.
         case: whether case counts.
-        language: target language.
         data: folder whose ``text.json`` says how texts were tokenised; by default by Moses.
-
-    Raises:
-        UserError: if the tokeniser of the language is not installed.
     """
 
     compared = ("bleu", "chrf")
@@ -215,12 +188,7 @@ class BleuMetric(TextMetric):
 
 
 class RougeMetric(TextMetric):
-    """ROUGE of headlines, and their length.
-
-    Args:
-        reference, split: see :class:`TextMetric`.
-        settings: settings of ROUGE.
-    """
+    """ROUGE of headlines, and their length."""
 
     compared = tuple(ROUGE_METRICS)
 
@@ -301,16 +269,7 @@ def text_metric(
 ) -> TextMetric:
     """The metric "bleu" or "rouge" of a decoded split, with the settings that fit its data.
 
-    Args:
-        name: "bleu" or "rouge".
-        reference: file with the raw reference.
-        data: directory with the data.
-        split: the decoded split.
-        language: target language.
-        rouge: settings of ROUGE.
-
-    Raises:
-        UserError: if the tokeniser of the language is not installed.
+    Raises UserError if the tokeniser of the language is not installed.
     """
     if name == "rouge":
         return RougeMetric(reference, split=split, settings=rouge)
@@ -323,8 +282,7 @@ def text_metric(
 def learning_table(runs: Sequence[Figures]) -> str:
     """Table of learning curves: a line for each run, with means over the seeds of one name.
 
-    Args:
-        runs: ``name``, ``seed`` and figures of a :class:`TrainingLog` for each run.
+    A run has ``name``, ``seed`` and the figures of its :class:`TrainingLog`.
     """
     return table_of_runs(
         runs,
@@ -368,15 +326,13 @@ def compare_runs(
 
     Args:
         runs: name, and ``--save-dir`` or checkpoint, of each run. Runs of one name differ in their seed.
-        metric: metric of the comparison.
-        data: directory with the data.
         texts: name and file of texts from elsewhere.
         baseline: name of the runs or texts against which the others are tested by sentence, or None for no test.
         command: command line of the user.
 
     Raises:
-        UserError, OSError: if a run or a text cannot be measured, if a run and a text have one name, or if there is
-            no such baseline.
+        UserError, OSError: if a run or a text cannot be measured, if a run and a text have one name, or if there is no
+            such baseline.
     """
     if both := {name for name, _ in runs} & {name for name, _ in texts}:
         raise UserError(f"{min(both)} names a run and a text: give the text another name")
@@ -392,14 +348,11 @@ def compare_runs(
     parts = [as_markdown(found, metric), _note_on_checkpoints(read), metric.note(found)]
     if baseline is not None and isinstance(metric, TextMetric):
         written = [(run.name, metric.read(run)) for run in read]
-        written += [(name, metric.read_text(path)) for name, path in texts]
+        written += [(name, metric.lines(path, "plain")) for name, path in texts]
         figures["differences"] = text_differences(written, metric, baseline=baseline)
         parts.append(differences_as_markdown(figures["differences"], baseline=baseline))
     return Report(
-        text="\n\n".join(filter(None, parts)),
-        figures=figures,
-        command=command,
-        picture=draw_learning_curves(trained),
+        text="\n\n".join(filter(None, parts)), figures=figures, command=command, picture=draw_learning_curves(trained)
     )
 
 
@@ -408,10 +361,7 @@ def text_differences(
 ) -> List[Dict[str, Any]]:
     """Difference of each system from the baseline by each metric, over all runs of the system together.
 
-    Args:
-        written: name of the system and lines of each run or text.
-        metric: metric of text, with its reference.
-        baseline: name of a system.
+    ``written`` has the name of the system and the lines of each run or text.
     """
     references = read_lines(metric.reference)
     systems: Dict[str, List[Sequence[str]]] = {}

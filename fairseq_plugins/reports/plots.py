@@ -105,10 +105,7 @@ def _draw_lines(axes: "Axes", curves: Dict[int, Dict[int, float]], styles: Seque
 class Generalization:
     """Training and validation perplexity of a run by epoch.
 
-    Attributes:
-        name: name of the run in tables.
-        train: mean training perplexity over the updates of the epoch, with dropout.
-        valid: validation perplexity after the epoch.
+    Training perplexity is the mean over the updates of the epoch, with dropout. Validation follows the epoch.
     """
 
     name: str
@@ -137,12 +134,7 @@ class Generalization:
 def read_generalization(name: str, save_dir: Path) -> Generalization:
     """Read the log of a run. Epochs without both perplexities are left out.
 
-    Args:
-        name: name of the run in tables.
-        save_dir: directory of ``train.log``.
-
-    Raises:
-        UserError, OSError: if there is no log, or no epoch with both.
+    Raises UserError or OSError if there is no log, or no epoch with both.
     """
     log = TrainingLog(save_dir)
     train, valid = log.train_curve, log.valid_curve
@@ -231,8 +223,7 @@ def draw_attention_map(attention: WordAttention) -> "Figure":
 def save_attention_map(sentence: TranslatedSentence, preparation: TextPreparation, path: Path) -> None:
     """Save the picture of a sentence's attention between words, in the format of the path's suffix.
 
-    Raises:
-        UserError: if the sentence has no attention; the message names the path.
+    Raises UserError if the sentence has no attention; the message names the path.
     """
     try:
         attention = word_attention(sentence, preparation.subwords)
@@ -247,13 +238,7 @@ LONGEST_WORD = 20
 
 @dataclass(frozen=True, kw_only=True)
 class WordSurprisal:
-    """Surprisal of a word.
-
-    Attributes:
-        word: the word, joined from its subwords.
-        bits: sum over its subwords.
-        unknown: whether a subword is not in the vocabulary.
-    """
+    """A word, joined from its subwords, the sum of their surprisal in bits, and whether the vocabulary lacks one."""
 
     word: str
     bits: float

@@ -33,13 +33,9 @@ def printable(text: str) -> str:
 
 @dataclass(frozen=True)
 class Cell:
-    """A figure of a table.
+    """A figure of a table, its format specification, and half the width of its 95 % confidence interval, if known.
 
-    Attributes:
-        value: the figure.
-        format: its format specification.
-        interval: half the width of its 95 % confidence interval, if it is known.
-        mean: whether the mean over the runs of one name is "taken".
+    ``mean`` says whether the mean over the runs of one name is "taken".
     """
 
     value: float
@@ -93,10 +89,8 @@ def table_of_runs(
 ) -> str:
     """A line for each run, with mean and standard deviation of several runs of one name.
 
-    Args:
-        found: figures of the runs, including their ``name``.
-        cells: maps figures of a run to cells by column.
-        column: title of the first column, which has the names.
+    ``found`` are figures of the runs, including their ``name``, and ``cells`` makes cells by column of them. The first
+    column has the names under the title ``column``.
     """
     rows: List[Mapping[str, object]] = []
     for name in dict.fromkeys(figures["name"] for figures in found):
@@ -110,12 +104,10 @@ def table_of_runs(
 def json_text(
     figures: Mapping[str, Any], *, indent: Optional[int] = None, letters: Literal["escaped", "kept"] = "escaped"
 ) -> str:
-    """Figures in JSON. ``null`` replaces inf and NaN, which JSON does not have.
+    """Figures in JSON: nested dictionaries, lists and tuples of strings, numbers and None.
 
-    Args:
-        figures: nested dictionaries, lists and tuples of strings, numbers and None.
-        indent: spaces of a level, or None for one line.
-        letters: whether characters beyond ASCII are escaped.
+    ``null`` replaces inf and NaN, which JSON does not have. ``letters`` says whether characters beyond ASCII are
+    escaped.
     """
     return json.dumps(_finite(figures), indent=indent, ensure_ascii=letters == "escaped", allow_nan=False)
 
@@ -204,12 +196,10 @@ class Report:
     picture: Optional["Figure"] = None
 
     def write(self, folder: Path, *, name: str, figures: str = "", picture: str = "") -> str:
-        """Write the files, and return the text with its provenance.
+        """Write the files into a folder, which is created if missing, and return the text with its provenance.
 
-        Args:
-            folder: directory of the files, which is created if missing.
-            name: name of the files without suffix.
-            figures, picture: other names of these files, with suffix.
+        ``name`` is that of the files without suffix; ``figures`` and ``picture`` are other names of these two, with
+        suffix.
         """
         recorded = with_origin(self.figures, command=self.command)
         text = "{}\n\n`{command}`; {date}, {code}; {machine}.\n".format(self.text.rstrip("\n"), **recorded)
@@ -228,9 +218,7 @@ class Report:
 def differences(scores: Mapping[str, Mapping[str, np.ndarray]], *, baseline: str) -> List[Dict[str, Any]]:
     """Difference of each system from the baseline by each metric, over all runs of the system together.
 
-    Args:
-        scores: by metric and system, see :func:`~fairseq_plugins.metrics.corpus.bootstrap_means`, (1 + K).
-        baseline: name of a system.
+    Scores are by metric and system, (1 + K), see :func:`~fairseq_plugins.metrics.corpus.bootstrap_means`.
     """
     others = [name for name in next(iter(scores.values())) if name != baseline]
     return [
@@ -282,19 +270,11 @@ def row_names(name: str, num_runs: int) -> List[str]:
 
 
 def reranking_figures(
-    sentences: Sequence[Sentence],
-    systems: Systems,
-    *,
-    checkpoints: Mapping[str, str],
-    baseline: Optional[str] = None,
+    sentences: Sequence[Sentence], systems: Systems, *, checkpoints: Mapping[str, str], baseline: Optional[str] = None
 ) -> Dict[str, Any]:
     """All figures of a split. Rates and their differences are fractions.
 
-    Args:
-        sentences: sentences of the split.
-        systems: scores of all systems.
-        checkpoints: paths of models by the names of their rows.
-        baseline: a system against which the others are tested.
+    ``checkpoints`` are paths of models by the names of their rows. The other systems are tested against a ``baseline``.
     """
     rows: Dict[str, Any] = {}
     for name, runs in systems.items():
@@ -333,13 +313,7 @@ def reranking_differences(systems: Systems, *, baseline: str) -> List[Dict[str, 
 
 
 def reranking_as_text(name: str, figures: Mapping[str, Any], systems: Systems) -> str:
-    """A table of percentages, the sentences that a row leaves out, and the differences from the baseline.
-
-    Args:
-        name: name of the split.
-        figures: result of :func:`reranking_figures`.
-        systems: scores of all systems.
-    """
+    """A table of percentages, the sentences that a row leaves out, and the differences from the baseline."""
     rows: Dict[str, Dict[str, Cell]] = {}
     left_out: List[str] = []
     for system, runs in systems.items():

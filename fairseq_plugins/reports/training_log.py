@@ -170,10 +170,8 @@ class TrainingLog:
     def check_left(self, checkpoint: Path) -> None:
         """Check that the log has the validation after which a checkpoint was saved, if it was saved after one.
 
-        A log that has no validation with that metric and a number of updates is accepted.
-
-        Raises:
-            UserError: if it has other ones.
+        A log that has no validation with that metric and a number of updates is accepted. Raises UserError if it has
+        other ones.
         """
         state = read_state(checkpoint)
         value: Optional[float] = state["extra_state"].get("val_loss")
@@ -261,19 +259,11 @@ def checkpoint_of(path: Path) -> Path:
 
 
 def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
-    """Read a finished run.
+    """Read a finished run, by its ``--save-dir``, whose ``checkpoint_best.pt`` is taken, or by a checkpoint in it.
 
     If ``checkpoint_best.pt`` is missing, for example because only small files were copied from another machine, seed
-    and size of the model come from the log.
-
-    Args:
-        name: name in tables.
-        path: its ``--save-dir``, whose ``checkpoint_best.pt`` is taken, or a checkpoint in it.
-        data: directory with the data.
-
-    Raises:
-        UserError, OSError: if the log or a given checkpoint is missing or cannot be read, or if they belong to
-            different runs.
+    and size of the model come from the log. Raises UserError or OSError if the log or a given checkpoint is missing or
+    cannot be read, or if they belong to different runs.
     """
     checkpoint = checkpoint_of(path)
     if not path.is_dir():
@@ -363,11 +353,7 @@ def with_origin(figures: Mapping[str, Any], *, command: str) -> Dict[str, Any]:
 def check_seeds(trainings: Iterable[Tuple[str, int, Path]]) -> None:
     """Check that no two runs have the same name and seed, because means are taken over the seeds of a name.
 
-    Args:
-        trainings: name, seed and ``--save-dir`` of each run.
-
-    Raises:
-        UserError: for the first two with equal name and seed.
+    Each run has a name, a seed and a ``--save-dir``.
     """
     first: Dict[Tuple[str, int], Path] = {}
     for name, seed, path in trainings:

@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 from fairseq_plugins.data.text import numbered_lines
 from fairseq_plugins.evaluation.raw_text import encode_lines
-from fairseq_plugins.evaluation.scoring import ScoredSequence, average_nll, score_sequences
+from fairseq_plugins.evaluation.scoring import average_nll, score_sequences
 from fairseq_plugins.options import UserError
 from fairseq_plugins.trees.trees import (
     BracketCounts,
@@ -43,13 +43,7 @@ FORMS = "give COUNT<TAB>ID and two lines a candidate, score and tree, or ID<TAB>
 
 @dataclass(frozen=True)
 class CandidateTree:
-    """A tree that a parser proposes.
-
-    Attributes:
-        bracketed: the tree as text, which is parsed when it is needed.
-        score: by the parser; higher is better.
-        place: file and line.
-    """
+    """A tree as text, its score by the parser, of which higher is better, and its place, file and line."""
 
     bracketed: str
     score: float
@@ -58,21 +52,14 @@ class CandidateTree:
     def tree(self) -> Tree:
         """The tree.
 
-        Raises:
-            EmptyTree: if a constituent has no word, as in failed parses.
-            UserError: if the text is not a tree.
+        Raises EmptyTree if a constituent has no word, as in failed parses. Raises UserError if the text is not a tree.
         """
         return read_tree(self.bracketed, name=self.place)
 
 
 @dataclass(frozen=True)
 class ParseLists:
-    """The candidates of sentences.
-
-    Attributes:
-        candidates: of each sentence by its name, the parser's best first; may be empty.
-        order: whether the lists are in the order of the sentences.
-    """
+    """Candidates of each sentence by its name, the parser's best first, and whether lists are in the text's order."""
 
     candidates: Dict[str, List[CandidateTree]]
     order: Literal["of sentences", "any"]
@@ -83,10 +70,8 @@ def read_parse_lists(path: Path) -> ParseLists:
 
     Charniak's parser writes for each sentence a line ``COUNT<TAB>ID``, then for each candidate, best first, a line with
     the log-probability and a line with the tree, and an empty line. Lists are in the order of the sentences. The other
-    format has a line ``ID<TAB>SCORE<TAB>TREE`` for each candidate, in any order, and is sorted here.
-
-    Raises:
-        UserError: with the line, if one has neither format.
+    format has a line ``ID<TAB>SCORE<TAB>TREE`` for each candidate, in any order, and is sorted here. Raises UserError
+    with the line, if one has neither format.
     """
     lines = numbered_lines(path, wanted="a file of a parser's candidates")
     first = next(((number, line) for number, line in lines if line.strip()), None)
@@ -157,12 +142,7 @@ def _score(text: str, *, place: str) -> float:
 
 @dataclass(frozen=True)
 class GoldSentence:
-    """A sentence and its tree.
-
-    Attributes:
-        tree: the gold tree.
-        name: of the sentence, or None if the file has no names.
-    """
+    """A gold tree, and the name of its sentence, or None if the file has no names."""
 
     tree: Tree
     name: Optional[str] = None
@@ -171,8 +151,7 @@ class GoldSentence:
 def read_gold_sentences(path: Path) -> List[GoldSentence]:
     """Sentences of a file, which may be compressed, with a line ``TREE`` or ``ID<TAB>TREE`` for each.
 
-    Raises:
-        UserError: with the line, if one is not a tree, only some have names, or two have the same name.
+    Raises UserError with the line, if one is not a tree, only some have names, or two have the same name.
     """
     sentences = []
     for number, line in numbered_lines(path, wanted="a file of gold trees"):
@@ -197,10 +176,8 @@ def pair_lists(lists: ParseLists, gold: Sequence[GoldSentence]) -> Dict[str, Lis
     """The candidates of each gold sentence by its name, in the order of the gold sentences.
 
     Sentences with names get the list of that name, or none. Sentences without names get the lists one by one, if these
-    are in the order of the sentences, and otherwise the list with the sentence's number, from 0.
-
-    Raises:
-        UserError: if lists and sentences do not match.
+    are in the order of the sentences, and otherwise the list with the sentence's number, from 0. Raises UserError if
+    lists and sentences do not match.
     """
     candidates = lists.candidates
     if all(sentence.name is None for sentence in gold) and lists.order == "of sentences":
@@ -242,16 +219,9 @@ class Hypothesis:
 def merge_candidates(
     candidates: Sequence[CandidateTree], gold_tree: GoldTree, *, linearisation: Linearisation, dictionary: Dictionary
 ) -> List[Hypothesis]:
-    """The hypotheses of a sentence. Candidates that are empty trees, which are failures of a parser, are left out.
+    """The hypotheses of a sentence, from a parser's candidates, its best first. Raises UserError if one is not a tree.
 
-    Args:
-        candidates: of a parser, its best first.
-        gold_tree: of the sentence.
-        linearisation: that the models were trained with.
-        dictionary: of the models.
-
-    Raises:
-        UserError: if a candidate is not a tree.
+    Empty trees, which are failures of a parser, are left out.
     """
     hypotheses: Dict[str, Hypothesis] = {}
     for place, candidate in enumerate(candidates, start=1):
@@ -284,13 +254,7 @@ def _better(one: Optional[BracketCounts], other: Optional[BracketCounts]) -> Opt
 
 @dataclass(frozen=True)
 class Sentence:
-    """A sentence with its hypotheses.
-
-    Attributes:
-        name: of the sentence.
-        hypotheses: the parser's best first; may be empty.
-        num_candidates: number of the parser's candidates.
-    """
+    """A sentence with its hypotheses, the parser's best first, and the number of the parser's candidates."""
 
     name: str
     hypotheses: List[Hypothesis]
@@ -305,18 +269,10 @@ def read_sentences(
     dictionary: Dictionary,
     punctuation_of: PunctuationOf = "gold",
 ) -> List[Sentence]:
-    """The sentences of lists and gold trees, with their hypotheses.
+    """The sentences of a parser's lists and gold trees, with their hypotheses, for the models of a dictionary.
 
-    Args:
-        lists: of a parser.
-        gold: the sentences with their trees.
-        linearisation: that the models were trained with.
-        dictionary: of the models.
-        punctuation_of: see :mod:`~fairseq_plugins.trees.trees`.
-
-    Raises:
-        UserError: if a candidate is not a tree, or lists and sentences do not match, for example because no tree has
-            the words of its gold tree.
+    Raises UserError if a candidate is not a tree, or lists and sentences do not match, for example because no tree has
+    the words of its gold tree.
     """
     paired = pair_lists(lists, gold)
     sentences = []
@@ -341,12 +297,7 @@ SYMBOLS_AT_A_TIME = 1 << 16
 
 @dataclass(frozen=True)
 class ModelScores:
-    """NLL of the hypotheses of each sentence in nats, (H,) float64.
-
-    Attributes:
-        alone: for each model.
-        together: for each ensemble.
-    """
+    """NLL of the hypotheses of each sentence in nats, (H,) float64, by each model alone and by each ensemble."""
 
     alone: List[List[Tensor]]
     together: List[List[Tensor]]
@@ -365,10 +316,8 @@ def score_hypotheses(
 
     Args:
         models: language models on ``device`` with the vocabulary that the sentences were read with.
-        sentences: from :func:`read_sentences`.
         ensembles: indices of the models of each ensemble.
-        combination: of the models of an ensemble.
-        max_tokens, device: see :func:`~fairseq_plugins.evaluation.scoring.score_sequences`.
+        max_tokens: see :func:`~fairseq_plugins.evaluation.scoring.score_sequences`.
 
     Raises:
         UserError: if a batch would have no token, or an NLL is not finite.
@@ -408,14 +357,14 @@ def iter_chunks(sentences: Sequence[Sentence]) -> Iterator[List[Sentence]]:
         yield chunk
 
 
-def _nll(scored: Sequence[ScoredSequence]) -> Tensor:
-    return torch.tensor([sequence.nll for sequence in scored], dtype=torch.float64)
+def _nll(scored: Sequence[Tensor]) -> Tensor:
+    return torch.tensor([float(nll.sum()) for nll in scored], dtype=torch.float64)
 
 
-def _together(scored: Sequence[Sequence[ScoredSequence]], *, combination: Combination) -> Tensor:
+def _together(scored: Sequence[Sequence[Tensor]], *, combination: Combination) -> Tensor:
     if combination == "sum":
         return torch.stack([_nll(sequences) for sequences in scored]).sum(dim=0)
-    nll = [average_nll([one.token_nll for one in by_model]).sum() for by_model in zip(*scored)]
+    nll = [average_nll(by_model).sum() for by_model in zip(*scored)]
     return torch.stack(nll) if nll else torch.zeros(0, dtype=torch.float64)
 
 
@@ -427,11 +376,9 @@ Counted = Literal["first", "best"]
 
 @dataclass(frozen=True)
 class SystemScore:
-    """Bracket scores of a system.
+    """Bracket counts of each sentence's chosen tree, zero for skipped ones, and the names of the skipped sentences.
 
-    Attributes:
-        of_sentences: counts of each sentence's chosen tree; zero for skipped sentences.
-        skipped: names of sentences without a candidate or whose chosen tree is not comparable with the gold tree.
+    They have no candidate, or the chosen tree is not comparable with the gold tree.
     """
 
     of_sentences: List[BracketCounts]
@@ -465,13 +412,7 @@ def best_by_gold(sentences: Sequence[Sentence]) -> List[Optional[int]]:
 def score_choices(
     sentences: Sequence[Sentence], choices: Sequence[Optional[int]], *, counted: Counted = "first"
 ) -> SystemScore:
-    """Bracket scores of the chosen hypotheses.
-
-    Args:
-        sentences: all sentences.
-        choices: index of a hypothesis for each sentence.
-        counted: the candidate of a hypothesis that counts.
-    """
+    """Bracket scores of the chosen hypotheses, one for each sentence, or none."""
     chosen: List[Optional[BracketCounts]] = []
     for sentence, choice in zip(sentences, choices, strict=True):
         hypothesis = None if choice is None else sentence.hypotheses[choice]
@@ -493,9 +434,7 @@ Systems = Mapping[str, Sequence[SystemScore]]
 def ensembles_of(groups: Mapping[str, Sequence[int]], *, combination: Combination) -> Dict[str, List[int]]:
     """Ensembles of each group and of all models: indices of the models by the ensemble's name.
 
-    Args:
-        groups: indices of models that differ in their seed, by name.
-        combination: see :func:`score_hypotheses`.
+    The groups, by name, are indices of models that differ in their seed.
     """
     ensembles = {
         f"{name} ({combination} of {len(members)})": list(members)
@@ -517,11 +456,7 @@ def score_systems(
 ) -> Systems:
     """Scores of the parser, each group of models, each ensemble, and the oracle.
 
-    Args:
-        sentences: of a split.
-        scores: of their hypotheses.
-        groups: indices of models that differ in their seed, by name.
-        ensembles: names of the ensembles in the scores.
+    The groups, by name, are indices of models that differ in their seed; ``ensembles`` names those in the scores.
     """
     chosen = {
         PARSER: [best_by_parser(sentences)],

@@ -5,7 +5,7 @@ No function recurses, so that trees may have any depth.
 
 import re
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Collection, Iterable, Iterator, List, Literal, Optional, Sequence, Tuple, Union
@@ -26,10 +26,8 @@ class EmptyTree(UserError):
 class Tree:
     """A node with all nodes below it; ``str`` gives the bracketed tree.
 
-    Attributes:
-        label: of the constituent, or the part of speech of the word; may be empty at the top.
-        children: from left to right; none for a word.
-        word: None for a constituent.
+    The label is that of the constituent, or the part of speech of the word; it may be empty at the top. A constituent
+    has children, from left to right, and no word.
     """
 
     label: str
@@ -79,9 +77,8 @@ def leaves(tree: Tree) -> List[Tree]:
 def read_tree(text: str, *, name: str = "tree") -> Tree:
     """The tree of a text; ``name`` is its origin in messages.
 
-    Raises:
-        EmptyTree: if there is no tree, or one with a constituent without a word.
-        UserError: unless the text is exactly one tree.
+    Raises EmptyTree if there is no tree, or one with a constituent without a word. Raises UserError unless the text is
+    exactly one tree.
     """
     reader = _Reader()
     try:
@@ -97,8 +94,7 @@ def read_tree(text: str, *, name: str = "tree") -> Tree:
 def read_trees(lines: Iterable[str], *, name: str) -> Iterator[Tree]:
     """Trees of a text, which may span lines; ``name`` is its origin in messages.
 
-    Raises:
-        UserError: with the line, if brackets or words do not form a tree.
+    Raises UserError with the line, if brackets or words do not form a tree.
     """
     reader = _Reader()
     num_lines = 0
@@ -233,10 +229,8 @@ class Linearisation:
     """Trees as sequences of symbols for a language model (Choe & Charniak 2016, *Parsing as Language Modeling*).
 
     A constituent labelled L opens with the symbol ``(L`` and closes with ``)L``. Parts of speech and the top node are
-    left out. Words that are frequent in the training text are in lower case. Other words become their unknown class.
-
-    Args:
-        kept_words: frequent words, in lower case.
+    left out. Words that are frequent in the training text, ``kept_words``, are in lower case. Other words become their
+    unknown class.
     """
 
     def __init__(self, kept_words: Collection[str]):
@@ -293,11 +287,7 @@ def frequent_words(counts: Counter[str], *, min_count: int) -> List[str]:
 
 
 def read_linearisation(data_dir: Union[str, Path]) -> Linearisation:
-    """The linearisation of a prepared corpus.
-
-    Raises:
-        UserError: if the folder has no list of kept words.
-    """
+    """The linearisation of a prepared corpus. Raises UserError if the folder has no list of kept words."""
     path = Path(data_dir) / "trees" / KEPT_WORDS
     if not path.is_file():
         raise UserError(
@@ -371,23 +361,12 @@ class BracketCounts:
 
 def total(counts: Iterable[BracketCounts]) -> BracketCounts:
     """Sum of counts."""
-    given = list(counts)
-    return BracketCounts(
-        matched=sum(one.matched for one in given),
-        gold=sum(one.gold for one in given),
-        test=sum(one.test for one in given),
-        num_trees=sum(one.num_trees for one in given),
-        num_exact=sum(one.num_exact for one in given),
-    )
+    sums: List[int] = [sum(column) for column in zip(*map(astuple, counts))]
+    return BracketCounts(*sums)
 
 
 class GoldTree:
-    """A gold tree, against which other trees are scored.
-
-    Args:
-        tree: the gold tree, cleaned or not.
-        punctuation_of: the parts of speech that define punctuation.
-    """
+    """A gold tree, cleaned or not, against which other trees are scored."""
 
     def __init__(self, tree: Tree, *, punctuation_of: PunctuationOf = "gold"):
         words = _words(tree)
@@ -399,9 +378,8 @@ class GoldTree:
     def score(self, tree: Tree) -> BracketCounts:
         """Counts of a tree.
 
-        Raises:
-            NotComparable: if its words are not those of the gold tree, or all are punctuation. With punctuation of its
-                own, only the other words are compared.
+        Raises NotComparable if its words are not those of the gold tree, or all are punctuation. With punctuation of
+        its own, only the other words are compared.
         """
         words = _words(tree)
         if self._punctuation_of == "gold":

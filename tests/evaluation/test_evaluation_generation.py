@@ -31,7 +31,7 @@ def scores_of(generator, prefix, found):
     """Log-probabilities of the generated tokens, with each sequence read at once."""
     numbers = [generator.dictionary.index(token) for token in [*prefix.split(), *found.tokens]]
     (scored,) = score_sequences(generator.models, [torch.tensor(numbers)])
-    return (-scored.token_nll[len(prefix.split()) :]).tolist()
+    return (-scored[len(prefix.split()) :]).tolist()
 
 
 def assert_written(generator, prefix, found, tolerance=TOLERANCE):
@@ -167,7 +167,7 @@ def test_a_wide_beam_finds_the_best_of_all_texts(build_tiny_lm):
     texts += [list(text) for text in itertools.product(words, repeat=length)]
     prefix = torch.tensor([4])
     scored = score_sequences([model], [torch.cat([prefix, torch.tensor(text)]) for text in texts])
-    means = [-float(one.token_nll[1:].mean()) for one in scored]
+    means = [-float(one[1:].mean()) for one in scored]
     order = sorted(range(len(texts)), key=means.__getitem__, reverse=True)
     found = generator.search("w0", beam=len(texts), num=5)
     assert [one.tokens for one in found] == [[generator.dictionary[k] for k in texts[i]] for i in order[:5]]

@@ -312,11 +312,11 @@ def test_two_counts_of_one_stream(make_dictionary):
     stream = torch.tensor([5, 3, 6, 2, 2, 3, 7, 8, 2])
     model = estimate_model(stream, dictionary, order=3).model
     nll = -model.log_probs(stream)
-    result = evaluate_ngram_model(model, stream)
-    assert (result.all_tokens.num_tokens, result.without_first.num_tokens) == (9, 8)
-    assert result.all_tokens.num_unknown == result.without_first.num_unknown == 2
-    assert result.all_tokens.perplexity == pytest.approx(math.exp(nll.mean()))
-    assert result.without_first.perplexity == pytest.approx(math.exp(nll[1:].mean()))
+    all_tokens, without_first = evaluate_ngram_model(model, stream)
+    assert (all_tokens.num_tokens, without_first.num_tokens) == (9, 8)
+    assert all_tokens.num_unknown == without_first.num_unknown == 2
+    assert all_tokens.perplexity == pytest.approx(math.exp(nll.mean()))
+    assert without_first.perplexity == pytest.approx(math.exp(nll[1:].mean()))
 
 
 def test_a_token_without_probability_is_named(make_dictionary):
@@ -336,6 +336,6 @@ def test_a_cache_is_mixed_in_from_the_second_token_on(make_dictionary):
     for place in range(1, len(words)):
         seen = words[max(place - 4, 0) : place]
         probs[place] = 0.7 * probs[place] + 0.3 * seen.count(words[place]) / len(seen)
-    result = evaluate_ngram_model(model, stream, mixed=[(UnigramCache(window=4), 0.3)])
-    assert result.all_tokens.nll == pytest.approx(-sum(map(math.log, probs)) / 9)
-    assert result.without_first.nll == pytest.approx(-sum(map(math.log, probs[1:])) / 8)
+    all_tokens, without_first = evaluate_ngram_model(model, stream, mixed=[(UnigramCache(window=4), 0.3)])
+    assert all_tokens.nll == pytest.approx(-sum(map(math.log, probs)) / 9)
+    assert without_first.nll == pytest.approx(-sum(map(math.log, probs[1:])) / 8)

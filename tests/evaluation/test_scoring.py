@@ -212,8 +212,7 @@ def nll_alone(model, sequence):
 def assert_scores(found, expected, tolerance=1e-11):
     assert len(found) == len(expected)
     for scored, nll in zip(found, expected):
-        torch.testing.assert_close(scored.token_nll, nll, rtol=tolerance, atol=tolerance)
-        assert scored.nll == pytest.approx(nll.sum().item(), rel=tolerance)
+        torch.testing.assert_close(scored, nll, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize(
@@ -241,14 +240,14 @@ def test_the_first_token_is_predicted_from_an_end_mark_and_the_end_mark_too(buil
         x, _, _ = plain_formulas.lstm(x, *[zeros.expand(1, layer.hidden_size)] * 2, *layer.parameters())
     probs = plain_formulas.output_probs(decoder.output, [x])[0]
     expected = [-probs[i, word].log().item() for i, word in enumerate([7, 11, 5, END])]
-    assert scored.token_nll.tolist() == pytest.approx(expected, rel=1e-11)
+    assert scored.tolist() == pytest.approx(expected, rel=1e-11)
 
 
 def test_a_permutation_of_the_sequences_permutes_the_scores(build_tiny_lm, sequences):
     model, order = build_tiny_lm("doc", experts_per_layer="1 0 2").double(), torch.randperm(len(sequences)).tolist()
     found = score_sequences([model], sequences, max_tokens=20)
     permuted = score_sequences([model], [sequences[i] for i in order], max_tokens=20)
-    assert_scores(permuted, [found[i].token_nll for i in order])
+    assert_scores(permuted, [found[i] for i in order])
 
 
 def test_models_are_averaged_as_probabilities(build_tiny_lm, sequences):
@@ -285,7 +284,7 @@ def test_the_symbol_of_padding_is_a_word_like_others_in_a_text(build_tiny_lm):
 def test_a_long_sequence_is_read_in_windows(window, build_tiny_lm, sequences):
     models, longest = [build_tiny_lm("tied", seed=1).double(), build_tiny_lm("doc", seed=2).double()], []
     models[0].register_forward_pre_hook(lambda _, inputs: longest.append(inputs[0].size(1)))
-    expected = [one.token_nll for one in score_sequences(models, sequences)]
+    expected = score_sequences(models, sequences)
     assert max(longest) == 14
     longest.clear()
     assert_scores(score_sequences(models, sequences, window=window), expected)

@@ -282,6 +282,5 @@ S, E = 0, 2
     ],
 )
 def test_each_line_has_one_before_it(stream, words, make_dictionary):
-    lines = mark_lines(torch.tensor(stream, dtype=torch.int64), make_dictionary(10))
-    assert lines.words.tolist() == words and lines.words.dtype == torch.int64
-    assert lines.words[lines.places].tolist() == stream
+    marked, places = mark_lines(torch.tensor(stream, dtype=torch.int64), make_dictionary(10))
+    assert marked.tolist() == words and marked.dtype == torch.int64 and marked[places].tolist() == stream

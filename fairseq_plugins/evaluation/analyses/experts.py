@@ -5,7 +5,7 @@ Shapes: J experts, n words of a sentence, B rows, T steps, N positions of a stre
 
 import math
 from dataclasses import dataclass
-from typing import Any, List, Sequence
+from typing import Any, Iterable, Iterator, List, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -62,12 +62,9 @@ class ExpertUse:
 
 @dataclass(frozen=True)
 class WordExperts:
-    """Priors of the experts in a sentence.
+    """Priors of the experts for the n predicted words of a sentence, the end mark included.
 
-    Attributes:
-        words: the n predicted words, the end mark included.
-        weights: the prior for each word, (n, J) float64; rows sum to 1.
-        layers: see :class:`ExpertUse`.
+    Rows of ``weights`` (n, J) float64 sum to 1. For ``layers`` see :class:`ExpertUse`.
     """
 
     words: List[str]
@@ -76,11 +73,7 @@ class WordExperts:
 
 
 def mixture_output(model: BaseFairseqModel) -> MixtureOutput:
-    """The output layer of a model with a mixture.
-
-    Raises:
-        UserError: if the model has no mixture.
-    """
+    """The output layer of a model with a mixture. Raises UserError if the model has no mixture."""
     decoder = getattr(model, "decoder", None)
     if isinstance(decoder, GatedDecoder):
         raise UserError("the model is a gate on trained models, which have the experts: give a base model's checkpoint")
@@ -91,11 +84,7 @@ def mixture_output(model: BaseFairseqModel) -> MixtureOutput:
 
 
 def expert_layers(model: BaseFairseqModel) -> List[int]:
-    """The layer that each expert of a model reads, J.
-
-    Raises:
-        UserError: if the model has no mixture.
-    """
+    """The layer that each expert of a model reads, J. Raises UserError if the model has no mixture."""
     experts_per_layer = mixture_output(model).experts_per_layer
     return [layer for layer, number in enumerate(experts_per_layer) for _ in range(number)]
 
@@ -105,16 +94,18 @@ def stream_expert_use(
 ) -> ExpertUse:
     """Use of the experts in a stream with carried state; the arguments are those of ``score_windows``.
 
-    Raises:
-        UserError: if the model has no mixture, or as ``score_windows``.
+    Raises UserError if the model has no mixture, or as ``score_windows``.
     """
-    output, uses, gate_state = mixture_output(model), _Sums(model), None
-    for window in score_windows([model], tokens, num_rows=num_rows, device=device, show_progress=show_progress):
-        (scores,), (states,) = window.scores, window.states
-        entropies = output.expert_entropies(states, gate_state)
-        uses.add(scores, entropies, torch.ones_like(window.target, dtype=torch.bool))
-        gate_state = scores.gate_state
-    return uses.result()
+    output = mixture_output(model)
+
+    def batches() -> Iterator[Tuple[Scores, Tensor, Tensor]]:
+        gate_state = None
+        for window in score_windows([model], tokens, num_rows=num_rows, device=device, show_progress=show_progress):
+            (scores,), (states,) = window.scores, window.states
+            yield scores, output.expert_entropies(states, gate_state), torch.ones_like(window.target, dtype=torch.bool)
+            gate_state = scores.gate_state
+
+    return _expert_use(model, batches())
 
 
 def pairs_expert_use(
@@ -127,49 +118,38 @@ def pairs_expert_use(
 ) -> ExpertUse:
     """Use of the experts in the targets of sentence pairs; the arguments are those of ``score_pairs``.
 
-    Raises:
-        UserError: if the model has no mixture, or as ``score_pairs``.
+    Raises UserError if the model has no mixture, or as ``score_pairs``.
     """
-    output, uses = mixture_output(model), _Sums(model)
-    for scored in score_pairs(model, sources, targets, device=device, show_progress=show_progress):
-        assert scored.scores is not None and scored.states is not None
-        uses.add(scored.scores, output.expert_entropies(scored.states), scored.is_token)
-    return uses.result()
+    output = mixture_output(model)
+    return _expert_use(
+        model,
+        (
+            (scored.scores, output.expert_entropies(scored.states), scored.is_token)
+            for scored in score_pairs(model, sources, targets, device=device, show_progress=show_progress)
+            if scored.scores is not None and scored.states is not None
+        ),
+    )
 
 
-class _Sums:
-    """Sums over the batches of a text."""
-
-    def __init__(self, model: BaseFairseqModel):
-        self._layers = expert_layers(model)
-        self._vocab_size = len(mixture_output(model).projection.weight)
-        self._mass = torch.zeros(len(self._layers), dtype=torch.float64)
-        self._entropy = torch.zeros_like(self._mass)
-        self._num_words = 0
-
-    def add(self, scores: Scores, entropies: Tensor, is_token: Tensor) -> None:
-        """Add a batch with entropies (B, T, J); ``is_token`` (B, T) is False at padding."""
+def _expert_use(model: BaseFairseqModel, batches: Iterable[Tuple[Scores, Tensor, Tensor]]) -> ExpertUse:
+    """Sums over batches of scores, entropies (B, T, J), and a mask (B, T) that is False at padding."""
+    layers = expert_layers(model)
+    mass, entropy = torch.zeros(2, len(layers), dtype=torch.float64)
+    num_words = 0
+    for scores, entropies, is_token in batches:
         assert scores.mixture_weights is not None
-        self._mass += scores.mixture_weights[is_token].double().sum(0).cpu()
-        self._entropy += entropies[is_token].double().sum(0).cpu()
-        self._num_words += int(is_token.sum())
-
-    def result(self) -> ExpertUse:
-        return ExpertUse(
-            layers=self._layers,
-            mass=self._mass,
-            total_entropy=self._entropy,
-            num_words=self._num_words,
-            vocab_size=self._vocab_size,
-        )
+        mass += scores.mixture_weights[is_token].double().sum(0).cpu()
+        entropy += entropies[is_token].double().sum(0).cpu()
+        num_words += int(is_token.sum())
+    vocab_size = len(mixture_output(model).projection.weight)
+    return ExpertUse(layers=layers, mass=mass, total_entropy=entropy, num_words=num_words, vocab_size=vocab_size)
 
 
 @torch.no_grad()
 def line_experts(model: FairseqLanguageModel, sequence: Tensor, *, device: str = "cpu") -> WordExperts:
     """Priors in a line (n,) int64 with its end mark, from a fresh state.
 
-    Raises:
-        UserError: if the model has no mixture.
+    Raises UserError if the model has no mixture.
     """
     layers = expert_layers(model)
     dictionary = model.decoder.dictionary
@@ -183,8 +163,7 @@ def pair_experts(
 ) -> WordExperts:
     """Priors in a target (n,) int64 with its end mark, given its source.
 
-    Raises:
-        UserError: if the model has no mixture.
+    Raises UserError if the model has no mixture.
     """
     layers = expert_layers(model)
     (scored,) = score_pairs(model, [source], [target], device=device)
@@ -211,12 +190,8 @@ def singular_values(model: FairseqLanguageModel, tokens: Tensor, **options: Any)
     """Singular values, (V,) float64, descending, of log P(word | position) for the positions of a stream, (N, V).
 
     The matrix is never in memory. Its Gram matrix (V, V) is summed in float64, window by window, and the result is the
-    roots of its eigenvalues. Values below :data:`NOISE` times the largest are rounding errors and become zero.
-
-    Args:
-        model: a language model that carries its state.
-        tokens: (N + 1,) int64.
-        options: see :func:`~fairseq_plugins.evaluation.scoring.score_windows`.
+    roots of its eigenvalues. Values below :data:`NOISE` times the largest are rounding errors and become zero. The
+    stream is (N + 1,) int64; the options are those of :func:`~fairseq_plugins.evaluation.scoring.score_windows`.
     """
     gram = None
     for scored in score_windows([model], tokens, window=WINDOW, words="all", **options):

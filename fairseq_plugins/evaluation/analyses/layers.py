@@ -42,8 +42,7 @@ class LayerLearning:
 def lines_learning(model: FairseqLanguageModel, lines: Sequence[Tensor], *, device: str = "cpu") -> LayerLearning:
     """Measure lines (n,) int64 with their end marks, each from a fresh state and without dropout.
 
-    Raises:
-        UserError: if the model has no mixture, or there is no line.
+    Raises UserError if the model has no mixture, or there is no line.
     """
     return _learning(model, _read_lines(model.eval(), lines, device=device))
 
@@ -53,8 +52,7 @@ def pairs_learning(
 ) -> LayerLearning:
     """Measure sentence pairs without dropout; the arguments are those of ``score_pairs``.
 
-    Raises:
-        UserError: if the model has no mixture, there is no pair, or as ``score_pairs``.
+    Raises UserError if the model has no mixture, there is no pair, or as ``score_pairs``.
     """
     expert_layers(model)  # raises before anything is scored
     batches = (
@@ -155,16 +153,9 @@ def masking_curves(
 ) -> List[MaskedRuns]:
     """Perplexities with all layers masked together, then with each alone (figure 5 of the paper).
 
-    Args:
-        models: by name, all with the same number of layers.
-        tokens, options: see :func:`~fairseq_plugins.evaluation.scoring.evaluate_perplexity`.
-        probabilities: of masking.
-        kind: a value of :data:`LAYER_MASKS`.
-        num_runs: runs with different masks, of seeds 1, 2, ...
-        show_progress: draw a bar.
-
-    Raises:
-        UserError: if the models differ in depth.
+    All models, by name, must have the same number of layers, else a UserError says so. ``kind`` is a value of
+    :data:`LAYER_MASKS`, and the runs have masks of seeds 1, 2, ... Tokens and options are those of
+    :func:`~fairseq_plugins.evaluation.scoring.evaluate_perplexity`.
     """
     depths = {len(model.decoder.stack.layers) for model in models.values()}
     if len(depths) > 1:
@@ -196,14 +187,9 @@ def masked_perplexity(
     seed: int,
     **options: Any,
 ) -> float:
-    """Perplexity with random masks that set outputs of layers to zero. Other outputs are not rescaled.
+    """Perplexity with random masks that set outputs of ``layers``, from 1 on, to zero. Other outputs are not rescaled.
 
-    Args:
-        model, tokens, options: see :func:`~fairseq_plugins.evaluation.scoring.evaluate_perplexity`.
-        layers: numbers of the masked layers, from 1 on.
-        probability: of an element to be set to zero, 0 <= P <= 1.
-        kind: a value of :data:`LAYER_MASKS`.
-        seed: of the masks.
+    ``probability`` is that of an element to be set to zero, 0 <= P <= 1.
     """
     assert kind in LAYER_MASKS and 0 <= probability <= 1
     generator = torch.Generator(device=options.get("device", "cpu")).manual_seed(seed)
@@ -255,11 +241,8 @@ class LayerCorrelation:
 def correlation_matrices(model: FairseqLanguageModel, tokens: Tensor, **options: Any) -> List[Tensor]:
     """Pearson correlations, (D_n, D_n) float64, of the features of each layer over the positions of a stream.
 
-    Rows of features that never change are NaN. Only sums over windows are kept.
-
-    Args:
-        model: a language model that carries its state.
-        tokens, options: see :func:`~fairseq_plugins.evaluation.scoring.score_windows`.
+    Rows of features that never change are NaN. Only sums over windows are kept. The model carries its state; the
+    options are those of :func:`~fairseq_plugins.evaluation.scoring.score_windows`.
     """
     sums = [_FeatureCorrelationSums() for _ in model.decoder.stack.layers]
     for window in score_windows([model], tokens, **options):
@@ -351,8 +334,7 @@ class Spectrum:
 def spectra(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Spectrum]:
     """Spectrum of each layer, bottom first, in float64; ``path`` names the model.
 
-    Raises:
-        UserError: if a layer has gates or no recurrent matrix.
+    Raises UserError if a layer has gates or no recurrent matrix.
     """
     found = []
     for number, layer in enumerate(model.decoder.stack.layers, start=1):
@@ -407,11 +389,7 @@ class Timescales:
 
 
 def timescales(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Timescales]:
-    """Timescales of each layer, bottom first; ``path`` names the model.
-
-    Raises:
-        UserError: if a layer is not diagonal.
-    """
+    """Timescales of each layer, bottom first; ``path`` names the model. Raises UserError if a layer is not diagonal."""
     found = []
     for number, layer in enumerate(model.decoder.stack.layers, start=1):
         if not isinstance(layer, DiagonalRNN) or layer.recurrent is not None:

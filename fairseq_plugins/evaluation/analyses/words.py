@@ -46,12 +46,7 @@ class FrequencyBand:
 def losses_by_type(
     models: Sequence[FairseqLanguageModel], tokens: Tensor, *, vocab_size: int, **options: Any
 ) -> Tensor:
-    """Summed NLL in nats of each word as a target, (V,) float64.
-
-    Args:
-        models, tokens, options: see :func:`~fairseq_plugins.evaluation.scoring.score_windows`.
-        vocab_size: V.
-    """
+    """Summed NLL in nats of each word as a target, (V,) float64, over the windows of ``score_windows``."""
     losses = torch.zeros(vocab_size, dtype=torch.float64)
     for window in score_windows(models, tokens, **options):
         losses.index_add_(0, window.target.flatten().cpu(), window.nll.flatten().cpu())
@@ -59,12 +54,7 @@ def losses_by_type(
 
 
 def compare_bands(
-    baseline: Tensor,
-    other: Tensor,
-    *,
-    train_counts: Tensor,
-    counts: Tensor,
-    excluded: Sequence[int],
+    baseline: Tensor, other: Tensor, *, train_counts: Tensor, counts: Tensor, excluded: Sequence[int]
 ) -> List[FrequencyBand]:
     """Compare the summed losses of two models by band. Bands without a word are left out.
 
@@ -101,10 +91,7 @@ def compare_bands(
 class RaisedWord:
     """A word with a large gate after an input word (Takase, Suzuki & Nagata 2017, table 5).
 
-    Attributes:
-        word: the output word.
-        gate: factor of its logit after the input word, between 0 and 1.
-        count: its occurrences in the training text.
+    The gate is the factor of its logit, between 0 and 1. ``count`` are its occurrences in the training text.
     """
 
     word: str
@@ -115,8 +102,7 @@ class RaisedWord:
 def word_gate(model: BaseFairseqModel, path: Union[str, Path]) -> InputToOutputGate:
     """The gate of a model, which must read only the input word; ``path`` names the model.
 
-    Raises:
-        UserError: if there is none, or it reads more.
+    Raises UserError if there is none, or it reads more.
     """
     gates = [module for module in model.modules() if isinstance(module, OutputGate) and module.name != NoGate.name]
     if not gates:
@@ -131,11 +117,7 @@ def word_gate(model: BaseFairseqModel, path: Union[str, Path]) -> InputToOutputG
 
 
 def word_indices(words: Sequence[str], dictionary: Dictionary) -> Tensor:
-    """Numbers of the words, (n,) int64.
-
-    Raises:
-        UserError: if one is not in the dictionary.
-    """
+    """Numbers of the words, (n,) int64. Raises UserError if one is not in the dictionary."""
     indices = [dictionary.index(word) for word in words]
     unknown = [word for word, index in zip(words, indices) if index == dictionary.unk() and word != dictionary.unk_word]
     if unknown:
@@ -153,18 +135,10 @@ def raised_words(
     min_count: int,
     num_words: int,
 ) -> Dict[str, List[RaisedWord]]:
-    """The output words with the largest gates after each input word, the largest first.
+    """The ``num_words`` output words with the largest gates after each input word, the largest first.
 
-    Args:
-        gate: reads only the input word.
-        words: n input words.
-        dictionary: the model's, of size V.
-        counts: occurrences in the training text, (V,) int64.
-        min_count: output words with fewer occurrences are left out.
-        num_words: largest number of output words for an input word.
-
-    Raises:
-        UserError: if an input word is not in the dictionary, or no output word is frequent enough.
+    ``counts`` are occurrences in the training text, (V,) int64. Output words with fewer than ``min_count`` are left
+    out. Raises UserError if an input word is not in the dictionary, or no output word is frequent enough.
     """
     device = gate.linear.weight.device
     values = torch.sigmoid(gate.linear(gate.embedding(word_indices(words, dictionary).to(device)))).cpu()
