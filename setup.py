@@ -16,7 +16,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT; the text in fairseq_plugins/demo_corpus: CC BY 2.0 FR",
     packages=find_packages(include=["fairseq_plugins", "fairseq_plugins.*"]),
-    package_data={"fairseq_plugins": ["demo_corpus/*"]},
+    package_data={"fairseq_plugins": ["demo_corpus/*", "serving/page.html"]},
     entry_points={"console_scripts": ["fairseq-plugins = fairseq_plugins.commands.app:main"]},
     python_requires=">=3.11",
     install_requires=[
@@ -38,6 +38,7 @@ setup(
     extras_require={
         "tensorboard": ["tensorboard"],
         "hf": ["tokenizers"],  # "tokenizer": "hf:PATH" in text.json
+        "serve": ["fastapi", "uvicorn"],
         "dev": ["filelock", "pytest", "pytest-cov", "pytest-xdist", "hypothesis", "ruff", "pyrefly"],
     },
 )

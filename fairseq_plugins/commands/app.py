@@ -18,6 +18,7 @@ COMMANDS: Dict[str, Tuple[str, str]] = {
     "fine-tune": ("train.FINE_TUNE", "Train a model on another corpus, or a language model in rounds of averaged SGD."),
     "average": ("train.AVERAGE", "Average the weights of several checkpoints of one run (Vaswani et al. 2017)."),
     "export": ("export.EXPORT", "Write a model as a folder that needs no corpus beside it."),
+    "serve": ("serve.SERVE", "Answer HTTP requests by a model, with a page to try it."),
     "flags": ("flags.FLAGS", "Explain the flags of an architecture, or print the training flags of its preset."),
     "lm eval": ("language_models.EVAL", "Perplexity of language models on a split, read as one stream."),
     "lm score": ("language_models.SCORE", "Log-probability of lines of plain text, and surprisal of their words."),

@@ -75,10 +75,10 @@ LISTS = [
     "none,0.1",
     "text,0.1",
 ]
-REFUSED = {"--out": "text/inside", "--save-dir": "text/inside"}
+REFUSED = {"--out": "text/inside", "--port": "65536", "--save-dir": "text/inside"}
 """An argument that keeps a command from work that takes minutes."""
-LONG = ("fine-tune", "run", "train")
-"""Commands that train; they are given a folder where nothing can be written."""
+LONG = ("fine-tune", "run", "serve", "train")
+"""Commands that train are given a folder where nothing can be written, and one that serves a port that is none."""
 
 
 def hostile_values() -> st.SearchStrategy[str]:

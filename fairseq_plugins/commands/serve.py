@@ -1,0 +1,84 @@
+"""Trained models behind HTTP."""
+
+import argparse
+from pathlib import Path
+
+from fairseq_plugins.command_line import RUN, add_cpu, checkpoint, choose_device
+from fairseq_plugins.console import Command
+from fairseq_plugins.evaluation.api import load_trained
+from fairseq_plugins.options import BEST, LAST, UserError, check_at_least_one, check_positive, data_folder
+
+LIBRARIES = ("fastapi", "pydantic", "starlette", "uvicorn")
+
+
+def _port(text: str) -> int:
+    if not (text.isascii() and text.isdigit()) or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text}: give a number up to 65535")
+    return int(text)
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "path",
+        nargs="+",
+        metavar="DIR",
+        type=checkpoint,
+        help=f"an export or a checkpoint, of an encoder-decoder or language model; several are an ensemble{RUN}",
+    )
+    parser.add_argument(
+        "--data",
+        type=data_folder,
+        metavar="DATA",
+        help="directory that data-prep wrote (default: the export, or that of the training)",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s, this machine)")
+    parser.add_argument("--port", type=_port, default=8000, help="0 is any free one (default: %(default)s)")
+    for flag, default, help in (
+        ("--max-batch", 64, "lines that are worked on at a time"),
+        ("--max-lines", 100, "lines of a request"),
+        ("--max-characters", 5000, "characters of a line"),
+        ("--max-body", 1 << 20, "bytes of a request's body"),
+        ("--max-waiting", 256, "requests that wait; others are told to come back, by status 503"),
+    ):
+        parser.add_argument(flag, type=int, default=default, metavar="N", help=f"{help} (default: %(default)s)")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="of a request, and of a connection without one (default: %(default)s)",
+    )
+    add_cpu(parser)
+
+
+def _serve(args: argparse.Namespace) -> None:
+    try:
+        from fairseq_plugins.serving.server import Limits, ModelServer, listen, serve
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in LIBRARIES:
+            raise
+        raise UserError(f"no {error.name} in this Python: pip install 'fairseq-plugins[serve]'") from error
+    numbers = {name: getattr(args, f"max_{name}") for name in ("batch", "lines", "characters", "body", "waiting")}
+    for name, value in numbers.items():
+        check_at_least_one(value, flag=f"--max-{name}")
+    limits = Limits(**numbers, seconds=check_positive(args.timeout, flag="--timeout"))
+    with listen(args.host, args.port) as listening:
+        model = load_trained(args.path, args.data, device=choose_device(args))
+        path = Path(args.path[0]).resolve()
+        server = ModelServer(model, name=path.parent.name if path.name in (BEST, LAST) else path.stem, limits=limits)
+        host, port = listening.getsockname()[:2]
+        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        print(f"{server.kind} {server.name} at {address}", flush=True)
+        serve(server, listening)
+
+
+SERVE = Command(
+    add_arguments=_add_arguments,
+    run=_serve,
+    description="""\
+POST /translate answers for encoder-decoders, POST /score and /generate for language models, in JSON; GET / is a page
+to try it, GET /docs describes requests and answers, GET /health tells the model. Requests that wait together are worked
+on in one batch; what a line gets does not depend on others. SIGTERM or Ctrl-C: requests that have come are answered,
+then the command ends with status 0. Needs pip install 'fairseq-plugins[serve]'.""",
+    example="shipped/m30k --port 8000",
+)

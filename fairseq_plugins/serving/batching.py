@@ -1,0 +1,101 @@
+"""Requests that wait together are worked on in one batch."""
+
+import threading
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Callable, List, Sequence
+
+
+class TooManyWaiting(Exception):
+    """As many requests wait as may."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    lines: Sequence[str]
+    options: object
+    alone: bool
+    answer: "Future[List[Any]]" = field(default_factory=Future)
+
+
+class Batcher:
+    """A thread that works on the lines of requests, in the order in which they came.
+
+    The first request that waits takes with it all others with the same options that fit into its batch. Nobody waits
+    for others to come, because those that come while a batch is being worked on are the next one.
+
+    Args:
+        work: takes lines and options, and returns one result a line, which must not depend on other lines.
+        max_batch: lines of a batch; a request with more is a batch by itself.
+        max_waiting: requests that wait at most, besides those being worked on.
+    """
+
+    def __init__(
+        self, work: Callable[[Sequence[str], Any], Sequence[Any]], *, max_batch: int = 64, max_waiting: int = 256
+    ):
+        self._work, self._max_batch, self._max_waiting = work, max_batch, max_waiting
+        self._jobs: List[_Job] = []
+        self._is_closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
+        self._thread.start()
+
+    def submit(self, lines: Sequence[str], options: object, *, alone: bool = False) -> "Future[List[Any]]":
+        """Queue a request. It can be cancelled while it waits. An error of ``work`` becomes that of the future.
+
+        Args:
+            lines: of the request.
+            options: for ``work``; requests whose options are equal share batches.
+            alone: whether the request shares no batch, such as lines that are one text.
+
+        Raises:
+            TooManyWaiting: if ``max_waiting`` requests wait.
+        """
+        with self._changed:
+            self._jobs = [job for job in self._jobs if not job.answer.cancelled()]
+            if len(self._jobs) >= self._max_waiting:
+                raise TooManyWaiting
+            job = _Job(lines, options, alone)
+            self._jobs.append(job)
+            self._changed.notify()
+        return job.answer
+
+    def close(self) -> None:
+        """Finish what was queued and end the thread."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while batch := self._next_batch():
+            batch = [job for job in batch if job.answer.set_running_or_notify_cancel()]
+            if batch:
+                self._answer(batch)
+
+    def _next_batch(self) -> List[_Job]:
+        """Wait for requests, and take those of a batch. It is empty once all is done and the thread ends."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._jobs or self._is_closed)
+            batch, num_lines = self._jobs[:1], sum(len(job.lines) for job in self._jobs[:1])
+            for job in self._jobs[1:]:
+                fits = num_lines + len(job.lines) <= self._max_batch and job.options == batch[0].options
+                if fits and not (job.alone or batch[0].alone):
+                    batch.append(job)
+                    num_lines += len(job.lines)
+            self._jobs = [job for job in self._jobs if job not in batch]
+            return batch
+
+    def _answer(self, jobs: Sequence[_Job]) -> None:
+        try:
+            found = list(self._work([line for job in jobs for line in job.lines], jobs[0].options))
+        except Exception as error:
+            if len(jobs) == 1:
+                jobs[0].answer.set_exception(error)
+                return
+            for job in jobs:  # one may be at fault
+                self._answer([job])
+            return
+        for job in jobs:
+            job.answer.set_result(found[: len(job.lines)])
+            found = found[len(job.lines) :]

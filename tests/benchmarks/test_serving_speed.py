@@ -1,0 +1,32 @@
+"""Requests to a server are timed, and none is lost."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from output_layer import run_command
+from tables import rows_of
+
+from fairseq_plugins.evaluation.export import export_model
+
+pytest.importorskip("fastapi")
+from serving import get_parser, run  # noqa: E402
+
+FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
+
+
+@pytest.mark.slow  # the server is a process of its own
+def test_clients_are_timed_by_turns(tmp_path, capsys):
+    pairs = FIXTURES / "data/translation"
+    folder = shutil.copytree(pairs, tmp_path / "data", ignore=shutil.ignore_patterns("digests.json"))
+    (folder / "text.json").write_text('{"tokenizer": "moses", "language": "en", "case": "kept"}\n')
+    export_model(FIXTURES / "lstm_encdec_doc.pt", data=folder, out=tmp_path / "model", command="")
+    (tmp_path / "text").write_text("a b c\nh i\n")
+    typed = f"{tmp_path}/model --input {tmp_path}/text --requests 12 --clients 3 --cpu --out {tmp_path}/out --name x"
+    run_command(get_parser(), run, typed.split())
+    _, _, *rows = rows_of(capsys.readouterr().out.partition("\n\n")[0])
+    figures = json.loads((tmp_path / "out/serving_cpu_x.json").read_text())
+    assert [row[0] for row in rows] == list(figures["by_clients"]) == ["1", "3"]
+    assert (figures["num_requests"], figures["num_different"]) == (12, 0)
+    assert all(one["requests_per_second"] > 0 for one in figures["by_clients"].values())
