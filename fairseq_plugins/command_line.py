@@ -10,7 +10,9 @@ import torch
 from tqdm import tqdm
 
 from fairseq_plugins.options import (
-    checkpoint_of,
+    BEST,
+    EXPORT_RECORD,
+    checkpoints_of,
     data_folder,
     given_path,
     listed_paths,
@@ -36,22 +38,26 @@ class _Paths(argparse.Action):
         listed: List[str] = [path for text in values for path in listed_paths(text)]
         if not all(listed):
             raise argparse.ArgumentError(self, f"{' '.join(values)}: a path is empty")
-        paths = [self.read(path) for path in listed]
+        paths = [one for path in listed for one in self.read(path)]
         setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or []), *paths])
 
-    def read(self, text: str) -> str:
+    def read(self, text: str) -> List[str]:
         """Convert one path."""
-        return text
+        return [text]
 
 
-class _Checkpoints(_Paths):
-    def read(self, text: str) -> str:
-        return checkpoint(text)
+class Checkpoints(_Paths):
+    """Replaces the folder of a run by its checkpoint, and an export by its checkpoints."""
+
+    def read(self, text: str) -> List[str]:
+        return [str(path) for path in checkpoints_of(given_path(text))]
 
 
 def _model(text: str) -> str:
     """Return a value of ``--path``. The flag takes all words behind it, even DATA if that does not come first."""
     path = given_path(text)
+    if (path / EXPORT_RECORD).is_file() and not (path / BEST).is_file():
+        raise argparse.ArgumentTypeError(f"{text} lacks {BEST}: copy the whole folder again")
     if any(path.glob("dict*.txt")) and not any(path.glob("*.pt")):
         raise argparse.ArgumentTypeError(f"{text} is no model: give DATA first, before --path")
     return text
@@ -59,10 +65,11 @@ def _model(text: str) -> str:
 
 def checkpoint(text: str) -> str:
     """Return a value of ``--path``, PATH or NAME=PATH, in which the folder of a run becomes its checkpoint."""
-    if Path(text).exists() or "=" not in text:
-        return str(checkpoint_of(given_path(text)))
-    name, _, path = text.partition("=")
-    return f"{name}={checkpoint_of(Path(path)) if path else ''}"
+    name, sign, path = ("", "", text) if Path(text).exists() or "=" not in text else text.partition("=")
+    found = checkpoints_of(given_path(path)) if path or not sign else [""]
+    if len(found) > 1:
+        raise argparse.ArgumentTypeError(f"{path} holds {len(found)} models: name one of its files")
+    return f"{name}{sign}{found[0]}"
 
 
 def add_data(
@@ -98,7 +105,7 @@ def add_checkpoints(
         required: whether the flag is.
         folders: "runs" replaces the folder of a run by its checkpoint, "kept" keeps it.
     """
-    action, help = (_Checkpoints, help + RUN) if folders == "runs" else (_Paths, help)
+    action, help = (Checkpoints, help + RUN) if folders == "runs" else (_Paths, help)
     parser.add_argument("--path", nargs="+", type=_model, required=required, metavar="CKPT", action=action, help=help)
 
 

@@ -278,6 +278,9 @@ def data_folder(text: str) -> Path:
 BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
 """Names of checkpoints in a ``--save-dir``."""
 
+EXPORT_RECORD = "export.json"
+"""File of an export that tells what it was made from, and the SHA-256 of its files."""
+
 
 def listed_paths(text: str) -> List[str]:
     """Split a list of paths joined by colons. A path that exists may have colons.
@@ -292,6 +295,19 @@ def listed_paths(text: str) -> List[str]:
 def checkpoint_of(path: Path) -> Path:
     """Return the best or else the last checkpoint in the folder of a run, and any other path unchanged."""
     return next((path / name for name in (BEST, LAST) if (path / name).is_file()), path)
+
+
+def exported_checkpoint(number: int) -> str:
+    """Name of a checkpoint in an export, whose models are numbered from 1."""
+    return BEST if number == 1 else f"{Path(BEST).stem}{number}.pt"
+
+
+def checkpoints_of(path: Path) -> List[Path]:
+    """Return all checkpoints of an export, and :func:`checkpoint_of` of any other path."""
+    found = [checkpoint_of(path)]
+    while (path / EXPORT_RECORD).is_file() and (one := path / exported_checkpoint(len(found) + 1)).is_file():
+        found.append(one)
+    return found
 
 
 @contextmanager

@@ -3,14 +3,20 @@
 import argparse
 from pathlib import Path
 
-from fairseq_plugins.command_line import RUN, checkpoint
+from fairseq_plugins.command_line import RUN, Checkpoints
 from fairseq_plugins.console import Command
 from fairseq_plugins.evaluation.export import export_model
 from fairseq_plugins.options import data_folder, output_folder
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", metavar="CKPT", type=checkpoint, help=f"a language model or an encoder-decoder{RUN}")
+    parser.add_argument(
+        "path",
+        metavar="CKPT",
+        nargs="+",
+        action=Checkpoints,
+        help=f"a language model or an encoder-decoder; several are an ensemble{RUN}",
+    )
     parser.add_argument("--out", type=output_folder, required=True, metavar="DIR", help="folder to write")
     parser.add_argument(
         "--data",
@@ -18,15 +24,23 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DATA",
         help="directory that data-prep wrote (default: that of the training)",
     )
+    parser.add_argument(
+        "--torch-export",
+        action="store_true",
+        help="write programs that run with torch alone, too: step.pt2 of a language model, or encoder.pt2 and "
+        "decoder_step.pt2; for recurrent models",
+    )
 
 
 def _export(args: argparse.Namespace) -> None:
-    made = export_model(Path(args.path), data=args.data, out=args.out, command=args.command_line)
-    print(f"{args.path} written to {args.out}: {', '.join(made['files'])}")
+    made = export_model(
+        list(map(Path, args.path)), data=args.data, out=args.out, command=args.command_line, programs=args.torch_export
+    )
+    print(f"{' and '.join(args.path)} written to {args.out}: {', '.join(made['files'])}")
     if not made["licences"]:
         print("no licence was found beside the data: add that of the corpus before you pass the model on")
-    if made["user_dir"]:
-        print(f"the model was trained with parts of {made['user_dir']}: pass that folder on, too, for --user-dir")
+    for folder in made["user_dirs"]:
+        print(f"the model was trained with parts of {folder}: pass that folder on, too, for --user-dir")
 
 
 EXPORT = Command(
@@ -35,7 +49,8 @@ EXPORT = Command(
     description="""\
 DIR has all that the model needs: its weights without state of the optimiser, dictionaries, subwords, and the record of
 how text is prepared. It serves as DATA and as --path of commands that read text, and for fairseq_plugins.load(DIR).
-DIR/export.json tells what it was made from. Files of DATA whose names begin with LICENSE, LICENCE, COPYING or
-COPYRIGHT are copied. An earlier export in DIR is replaced. Export the models of an ensemble one by one.""",
+Several checkpoints are an ensemble, and so is then --path DIR. DIR/export.json tells what it was made from. Files of
+DATA whose names begin with LICENSE, LICENCE, COPYING or COPYRIGHT are copied. Of paths of this machine only the last
+part is kept. An earlier export in DIR is replaced.""",
     example="checkpoints/doc --out shipped/doc",
 )

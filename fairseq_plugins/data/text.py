@@ -25,7 +25,7 @@ from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 from tqdm import tqdm
 
-from fairseq_plugins.options import UserError
+from fairseq_plugins.options import EXPORT_RECORD, UserError
 
 PROGRESS_FROM_LINES = 200_000
 
@@ -86,6 +86,9 @@ def is_binarised(path: Path) -> bool:
     return all(path.with_name(f"{path.name}.{suffix}").is_file() for suffix in ("bin", "idx"))
 
 
+EXPORT_HAS_NO_SPLIT = "an export holds a model and no text, so give the prepared corpus as DATA"
+
+
 def load_token_stream(data_dir: Union[str, Path], split: str, dictionary: Dictionary) -> Tensor:
     """All tokens of a split, (n,) int64, in order, one end mark after every line, blank ones included.
 
@@ -94,9 +97,10 @@ def load_token_stream(data_dir: Union[str, Path], split: str, dictionary: Dictio
     """
     path = Path(data_dir) / split
     if not is_binarised(path):
+        is_export = (path.parent / EXPORT_RECORD).is_file()
         raise UserError(
             f"there is no split '{split}' in {data_dir} ({path}.bin and {path}.idx): "
-            "run fairseq-preprocess with the text of this split"
+            f"{EXPORT_HAS_NO_SPLIT if is_export else 'run fairseq-preprocess with the text of this split'}"
         )
     if path.with_name(f"{path.name}.bin").stat().st_size == 0:
         raise UserError(f"split '{split}' in {data_dir} is empty: check the text given to fairseq-preprocess")

@@ -24,7 +24,7 @@ from fairseq_plugins.evaluation.translation import (
     word_attention,
 )
 from fairseq_plugins.models.checkpoints import check_checkpoints
-from fairseq_plugins.options import UserError, check_at_least_one, checkpoint_of
+from fairseq_plugins.options import UserError, check_at_least_one, checkpoints_of
 
 AnyPath = Union[str, Path]
 
@@ -207,7 +207,8 @@ def load_trained(
     max_tokens: int = 4096,
 ) -> Union[TrainedLanguageModel, TrainedTranslator]:
     """See :func:`fairseq_plugins.load`."""
-    paths = [_checkpoint(Path(one)) for one in ([path] if isinstance(path, (str, Path)) else path)]
+    given = [path] if isinstance(path, (str, Path)) else path
+    paths = [found for one in given for found in _checkpoints(Path(one))]
     if not paths:
         raise UserError("give a checkpoint")
     check_text_kind(text)
@@ -236,9 +237,9 @@ def _check_device(device: str) -> None:
         raise UserError(f"device {device}: there is none here; give 'cpu', or 'cuda' where torch sees a GPU") from error
 
 
-def _checkpoint(path: Path) -> Path:
-    """The file itself, or the checkpoint of a folder."""
-    found = checkpoint_of(path)
-    if found.is_dir():
+def _checkpoints(path: Path) -> List[Path]:
+    """The file itself, or the checkpoint of a run's folder, or those of an export."""
+    found = checkpoints_of(path)
+    if found[0].is_dir():
         raise UserError(f"{path} has no checkpoint_best.pt and no checkpoint_last.pt: give a checkpoint's file")
     return found

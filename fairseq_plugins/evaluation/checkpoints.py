@@ -15,11 +15,11 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig
 
-from fairseq_plugins.data.text import file_digest, load_dictionary
+from fairseq_plugins.data.text import EXPORT_HAS_NO_SPLIT, file_digest, load_dictionary
 from fairseq_plugins.fairseq_patches.generation import complete_languages, languages_of
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint, read_state
 from fairseq_plugins.models.sliding_context import stream_model
-from fairseq_plugins.options import UserError, check_data_folder
+from fairseq_plugins.options import EXPORT_RECORD, UserError, check_data_folder
 
 Languages = Tuple[str, str]
 """Source and target language."""
@@ -163,9 +163,6 @@ def load_with_task(
 
 # Folders of a model, as export writes them.
 
-EXPORT_RECORD = "export.json"
-"""File of an export that tells what it was made from, and the SHA-256 of its files."""
-
 
 def exported_files(folder: Path) -> Dict[str, str]:
     """SHA-256 of the files of an export, by name. Raises UserError if the record is damaged."""
@@ -284,5 +281,7 @@ def _named_pairs(data: Path, split: str) -> List[Languages]:
     if not pairs:
         splits = sorted({name[1] for name in found})
         taken = f"take one of {', '.join(splits)}" if splits else "it holds no pairs"
+        if (data / EXPORT_RECORD).is_file():
+            taken = EXPORT_HAS_NO_SPLIT
         raise UserError(f"{data} has no {split} set: {taken}")
     return pairs

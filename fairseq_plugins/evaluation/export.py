@@ -1,30 +1,35 @@
 """Models as folders that are complete in themselves: weights, dictionaries, subwords, and where they come from."""
 
+import glob
 import json
 import os
+import re
+import shlex
 import shutil
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Union
+from typing import Any, Dict, List, Optional, Sequence, Union
 
-from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
+from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf
 
 import fairseq_plugins
 from fairseq_plugins.data.text import check_file, file_digest
 from fairseq_plugins.evaluation.average import OF_ONE_CHECKPOINT, without
-from fairseq_plugins.evaluation.checkpoints import (
-    EXPORT_RECORD,
-    corpus_of,
-    exported_files,
-    load_with_task,
-    training_config,
-)
+from fairseq_plugins.evaluation.checkpoints import corpus_of, exported_files, load_with_task, training_config
+from fairseq_plugins.evaluation.programs import write_programs
 from fairseq_plugins.evaluation.raw_text import TEXT_RECORD, find_subwords, read_record
 from fairseq_plugins.evaluation.words import HUGGING_FACE
 from fairseq_plugins.models.checkpoints import read_state
-from fairseq_plugins.options import BEST, UserError, check_output_folder, write_tensors, write_text
+from fairseq_plugins.options import (
+    EXPORT_RECORD,
+    UserError,
+    check_output_folder,
+    exported_checkpoint,
+    write_tensors,
+    write_text,
+)
 from fairseq_plugins.parts import PACKAGE
 
 LICENCES = ("licen", "copying", "copyright")
@@ -34,50 +39,73 @@ EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")
 """Flags with files of initial embeddings, which a trained model does not need."""
 
 
-def export_model(path: Path, *, data: Optional[Path] = None, out: Path, command: str) -> Dict[str, Any]:
-    """Write a folder from which a model can be used without its corpus.
+def export_model(
+    paths: Sequence[Path], *, data: Optional[Path] = None, out: Path, command: str, programs: bool = False
+) -> Dict[str, Any]:
+    """Write a folder from which a model or an ensemble can be used without its corpus.
 
-    It has the weights as ``checkpoint_best.pt`` without state of the optimiser, the dictionaries, the subwords and
-    ``text.json``, the corpus' licence if there is one beside its data, and ``export.json``. The folder is written aside
-    and renamed.
+    It has the weights as ``checkpoint_best.pt``, ``checkpoint_best2.pt`` and so on without state of the optimiser, the
+    dictionaries, the subwords and ``text.json``, the corpus' licence if there is one beside its data, and
+    ``export.json``. Of paths of this machine it keeps the last part. The folder is written aside and renamed.
 
     Args:
-        path: checkpoint of a language model or an encoder-decoder.
-        data: the folder that data-prep wrote; by default that of the training.
+        paths: checkpoints of language models or of encoder-decoders.
+        data: the folder that data-prep wrote; by default that of the first training.
         out: the folder to write; an earlier export is replaced.
         command: that is recorded.
+        programs: whether to write the steps of the model for torch alone, too; see
+            :func:`~fairseq_plugins.evaluation.programs.write_programs`.
 
     Returns:
-        the content of ``export.json``: command, version, SHA-256 of all files that were read and written, the names of
-        licences, and the folder of the user's parts that the model was trained with, or None.
+        the content of ``export.json``: command, version, SHA-256 of all files that were read, checkpoints by the names
+        that they get, and of those that were written, the names of licences, and the folders of the user's parts that
+        the models were trained with.
 
     Raises:
-        UserError: if a file is missing or damaged, the vocabulary is not the data's, the model is of another kind, or
-            ``out`` holds anything but an export, or has to do with the folders that are read.
+        UserError: if a file is missing or damaged, a vocabulary is not the data's, a model is of another kind, or
+            ``out`` holds anything but an export, or has to do with the folders that are read, or torch cannot export
+            the programs.
     """
-    folder, out = corpus_of(path, data), Path(os.path.realpath(out))
-    _check_out(out, read=[folder, path.parent] if (path.parent / EXPORT_RECORD).is_file() else [folder])
-    if out in path.resolve().parents:
-        raise UserError(f"--out {out} holds {path}, which is read: give another folder")
-    model, _, task = load_with_task(path, folder)
-    if not isinstance(model, (FairseqLanguageModel, FairseqEncoderDecoderModel)):
-        raise UserError(f"{path} holds a {type(model).__name__}: give a language model or an encoder-decoder")
-    state = read_state(path)
-    config = training_config(state)
-    values: Any = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
-    names = ["dict.txt"]
-    if isinstance(task, TranslationTask):
-        languages = {"source_lang": str(task.cfg.source_lang), "target_lang": str(task.cfg.target_lang)}
-        names = [f"dict.{language}.txt" for language in languages.values()]
+    folder, out = corpus_of(paths[0], data), Path(os.path.realpath(out))
+    _restore(out)
+    exports = [path.parent for path in paths if (path.parent / EXPORT_RECORD).is_file()]
+    _check_out(out, read=[folder, *exports])
+    if programs and len(paths) > 1:
+        raise UserError("--torch-export takes one checkpoint: export the models of an ensemble one by one")
+    for path in paths:
+        if out in path.resolve().parents:
+            raise UserError(f"--out {out} holds {path}, which is read: give another folder")
+    contents: Dict[str, Dict[str, Any]] = {}
+    models: List[BaseFairseqModel] = []
+    names: List[str] = []
+    folders: List[str] = []
+    for number, path in enumerate(paths, start=1):
+        model, _, task = load_with_task(path, folder)
+        models.append(model)
+        if not isinstance(model, (FairseqLanguageModel, FairseqEncoderDecoderModel)):
+            raise UserError(f"{path} holds a {type(model).__name__}: give a language model or an encoder-decoder")
+        needed = ["dict.txt"]
+        languages: Dict[str, str] = {}
+        if isinstance(task, TranslationTask):
+            languages = {"source_lang": str(task.cfg.source_lang), "target_lang": str(task.cfg.target_lang)}
+            needed = [f"dict.{language}.txt" for language in languages.values()]
+        if names and needed != names:
+            raise UserError(f"{path} reads {', '.join(needed)}, and {paths[0]} {', '.join(names)}: export them apart")
+        names = needed
+        state = read_state(path)
+        values: Any = OmegaConf.to_container(training_config(state), resolve=True, enum_to_str=True)
         _flags_of(values["task"]).update(languages)  # older checkpoints take them from the names of a split's files
-    flags = _flags_of(values["model"])
-    flags.update((flag, None) for flag in EMBEDDING_FILES if flag in flags)
-    content = {
-        **without(OF_ONE_CHECKPOINT, state),
-        "args": None,
-        "cfg": values,
-        "extra_state": without(OF_ONE_CHECKPOINT, state.get("extra_state", {})),
-    }
+        flags = _flags_of(values["model"])
+        flags.update((flag, None) for flag in EMBEDDING_FILES if flag in flags)
+        own = _flags_of(values["common"]).get("user_dir")
+        if own and Path(own).name not in (PACKAGE.name, *folders):
+            folders.append(Path(own).name)
+        rest = without(("model", *OF_ONE_CHECKPOINT), state)
+        rest["extra_state"] = without(OF_ONE_CHECKPOINT, state.get("extra_state", {}))
+        contents[exported_checkpoint(number)] = {
+            **_without_folders({**rest, "args": None, "cfg": values}),
+            "model": state["model"],
+        }
     licences = sorted(one.name for one in folder.iterdir() if one.is_file() and one.name.lower().startswith(LICENCES))
     subwords = find_subwords(folder)
     sources = {name: folder / name for name in [*dict.fromkeys(names), *licences]}
@@ -94,27 +122,57 @@ def export_model(path: Path, *, data: Optional[Path] = None, out: Path, command:
             found = json.loads((folder / TEXT_RECORD).read_text(encoding="utf-8"))
             text = json.dumps({**found, "tokenizer": f"{HUGGING_FACE}{tokenizer.name}"}) + "\n"
     provenance = {
-        "command": command,
+        "command": shlex.join(_without_folders(shlex.split(command))),
         "version": fairseq_plugins.__version__,
-        "made_from": {path.name: file_digest(path), **{name: file_digest(one) for name, one in sources.items()}},
+        "made_from": {
+            **{name: file_digest(path) for name, path in zip(contents, paths)},
+            **{name: file_digest(one) for name, one in sources.items()},
+        },
         "licences": licences,
-        "user_dir": _own_parts(values),
+        "user_dirs": folders,
     }
     aside = out.with_name(f".{out.name}.{os.getpid()}")
     shutil.rmtree(aside, ignore_errors=True)  # of a killed process
     aside.mkdir(parents=True)
     try:
-        write_tensors(aside / BEST, content)
+        for name, content in contents.items():
+            write_tensors(aside / name, content)
         for name, source in sources.items():
             shutil.copyfile(source, aside / name)
         if text is not None:
             write_text(aside / TEXT_RECORD, text)
+        if programs:
+            write_programs(models[0], aside, origin=paths[0])
         provenance["files"] = {one.name: file_digest(one) for one in sorted(aside.iterdir())}
         write_text(aside / EXPORT_RECORD, json.dumps(provenance, indent=2) + "\n")
         _replace(out, aside)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return provenance
+
+
+ABSOLUTE = re.compile(r"""(^|[:="'])[/~](?!/)(?:[^:"']*/)?(?=[^/:"'])""")
+"""An absolute path up to its last part, alone or in a list, behind a flag, or in JSON."""
+
+
+def _without_folders(value: Any) -> Any:
+    """The same flags and values with the last part of each absolute path."""
+    if isinstance(value, str):
+        return ABSOLUTE.sub(r"\1", value)
+    if isinstance(value, dict):
+        return {name: _without_folders(part) for name, part in value.items()}
+    if isinstance(value, Namespace):
+        return Namespace(**_without_folders(vars(value)))
+    return type(value)(map(_without_folders, value)) if type(value) in (list, tuple) else value
+
+
+def _restore(out: Path) -> None:
+    """Undo the first half of a replacement by a killed process, or complete its second."""
+    for old in sorted(out.parent.glob(f".{glob.escape(out.name)}.*.old")):
+        if out.exists():
+            shutil.rmtree(old)
+        else:
+            old.rename(out)
 
 
 def _check_out(out: Path, *, read: List[Path]) -> None:
@@ -149,9 +207,3 @@ def _replace(out: Path, new: Path) -> None:
 def _flags_of(section: Union[Namespace, Dict[str, Any]]) -> Dict[str, Any]:
     """The flags of a section, to change them in place. Models without a dataclass have a namespace."""
     return vars(section) if isinstance(section, Namespace) else section
-
-
-def _own_parts(config: Dict[str, Any]) -> Optional[str]:
-    """The folder of the user's parts in the configuration of a run, or None."""
-    folder: Union[str, None] = _flags_of(config["common"]).get("user_dir")
-    return None if not folder or Path(folder).name == PACKAGE.name else folder

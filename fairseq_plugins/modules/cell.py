@@ -280,7 +280,7 @@ def unpack_state(packed: Tensor, like: State) -> State:
     old = list(state_tensors(like))
     parts = packed.split([x.shape[1:].numel() for x in old], dim=1)
     # fairseq garbles tensors that are not contiguous when it broadcasts a checkpoint
-    new = (part.reshape(len(part), *x.shape[1:]).to(x.dtype).contiguous() for part, x in zip(parts, old))
+    new = (part.reshape(part.size(0), *x.shape[1:]).to(x.dtype).contiguous() for part, x in zip(parts, old))
     return with_tensors(like, new)
 
 

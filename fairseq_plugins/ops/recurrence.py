@@ -325,7 +325,7 @@ class StepProducts:
     def __init__(self, precomputed: Tensor, matrix: Tensor):
         dtype = autocast_dtype(matrix) or matrix.dtype
         precomputed, matrix = precomputed.to(dtype), matrix.to(dtype)
-        self._gathers = gathers_gradients(matrix)
+        self._gathers = gathers_gradients(matrix) and not torch.compiler.is_compiling()  # torch.export
         self._operands: List[Optional[Tensor]] = [None] * len(precomputed)
         self._learns = torch.is_grad_enabled() and matrix.requires_grad
         if self._gathers:

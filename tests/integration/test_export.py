@@ -29,9 +29,14 @@ def sources(tmp_path):
         (data / "text.json").write_text('{"tokenizer": "moses", "language": "en", "case": "lower tokens"}\n')
         run.mkdir(parents=True)
         state = torch.load(FIXTURES / f"{model}.pt", weights_only=True)
-        state["cfg"]["task"]["data"] = str(data)
+        state["cfg"]["task"]["data"] = state["cfg"]["model"].data = str(data)
+        state["cfg"]["checkpoint"]["save_dir"] = state["cfg"]["model"].save_dir = str(run)
+        state["cfg"]["common"]["tensorboard_logdir"] = f"{run}/tb:{run}"
+        state["averaged_checkpoints"] = [(str(run / "checkpoint9.pt"), 9)]
         state["last_optimizer_state"] = {"state": {0: torch.zeros(100_000)}}
         torch.save(state, run / "checkpoint_best.pt")
+        state["model"] = {key: 1.5 * one if key.endswith("weight") else one for key, one in state["model"].items()}
+        torch.save(state, run / "other.pt")
     (folder / "translation/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
     (folder / "translation/LICENCE.txt").write_text("free\n")
     return folder
@@ -39,11 +44,11 @@ def sources(tmp_path):
 
 @pytest.fixture
 def export(sources, call, tmp_path):
-    """``export(name)``: the export of ``run/NAME``, and what the command prints."""
+    """``export(name)``: the export of ``run/NAME``, with flags, and what the command prints."""
 
-    def make(name):
+    def make(name, *flags):
         out = tmp_path / "shipped" / name
-        status, printed, told = call("export", sources / "run" / name, "--out", out)
+        status, printed, told = call("export", sources / "run" / name, *flags, "--out", out)
         assert status == 0, told
         return out, printed
 
@@ -72,7 +77,21 @@ def test_outputs_are_those_of_checkpoint_and_data(sources, export, call):
     assert status == 0, told
 
 
-def test_what_an_export_holds(sources, export):
+@pytest.mark.parametrize("name, command, flags", [RUNS[0], RUNS[2]])
+def test_several_checkpoints_are_an_ensemble(name, command, flags, sources, export, call, refuse):
+    paths = [sources / "run" / name, sources / "run" / name / "other.pt"]
+    out, _ = export(name, paths[1])
+    alone, expected = (
+        call(" ".join(command), sources / name, "--cpu", "--path", *given, *flags, typed=LINES)[:2]
+        for given in (paths[:1], paths)
+    )
+    assert call(" ".join(command), out, "--cpu", "--path", out, *flags, typed=LINES)[:2] == expected != alone
+    loaded = fairseq_plugins.load(out)
+    assert len(loaded.models if name == "lm" else loaded.translator.models) == 2
+    assert "holds 2 models: name one of its files" in refuse("analyze correlation", out, "--path", f"A={out}")
+
+
+def test_what_an_export_holds(sources, export, tmp_path):
     out, printed = export("translation")
     checkpoint = sources / "run/translation/checkpoint_best.pt"
     assert (out / "checkpoint_best.pt").stat().st_size < checkpoint.stat().st_size - 300_000
@@ -86,6 +105,8 @@ def test_what_an_export_holds(sources, export):
     assert record["licences"] == ["LICENCE.txt"] and record["version"] == fairseq_plugins.__version__
     assert record["command"].startswith("fairseq-plugins export ") and "no licence" not in printed
     assert "no licence" in export("lm")[1]
+    assert str(tmp_path).encode() in checkpoint.read_bytes()
+    assert not [one.name for one in out.iterdir() if str(tmp_path).encode() in one.read_bytes()]
 
 
 def test_a_second_run_replaces_an_export_alone(sources, export, call, refuse):
@@ -94,10 +115,23 @@ def test_a_second_run_replaces_an_export_alone(sources, export, call, refuse):
     export("lm")
     assert {one.name: one.read_bytes() for one in out.iterdir()} == first
     assert [one.name for one in out.parent.iterdir()] == ["lm"]
+    shutil.copytree(out, out.with_name(".lm.1.old"))
+    export("lm")
+    out.rename(out.with_name(".lm.1.old"))  # as a process leaves it that is killed before the second renaming
+    assert "does not exist" in refuse("export", sources / "none.pt", "--out", out)
+    export("lm")
+    assert [one.name for one in out.parent.iterdir()] == ["lm"]
     (out / "notes.txt").write_text("mine")
     assert "has notes.txt, which is no part" in refuse("export", sources / "run/lm", "--out", out)
     assert "is no export" in refuse("export", sources / "run/lm", "--out", sources / "run/translation")
     assert (out / "notes.txt").read_text() == "mine"
+
+
+def test_an_export_has_no_split(export, refuse):
+    for name, command in (("lm", "lm eval"), ("translation", "evaluate bleu")):
+        out, _ = export(name)
+        flags = ["--cpu", "--path", out, *(["--out", out.parent / "bleu"] if name == "translation" else [])]
+        assert "so give the prepared corpus as DATA" in refuse(command, out, *flags)
 
 
 def test_errors_are_one_line(sources, refuse, tmp_path):
@@ -126,5 +160,4 @@ def test_a_damaged_export_is_refused(name, export, refuse):
     assert name in refuse("lm score", out, "--cpu", "--path", out, typed=LINES)
     (out / name).unlink()
     if name != "export.json":
-        missing = "is no model" if name == "checkpoint_best.pt" else name
-        assert missing in refuse("lm score", out, "--cpu", "--path", out, typed=LINES)
+        assert f"lacks {name}: copy" in refuse("lm score", out, "--cpu", "--path", out, typed=LINES)
