@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import state_tensors
 from fairseq_plugins.modules.layers import MASKS, BroadcastDropout, Linear
+from fairseq_plugins.modules.lstm import WeightDropLSTM
 from fairseq_plugins.modules.stack import RecurrentStack, StackState
+from fairseq_plugins.ops.attentional_lstm import LayerInput, attentional_lstm
 from fairseq_plugins.ops.matmul import accumulation_dtype, linear
 from fairseq_plugins.ops.recurrence import StepProducts
 from fairseq_plugins.options import UserError
@@ -59,16 +61,9 @@ class Attention(nn.Module):
         """Scores (B, T, S) of queries (B, T, H) and keys."""
         raise NotImplementedError
 
-    def step_scores(self, memory: Memory, mask: Tensor) -> Callable[[int, Tensor], Tensor]:
-        """A function from step t and its query (B, H) to scores (B, S), if queries come one by one.
-
-        A subclass may override this to precompute what does not depend on the step.
-
-        Args:
-            memory: the annotations.
-            mask: is added to the scores, (T, B, S).
-        """
-        return lambda t, query: self.scores(query.unsqueeze(1), memory.keys).squeeze(1) + mask[t]
+    def dot_keys(self, memory: Memory) -> Optional[Tensor]:
+        """Keys whose dot products with the queries are the scores, (B, S, H), or None if the scores are others."""
+        return None
 
     def context(self, query: Tensor, memory: Memory) -> Tuple[Tensor, Tensor]:
         """c (B, T, M), and a (B, T, S) in float32 or wider."""
@@ -99,8 +94,12 @@ class AttentionSteps:
         if memory.padding is not None:
             mask = mask.masked_fill(memory.padding, float("-inf"))
         zero = annotations.new_zeros(())
-        combine = attention.combine
-        self._scores = attention.step_scores(memory, mask.expand(num_steps, -1, -1))
+        combine, keys = attention.combine, attention.dot_keys(memory)
+        self._scores: Callable[[int, Tensor], Tensor]
+        if keys is None:
+            self._scores = lambda t, query: attention.scores(query.unsqueeze(1), memory.keys).squeeze(1) + mask
+        else:
+            self._scores = StepProducts(mask.expand(num_steps, -1, -1), keys.transpose(1, 2))
         self._context = StepProducts(zero.expand(num_steps, num_rows, memory_width), annotations)
         self._combine = StepProducts(zero.expand(num_steps, num_rows, combine.out_features), combine.weight.t())
 
@@ -125,8 +124,8 @@ class DotAttention(Attention):
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
         return torch.bmm(query, keys.transpose(1, 2))
 
-    def step_scores(self, memory: Memory, mask: Tensor) -> Callable[[int, Tensor], Tensor]:
-        return StepProducts(mask, memory.keys.transpose(1, 2))
+    def dot_keys(self, memory: Memory) -> Optional[Tensor]:
+        return memory.keys
 
 
 class GeneralAttention(Attention):
@@ -139,10 +138,10 @@ class GeneralAttention(Attention):
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
         return torch.bmm(self.query(query), keys.transpose(1, 2))
 
-    def step_scores(self, memory: Memory, mask: Tensor) -> Callable[[int, Tensor], Tensor]:
+    def dot_keys(self, memory: Memory) -> Optional[Tensor]:
         # (W_a h) . e = h . (W_a' e): one product with all annotations instead of one in each step
         keys = linear(memory.annotations.flatten(0, 1), self.query.weight.t(), None)
-        return StepProducts(mask, keys.unflatten(0, memory.annotations.shape[:2]).transpose(1, 2))
+        return keys.unflatten(0, memory.annotations.shape[:2])
 
 
 class MLPAttention(Attention):
@@ -257,7 +256,11 @@ class AttentionalStack(nn.Module):
             return AttentionalOutput(outputs.layers, outputs.top, None, {"layers": outputs.state})
         assert memory is not None
         if self.feeds and x.size(1) > 1:
-            return self._step_by_step(x, self.attention, memory, state, tokens=tokens)
+            layers = [layer for layer in self.stack.layers if type(layer) is WeightDropLSTM]
+            keys = self.attention.dot_keys(memory) if len(layers) == len(self.stack.layers) else None
+            if keys is None:
+                return self._step_by_step(x, self.attention, memory, state, tokens=tokens)
+            return self._fused(x, layers, self.attention.combine, memory, keys, state)
         if self.feeds:
             x = torch.cat([x, state["fed"].unsqueeze(1)], dim=-1)
         outputs = self.stack(x, state["layers"], tokens=tokens)
@@ -266,6 +269,39 @@ class AttentionalStack(nn.Module):
         if self.feeds:
             new_state["fed"] = top.squeeze(1)
         return AttentionalOutput([*outputs.layers, self.dropout(top)], top, weights, new_state)
+
+    def _fused(
+        self,
+        x: Tensor,
+        layers: Sequence[WeightDropLSTM],
+        combine: Linear,
+        memory: Memory,
+        keys: Tensor,
+        state: AttentionalState,
+    ) -> AttentionalOutput:
+        """All steps as one function, given keys (B, S, H) whose dot products with the queries are the scores."""
+        inputs = [layer.precompute(x if n == 0 else x[..., :0]) for n, layer in enumerate(layers)]
+        *masks, top_mask = self.stack.draw_masks(x)
+        steps = [None if mask is None else mask.expand(-1, x.size(1), -1).transpose(0, 1) for mask in masks]
+        run = attentional_lstm(
+            [
+                LayerInput(*parts, h=part["h"], c=part["c"], mask=mask)
+                for parts, part, mask in zip(inputs, state["layers"], [*steps, None])
+            ],
+            state["fed"],
+            keys=keys,
+            annotations=memory.annotations,
+            padding=memory.padding,
+            combine=combine.weight,
+        )
+        *lower, last = (outputs.transpose(0, 1) for outputs in run.layers)
+        top = run.top.transpose(0, 1)
+        return AttentionalOutput(
+            layers=[*lower, last if top_mask is None else last * top_mask, self.dropout(top)],
+            top=top,
+            attention=run.attention.transpose(0, 1),
+            state={"layers": [{"h": h, "c": c} for h, c in run.states], "fed": run.top[-1]},
+        )
 
     def _step_by_step(
         self, x: Tensor, attention: Attention, memory: Memory, state: AttentionalState, *, tokens: Optional[Tensor]

@@ -4,7 +4,6 @@ Shapes: B batch rows, T time steps, C input width, of which C' columns are preco
 """
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import List, NamedTuple, Optional, Tuple
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
 from fairseq_plugins.modules.layers import BroadcastDropout, DropsAtRandom, glorot_uniform_, orthogonal_
 from fairseq_plugins.ops.matmul import autocast_dtype, linear, matmul
-from fairseq_plugins.ops.recurrence import StepProducts, masked_lstm
+from fairseq_plugins.ops.recurrence import StepProducts, fused_cell, masked_lstm, zero
 from fairseq_plugins.ops.regularizers import dropout_mask
 from fairseq_plugins.options import check_dropout, choices
 
@@ -96,14 +95,20 @@ class LSTMLayer(RecurrentCell, nn.LSTM):
         """The recurrent matrix for a window, (4 D, D)."""
         return self.weight_hh_l0
 
-    def prepare(self, x: Tensor, context: CellContext) -> PreparedLSTM:
+    def precompute(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+        """Part of the gates' pre-activations that the columns x (B, T, C') give with the biases, (T, B, 4 D), and the
+        matrix that reads the other columns and h, (4 D, C - C' + D).
+        """
         num_precomputed = x.size(-1)
         bias = self.bias_ih_l0 + self.bias_hh_l0
         steps_first = x.transpose(0, 1)
         products = bias.expand(*steps_first.shape[:2], -1)
         if num_precomputed > 0:
             products = linear(steps_first.flatten(0, 1), self.weight_ih_l0[:, :num_precomputed], bias).view_as(products)
-        weight = torch.cat([self.weight_ih_l0[:, num_precomputed:], self.hidden_weight()], dim=1)
+        return products, torch.cat([self.weight_ih_l0[:, num_precomputed:], self.hidden_weight()], dim=1)
+
+    def prepare(self, x: Tensor, context: CellContext) -> PreparedLSTM:
+        products, weight = self.precompute(x)
         return PreparedLSTM(gates=StepProducts(products, weight.t()))
 
     def gates(self, prepared: PreparedLSTM, t: int, x: Optional[Tensor], h: Tensor) -> Tensor:
@@ -211,15 +216,9 @@ def update(gates: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:
 
 def _update_on_cuda(gates: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:
     """:func:`update` of pre-activations (B, 4 D) by the fused kernel of :class:`torch.nn.LSTMCell`."""
-    nothing = _zero(gates.dtype, gates.device).expand_as(gates)  # the kernel adds two products
-    h, c, _ = torch.ops.aten._thnn_fused_lstm_cell(gates, nothing, c)
+    nothing = zero(gates.dtype, gates.device).expand_as(gates)  # the kernel adds two products
+    h, c, _ = fused_cell(gates, nothing, c)
     return h, c
-
-
-@lru_cache(maxsize=None)
-def _zero(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A zero that is made once, because making it is a launch."""
-    return torch.zeros(1, dtype=dtype, device=device)
 
 
 def _share_storage(weights: List[Tensor]) -> List[Tensor]:

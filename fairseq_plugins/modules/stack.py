@@ -141,6 +141,13 @@ class RecurrentStack(nn.Module):
         layers = [partial(layer, context=context) for layer in self.layers]
         return run_layers(layers, self.dropouts, x, self.initial_state(x) if state is None else state, skip=self.skip)
 
+    def draw_masks(self, x: Tensor) -> List[Optional[Tensor]]:
+        """New factors of each layer's output for the rows and steps of x (B, T, *), (B, T or 1, D_n), or None."""
+        return [
+            dropout.mask(x, (x.size(0), x.size(1), layer.hidden_size))
+            for dropout, layer in zip(self.dropouts, self.layers)
+        ]
+
     def steps(self, x: Tensor, *, tokens: Optional[Tensor] = None) -> "StackSteps":
         """Run step by step over a sequence whose last input columns arrive with each step.
 
@@ -163,10 +170,7 @@ class StackSteps:
         inputs = [x, *[x[..., :0]] * (len(stack.layers) - 1)]  # upper layers have no precomputed columns
         self.skip = stack.skip
         self.layers = [(layer, layer.prepare(columns, context)) for layer, columns in zip(stack.layers, inputs)]
-        masks = [
-            dropout.mask(x, (x.size(0), x.size(1), layer.hidden_size))
-            for dropout, layer in zip(stack.dropouts, stack.layers)
-        ]
+        masks = stack.draw_masks(x)
         # No step reads the output of the last layer after dropout.
         self.masks = [*(_mask_of_steps(mask, num_steps=x.size(1)) for mask in masks[:-1]), _identity_of_steps]
         self.top_mask = masks[-1]

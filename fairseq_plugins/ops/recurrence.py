@@ -6,6 +6,7 @@ results of all steps are kept side by side, and the gradient of the matrix is on
 Shapes: T time steps, B batch rows, D width, L micro-layers of a highway network, K features of an operand.
 """
 
+from functools import lru_cache
 from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
@@ -140,6 +141,51 @@ def fused_cell_backward(d_h: Tensor, d_c: Tensor, former: Tensor, c: Tensor, gat
     """Gradients by the pre-activations, (B, 4 D), and by the ``former`` c, (B, D), of :func:`fused_cell`."""
     d_gates, d_former, _ = torch.ops.aten._thnn_fused_lstm_cell_backward_impl(d_h, d_c, former, c, gates, False)
     return d_gates, d_former
+
+
+def lstm_cell(sums: Tensor, c: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    """One update of an LSTM. The sums may be overwritten.
+
+    Args:
+        sums: pre-activations of i, f, g and o, (B, 4 D).
+        c: (B, D).
+
+    Returns:
+        h and c, (B, D), and the gates i, f, g and o, (B, 4 D).
+    """
+    if sums.is_cuda:
+        return fused_cell(sums, zero(sums.dtype, sums.device).expand_as(sums), c)
+    i, f, g, o = sums.chunk(4, dim=1)
+    sums[:, : 2 * c.size(1)].sigmoid_()  # i and f lie side by side
+    g.tanh_()
+    o.sigmoid_()
+    c = torch.mul(f, c).addcmul_(i, g)
+    return torch.tanh(c).mul_(o), c, sums
+
+
+def lstm_cell_backward(d_h: Tensor, d_c: Tensor, former: Tensor, c: Tensor, gates: Tensor) -> Tuple[Tensor, Tensor]:
+    """Gradients by the sums, (B, 4 D), and by the ``former`` c, (B, D), of :func:`lstm_cell`."""
+    if gates.is_cuda:
+        return fused_cell_backward(d_h, d_c, former, c, gates)
+    i, f, g, o = gates.chunk(4, dim=1)
+    d_sums = torch.empty_like(gates)
+    d_i, d_f, d_g, d_o = d_sums.chunk(4, dim=1)
+    squashed = torch.tanh(c)
+    _sigmoid_backward(d_h * squashed, o, grad_input=d_o)
+    d_c = d_c + torch.ops.aten.tanh_backward(d_h * o, squashed)
+    torch.mul(d_c, g, out=d_i)
+    torch.mul(d_c, former, out=d_f)
+    input_and_forget = slice(2 * c.size(1))
+    d_both = d_sums[:, input_and_forget]
+    _sigmoid_backward(d_both, gates[:, input_and_forget], grad_input=d_both)
+    _tanh_backward(d_c * i, g, grad_input=d_g)
+    return d_sums, d_c * f
+
+
+@lru_cache(maxsize=None)
+def zero(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A zero that is made once, because making it is a launch."""
+    return torch.zeros(1, dtype=dtype, device=device)
 
 
 def recurrent_highway(

@@ -24,6 +24,7 @@ from fairseq_plugins.modules.attention import ATTENTIONS, AttentionalStack, Memo
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, map_state, named_tensors
 from fairseq_plugins.modules.stack import EncoderStack, RecurrentStack
 from fairseq_plugins.ops import regularizers
+from fairseq_plugins.ops.attentional_lstm import LayerInput, attentional_lstm
 from fairseq_plugins.ops.logit_gate import Interpolation, LogitGate, apply_gate
 from fairseq_plugins.ops.matmul import accumulation_dtype, add_matmul, linear, matmul, project
 from fairseq_plugins.ops.mixture_distribution import (
@@ -293,6 +294,11 @@ def ops():
             **dict(inputs=(T, B, 4 * D), weight=(4 * D, D), h=(B, D), c=(B, D)),
         ),
         "recurrent_highway": _op(_recurrent_highway, **highway),
+        "attentional_lstm": _op(
+            _attentional_lstm,
+            **dict(inputs=(T, B, 4 * D), weight=(4 * D, 2 * D), second_bias=(4 * D,), second_weight=(4 * D, 2 * D)),
+            **dict(h=(B, D), c=(B, D), fed=(B, D), annotations=(B, T, D), combine=(D, 2 * D)),
+        ),
         "linear_scan": _op(
             lambda x: linear_scan(x["inputs"], torch.tanh(x["factors"]), x["start"]),
             **dict(inputs=(T, B, D), factors=(D,), start=(B, D)),
@@ -377,6 +383,22 @@ def _mask(like):
 def _recurrent_highway(x):
     weights = [x["first"], x["second"]]
     return recurrent_highway(x["inputs"], weights, list(x["biases"]), x["s"], mask=_mask(x["s"]))
+
+
+def _attentional_lstm(x):
+    h, c, annotations = x["h"], x["c"], x["annotations"]
+    first = LayerInput(x["inputs"], x["weight"], h, c, _mask(h).expand(T, B, D))
+    second = LayerInput(x["second_bias"].expand(T, B, 4 * D), x["second_weight"], h, c, None)
+    padding = torch.arange(T, device=h.device) < torch.arange(B, device=h.device).unsqueeze(1) % T
+    run = attentional_lstm(
+        [first, second],
+        x["fed"],
+        keys=torch.tanh(annotations),
+        annotations=annotations,
+        padding=padding,
+        combine=x["combine"],
+    )
+    return torch.cat([*run.layers, run.top], dim=2)
 
 
 def _recurrence(x):

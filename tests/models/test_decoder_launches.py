@@ -2,12 +2,13 @@
 
 from collections import Counter
 
+import pytest
 import torch
 from builders import build_tiny_encdec
 from launches import count_launches, waits
 
 from fairseq_plugins.modules import lstm
-from fairseq_plugins.ops import recurrence
+from fairseq_plugins.ops import attentional_lstm, recurrence
 
 NUM_LAYERS = 2
 
@@ -24,8 +25,17 @@ class _FusedUpdate(torch.autograd.Function):
         return torch.stack([d_h] * 4, dim=1), d_c
 
 
-def launches(num_steps):
-    model = build_tiny_encdec("full", dropout_output=0.3, dropout_hidden=0.2, output_kernels="plain").train()
+def _fused_cell(sums, c):
+    """Stands for the kernel of a GPU: one launch."""
+    return c + 0, torch.empty_like(c), sums
+
+
+def _fused_cell_backward(d_h, d_c, former, c, gates):
+    return gates + 0, d_c
+
+
+def launches(num_steps, **flags):
+    model = build_tiny_encdec(dropout_output=0.3, dropout=0.2, output_kernels="plain", **flags).train()
     source, previous = torch.randint(4, 10, (3, 5)), torch.randint(4, 10, (3, num_steps))
 
     def run():
@@ -36,9 +46,19 @@ def launches(num_steps):
     return count_launches(run)
 
 
-def test_a_decoder_step(monkeypatch):
+@pytest.mark.parametrize(
+    "output_layer, attention, expected, num_extra",
+    [("full", "dot", 27, 0), ("full", "general", 27, 0), ("doc", "general", 29, 0), ("full", "mlp", 47, NUM_LAYERS)],
+)
+def test_a_decoder_step(output_layer, attention, expected, num_extra, monkeypatch):
     monkeypatch.setattr(recurrence, "gathers_gradients", lambda matrix: False)
     monkeypatch.setattr(lstm, "update", _FusedUpdate.apply)
-    six, seven = launches(6), launches(7)
-    assert (seven - six).total() - NUM_LAYERS <= 35
+    monkeypatch.setattr(attentional_lstm, "_add_product", torch.addmm)
+    monkeypatch.setattr(attentional_lstm, "lstm_cell", _fused_cell)
+    monkeypatch.setattr(attentional_lstm, "lstm_cell_backward", _fused_cell_backward)
+    flags = dict(output_layer=output_layer, attention=attention)
+    if output_layer == "doc":
+        flags.update(experts_per_layer="0 1 1 2")
+    six, seven = launches(6, **flags), launches(7, **flags)
+    assert (seven - six).total() - num_extra == expected, seven - six
     assert waits(six) == Counter(_local_scalar_dense=1)  # the CPU's look for padding in the source

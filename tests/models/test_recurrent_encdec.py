@@ -222,7 +222,7 @@ def read(monkeypatch):
 
 
 def test_dropout_is_on_every_layer_but_not_on_embeddings_and_annotations(source, read):
-    model, tokens = build_tiny_encdec("full", dropout=0.5), torch.randint(4, V, (B, T))
+    model, tokens = build_tiny_encdec("full", attention="mlp", dropout=0.5), torch.randint(4, V, (B, T))
     states = model(*source, tokens)[1]["states"]
     assert torch.equal(states.layers[0], model.decoder.embedding.weight[tokens])
     assert all(0.3 < layer.eq(0).float().mean() < 0.7 for layer in states.layers[1:])

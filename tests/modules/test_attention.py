@@ -3,7 +3,10 @@
 import plain_formulas
 import pytest
 import torch
+from nearness import assert_near
+from tensor_sizes import TensorSizes
 
+from fairseq_plugins.modules import attention
 from fairseq_plugins.modules.attention import ATTENTIONS, AttentionalStack, Memory
 from fairseq_plugins.modules.cell import state_tensors
 from fairseq_plugins.modules.lstm import VariationalOptions
@@ -234,8 +237,109 @@ def test_gradients_are_those_of_the_equations(cell, attention, feeding, x):
         tensor.requires_grad_()
     if memory is not None:
         memory.keys = stack.attention.keys(memory.annotations)
-    ours = torch.autograd.grad(stack(x, memory, state).layers[-1].pow(2).sum(), wanted)
-    layers, _, _, _ = stack_by_hand(stack, x, memory, state, feeding)
-    expected = torch.autograd.grad(layers[-1].pow(2).sum(), wanted)
-    torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-12)
-    assert all(gradient.abs().sum() > 0 for gradient in ours)
+    outputs = stack(x, memory, state)
+    layers, top, weights, states = stack_by_hand(stack, x, memory, state, feeding)
+    found = [*outputs.layers, outputs.top, *state_tensors(outputs.state["layers"])]
+    expected = [*layers, top, *state_tensors(states)]
+    if memory is not None:
+        found, expected = [*found, outputs.attention], [*expected, weights]
+    factors = [torch.randn_like(part) for part in expected]
+    for chosen in ([len(layers) - 1], range(len(factors))):
+        losses = (sum((parts[n] * factors[n]).sum() for n in chosen) for parts in (found, expected))
+        ours, gradients = (torch.autograd.grad(loss, wanted, retain_graph=True) for loss in losses)
+        torch.testing.assert_close(ours, gradients, rtol=1e-9, atol=1e-12)
+        assert all(gradient.abs().sum() > 0 for gradient in ours)
+
+
+# all steps as one function
+
+
+def run_both_ways(stack, x, memory, state, monkeypatch):
+    """Outputs of the function, and of the steps with the same random numbers."""
+    results = []
+    for steps in (False, True):
+        torch.manual_seed(1)
+        with monkeypatch.context() as patch:
+            if steps:
+                patch.setattr(attention, "WeightDropLSTM", object)
+            outputs = stack(x, memory, state)
+        assert ("_AttentionalLSTM" in repr(outputs.attention.grad_fn.next_functions)) != steps
+        results.append([*outputs.layers, outputs.top, outputs.attention, *state_tensors(outputs.state)])
+    return results
+
+
+def make_learning(name, dtype=torch.float64, padded=True, **options):
+    """A stack, its arguments, and all tensors that have gradients."""
+    stack = make_stack(name, "on", **options).to(dtype)
+    x, memory = torch.randn(STACK_B, STACK_T, C, dtype=dtype), make_memory(stack)
+    memory.annotations = memory.keys = memory.annotations.to(dtype)
+    memory.padding = memory.padding if padded else None
+    state = stack.initial_state(
+        [dict(zip("hc", torch.randn(2, STACK_B, width, dtype=dtype))) for width in STACK_WIDTHS]
+    )
+    wanted = [x, memory.annotations, *state_tensors(state["layers"]), *stack.parameters()]
+    return stack, (x, memory, state), [tensor.requires_grad_() for tensor in wanted]
+
+
+every_fused = pytest.mark.parametrize("name", ["dot", "general"])
+
+
+@every_fused
+@pytest.mark.parametrize("padded", [True, False])
+def test_the_function_is_the_steps_with_the_same_masks(name, padded, monkeypatch):
+    stack, arguments, wanted = make_learning(name, padded=padded, dropout=0.4)
+    for layer in stack.stack.layers:
+        layer.weight_dropout = 0.3
+    results = run_both_ways(stack, *arguments, monkeypatch)
+    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
+    factors = [torch.randn_like(part) for part in results[0]]
+    gradients = [
+        torch.autograd.grad(sum(map(torch.vdot, map(torch.ravel, parts), map(torch.ravel, factors))), wanted)
+        for parts in results
+    ]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+
+
+@every_fused
+def test_a_kept_graph_of_the_function_gives_the_same_gradients_again(name):
+    stack, arguments, wanted = make_learning(name, dropout=0.4)
+    outputs = stack(*arguments)
+    losses = [outputs.layers[-1].square().sum(), outputs.attention.square().sum()]
+    first = torch.autograd.grad(losses[0], wanted, retain_graph=True)
+    torch.autograd.grad(losses[1], wanted, retain_graph=True, allow_unused=True)
+    assert all(map(torch.equal, first, torch.autograd.grad(losses[0], wanted, create_graph=True)))
+
+
+@every_fused
+def test_the_function_gives_the_same_where_nothing_learns_and_keeps_no_gates(name):
+    stack, arguments, wanted = make_learning(name)
+    expected, peaks = stack(*arguments).top, []
+    for learns, enabled in ((True, True), (True, False), (False, True)):
+        for tensor in wanted:
+            tensor.requires_grad_(learns)
+        with torch.set_grad_enabled(enabled), TensorSizes() as sizes:
+            assert torch.equal(stack(*arguments).top, expected)
+        peaks.append(sizes.peak)
+    gates_and_cells = STACK_T * STACK_B * 5 * sum(STACK_WIDTHS)
+    assert peaks[1] == peaks[2] < peaks[0] - 0.8 * gates_and_cells
+
+
+@every_fused
+@pytest.mark.parametrize("automatic", [True, False])
+def test_the_function_in_16_bits_is_near_the_steps(name, automatic, monkeypatch):
+    stack, arguments, wanted = make_learning(name, torch.float32 if automatic else torch.bfloat16, dropout=0.4)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=automatic):
+        results = run_both_ways(stack, *arguments, monkeypatch)
+    for found, expected in zip(*results):
+        assert_near(found, expected)
+    assert results[0][-1].dtype == torch.bfloat16 and results[0][3].dtype == torch.bfloat16
+    gradients = torch.autograd.grad(results[0][2].float().square().sum(), wanted)
+    assert all(x.dtype == tensor.dtype and x.isfinite().all() for x, tensor in zip(gradients, wanted))
+
+
+@pytest.mark.parametrize("cell, name", [("variational", "dot"), ("mmlstm", "general"), ("lstm", "mlp")])
+def test_other_cells_and_scores_keep_the_steps(cell, name, x, monkeypatch):
+    stack, calls = make_stack(name, "on", cell=cell), []
+    monkeypatch.setattr(stack, "_step_by_step", lambda *arguments, **options: calls.append(arguments))
+    stack(x, make_memory(stack), make_state(stack))
+    assert len(calls) == 1
