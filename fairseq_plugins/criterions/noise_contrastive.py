@@ -17,7 +17,12 @@ from fairseq.tasks import FairseqTask
 from omegaconf import II
 from torch import Tensor, distributed, nn
 
-from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy, check_architecture, log_mean
+from fairseq_plugins.criterions.regularized_cross_entropy import (
+    RegularizedCrossEntropy,
+    check_architecture,
+    log_mean,
+    read_at_once,
+)
 from fairseq_plugins.data.text import training_counts
 from fairseq_plugins.ops.noise_contrastive import AliasTable
 from fairseq_plugins.options import OnOff, UserError, check_at_least_one, choices
@@ -243,6 +248,7 @@ class NoiseContrastive(FairseqCriterion):
         if not any("objective" in log for log in logging_outputs):
             RegularizedCrossEntropy.reduce_metrics(logging_outputs)
             return
+        logging_outputs = read_at_once(logging_outputs)
         log_mean("objective", logging_outputs, shown_as="loss")
         if any("log_normaliser" in log for log in logging_outputs):
             log_mean("log_normaliser", logging_outputs)

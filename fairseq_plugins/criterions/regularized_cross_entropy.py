@@ -210,6 +210,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
     @classmethod
     def reduce_metrics(cls, logging_outputs: List[Dict[str, Any]]) -> None:
         """Log means over the tokens of all processes: ``loss`` in nats, ``ppl`` = exp(loss)."""
+        logging_outputs = read_at_once(logging_outputs)
         for name in ("loss", *PENALTIES):
             if any(name in log for log in logging_outputs):
                 log_mean(name, logging_outputs)
@@ -218,6 +219,13 @@ class RegularizedCrossEntropy(FairseqCriterion):
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:
         return True
+
+
+def read_at_once(logging_outputs: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
+    """The outputs with their scalars read by one transfer. fairseq would wait for a GPU at each, and add there."""
+    scalars = [value for log in logging_outputs for value in log.values() if isinstance(value, Tensor)]
+    on_cpu = iter(torch.stack(scalars).cpu() if scalars else ())
+    return [{n: next(on_cpu) if isinstance(x, Tensor) else x for n, x in log.items()} for log in logging_outputs]
 
 
 def log_mean(name: str, logging_outputs: List[Dict[str, Any]], *, shown_as: Optional[str] = None) -> None:

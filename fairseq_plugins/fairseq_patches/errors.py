@@ -14,10 +14,10 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Callable, Dict, Iterable, Iterator, NoReturn, Optional, Type
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NoReturn, Optional, Type
 
 import torch
-from fairseq import checkpoint_utils, options
+from fairseq import checkpoint_utils, options, utils
 from fairseq import trainer as fairseq_trainer
 from fairseq.data.iterators import BackgroundConsumer
 from fairseq.distributed import utils as distributed_utils
@@ -214,15 +214,19 @@ def patch_divergence() -> None:
     Problem: fairseq clips by a norm that is inf or NaN, which makes all gradients NaN. It then runs the batch again
         with hooks that fail where a module returns something other than tensors, and the error is that of the hooks.
         With several processes it says that their gradients are inconsistent. With a loss that is NaN it trains on. With
-        a GPU that ``--cpu`` does not use, it multiplies gradients by a norm on that GPU.
+        a GPU that ``--cpu`` does not use, it multiplies gradients by a norm on that GPU. Each look at a norm waits for
+        the GPU, which computes the norm of each weight by itself.
     Patch: wrap ``train_step``, ``valid_step`` and ``clip_grad_norm`` of ``Trainer`` to end a run as soon as a weight, a
-        gradient, their norm or a loss is inf or NaN, and replace ``NanDetector``, which searches for them.
+        gradient, their norm or a loss is inf or NaN, and replace ``NanDetector``, which searches for them. Replace
+        ``multi_tensor_total_norm``, which needs NVIDIA's apex.
     Needed while ``test_fairseq_alone_ends_in_its_hooks`` passes.
     """
     wrap(Trainer, "train_step", _check_loss)
     wrap(Trainer, "valid_step", _check_valid_loss)
     wrap(Trainer, "clip_grad_norm", _check_norm)
     wrap(fairseq_trainer, "NanDetector", _raise_caught_error)
+    wrap(utils, "multi_tensor_total_norm", _total_norm)
+    utils.multi_tensor_l2norm_available = True
 
 
 def _check_loss(
@@ -249,17 +253,24 @@ def _require_finite(trainer: Trainer, logged: Dict[str, Any], *, of: str) -> Non
 
 
 def _check_norm(clip_grad_norm: Callable[..., Tensor], trainer: Trainer, clip_norm: float) -> Tensor:
-    """Check gradients before they are clipped."""
+    """Clip gradients, and check their norm.
+
+    Returns:
+        the norm on the CPU: fairseq looks at it three more times, and logs it.
+    """
+    norm = clip_grad_norm(trainer, clip_norm)
     if _scales_loss(trainer) or trainer.is_fsdp:
-        return clip_grad_norm(trainer, clip_norm)
+        return norm
+    norm = norm.cpu()
+    if not torch.isfinite(norm):
+        raise FloatingPointError(_describe(trainer, "the gradients' norm", update=trainer.get_num_updates() + 1))
+    return norm
 
-    def check(norm: Tensor) -> Tensor:
-        if not torch.isfinite(norm).all():
-            raise FloatingPointError(_describe(trainer, "the gradients' norm", update=trainer.get_num_updates() + 1))
-        return norm.to(trainer.device)
 
-    optimizer: Any = trainer.optimizer
-    return optimizer.clip_grad_norm(clip_norm, aggregate_norm_fn=check)
+def _total_norm(by_apex: Callable[..., Tensor], gradients: List[Tensor]) -> Tensor:
+    """The norm of all gradients together, in float32, by two launches for each device."""
+    norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)
+    return torch.stack([norm.to(norms[0].device) for norm in norms]).norm()
 
 
 def _raise_caught_error(nan_detector: Callable[..., Any], model: nn.Module) -> NoReturn:

@@ -106,6 +106,8 @@ def _precision(model: nn.Module) -> Iterator[str]:
     for module in model.modules():
         if type(module).__name__ == "OutputPrecision":
             yield f"output precision {module.name}"
+    if torch.get_float32_matmul_precision() != "highest":
+        yield "matrix products of float32 in TF32 on GPUs"
 
 
 def _get(flags: Any, name: str) -> Any:

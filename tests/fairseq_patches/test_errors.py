@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from fairseq import optim, options
+from fairseq import optim, options, utils
 from fairseq import trainer as fairseq_trainer
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.distributed import utils as distributed_utils
@@ -131,7 +131,7 @@ def make_trainer(gradients, *, fp16=False, clip_norm=0.25):
     """The attributes of a trainer that ``Trainer.clip_grad_norm`` reads; a weight for each gradient."""
     model = nn.ParameterDict({f"weight{place}": nn.Parameter(torch.ones(2)) for place in range(len(gradients))})
     for weight, gradient in zip(model.values(), gradients):
-        weight.grad = gradient
+        weight.grad = gradient.clone()
     settings = SimpleNamespace(lr=[0.5], momentum=0.0, weight_decay=0.0)
     return SimpleNamespace(
         cfg=SimpleNamespace(
@@ -155,7 +155,7 @@ SPARSE = torch.sparse_coo_tensor([[1]], [float("nan")], (2,))
 @pytest.mark.parametrize(
     "clip_norm, clip", [(0.25, r", --clip-norm \(now 0.25\), {}"), (0, ", {}, or give --clip-norm")]
 )
-def test_flags_are_named_before_gradients_are_clipped(gradient, clip_norm, clip):
+def test_flags_are_named_where_gradients_are_not_finite(gradient, clip_norm, clip):
     trainer = make_trainer([ONES, gradient], clip_norm=clip_norm)
     lower = rf"lower --lr \(now 0.5\){clip.format(r'--balance .now 2.')}"
     told = f"^the training diverged at update 7: the gradients' norm is inf or NaN; {lower}$"
@@ -179,25 +179,20 @@ def test_an_update_that_logs_nothing_or_whose_loss_is_scaled_goes_on():
     assert _check_loss(lambda trainer: {"loss": math.inf}, make_trainer([ONES], fp16=True)) == {"loss": math.inf}
 
 
-def test_what_is_finite_is_clipped_as_by_fairseq():
-    first, second = (make_trainer([ONES.clone(), 3 * ONES]) for _ in range(2))
-    assert Trainer.clip_grad_norm(first, 0.25) == Trainer.clip_grad_norm.__wrapped__(second, 0.25)
+def test_what_is_finite_is_clipped_as_by_fairseq(monkeypatch):
+    first, second = (make_trainer([ONES, 3 * ONES]) for _ in range(2))
+    norm = Trainer.clip_grad_norm(first, 0.25)
+    monkeypatch.setattr(utils, "multi_tensor_l2norm_available", False)
+    assert torch.equal(norm, Trainer.clip_grad_norm.__wrapped__(second, 0.25))
     for one, other in zip(first.get_model().values(), second.get_model().values()):
         assert torch.equal(one.grad, other.grad) and one.grad.norm() < 0.25
 
 
-class NormElsewhere(torch.Tensor):
-    """Stands for a norm on a GPU and returns the device that it is moved to."""
-
-    def to(self, device):
-        return torch.full((), 7.0, device=device)
-
-
-def test_the_norm_is_brought_to_where_the_trainer_is():
-    trainer = make_trainer([ONES])
-    norm = torch.ones(()).as_subclass(NormElsewhere)
-    trainer.optimizer = SimpleNamespace(clip_grad_norm=lambda clip_norm, aggregate_norm_fn: aggregate_norm_fn(norm))
-    assert Trainer.clip_grad_norm(trainer, 0.25) == 7
+def test_the_norm_is_formed_where_the_gradients_are(monkeypatch):
+    """fairseq takes it to the GPU wherever there is one."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    norm = Trainer.clip_grad_norm(make_trainer([ONES, 3 * ONES]), 0.25)
+    assert norm.device.type == "cpu" and norm == pytest.approx(20**0.5)
 
 
 def test_scaled_gradients_are_left_to_fairseq():
@@ -224,7 +219,7 @@ class Typed(nn.Module):
 
 
 def test_fairseq_alone_ends_in_its_hooks():
-    trainer = make_trainer([ONES, NAN.clone()])
+    trainer = make_trainer([ONES, NAN])
     Trainer.clip_grad_norm.__wrapped__(trainer, 0.25)
     assert trainer.get_model()["weight0"].grad.isnan().all()
     with pytest.raises(TypeError, match="not subscriptable"), NanDetector(Typed()) as detector:
