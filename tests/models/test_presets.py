@@ -202,6 +202,12 @@ def test_presets_build_set_declared_flags_only_and_give_way_to_given_ones(preset
         assert (args.embed_dim, args.dropout_output, args.hidden_sizes) == (7, 0.0, preset.model["hidden_sizes"])
 
 
+@pytest.mark.parametrize("layer", ["full", "tied", "bilinear", "dual", "drill", "mos", "doc"])
+@pytest.mark.parametrize("arch", ["lstm_lm_awd", "lstm_lm_full", "lstm_lm_mos", "lstm_lm_doc", "mmlstm_lm_mos"])
+def test_a_small_model_takes_every_output_layer_by_one_flag(arch, layer):
+    assert on_meta(arch, 50, output_layer=layer).decoder.output.name == layer
+
+
 def test_presets_reach_the_model():
     decoder = on_meta("lstm_lm_awd_ptb", 50).decoder
     rates = [decoder.embedding.word_dropout, decoder.input_dropout.rate, decoder.stack.layers[0].weight_dropout]

@@ -52,6 +52,8 @@ SMALL_NETWORK = dict(
     dropout_weight=0.2,
 )
 SMALL_TIED = dict(SMALL_NETWORK, hidden_sizes="512 512 256", output_layer="tied")
+# These layers compare the last recurrent layer with the word embedding, so both have one width.
+_COMPARING_LAYERS: Dict[str, Dict[str, Value]] = dict.fromkeys(("tied", "drill"), {"hidden_sizes": "512 512 256"})
 
 # Merity et al. 2018. Rows and dropout_hidden are the published program's where they differ from the paper.
 AWD = dict(rnn_cell="lstm", dropout_embedding=0.1, dropout_output=0.4, dropout_weight=0.5)
@@ -75,7 +77,9 @@ _FINE_TUNING = {"max-window": 80}
 
 AWD_ARCHITECTURES: Dict[str, Preset] = {
     "lstm_lm_awd": Preset(SMALL_TIED, SMALL),
-    "lstm_lm_full": Preset(dict(SMALL_TIED, hidden_sizes="512 512 512", output_layer="full"), SMALL),
+    "lstm_lm_full": Preset(
+        dict(SMALL_TIED, hidden_sizes="512 512 512", output_layer="full"), SMALL, output_layers=_COMPARING_LAYERS
+    ),
     "lstm_lm_bilinear": Preset(dict(SMALL_TIED, **_BILINEAR), SMALL),
     "lstm_lm_dual": Preset(dict(SMALL_TIED, **_DUAL), SMALL),
     "lstm_lm_drill": Preset(dict(SMALL_TIED, output_layer="drill", label_depth=2), SMALL),
@@ -130,8 +134,10 @@ _BALANCE = {"balance": 0.001}
 _DOC_TRAINING = {**_BALANCE, "max-epoch": 500, "nonmonotone-interval": 60}
 
 MIXTURE_ARCHITECTURES: Dict[str, Preset] = {
-    "lstm_lm_mos": Preset(dict(SMALL_MIXTURE, output_layer="mos"), SMALL),
-    "lstm_lm_doc": Preset(dict(SMALL_MIXTURE, output_layer="doc"), {**SMALL, **_BALANCE}),
+    "lstm_lm_mos": Preset(dict(SMALL_MIXTURE, output_layer="mos"), SMALL, output_layers=_COMPARING_LAYERS),
+    "lstm_lm_doc": Preset(
+        dict(SMALL_MIXTURE, output_layer="doc"), {**SMALL, **_BALANCE}, output_layers=_COMPARING_LAYERS
+    ),
     "lstm_lm_mos_ptb": Preset(MOS_PTB, MOS_PTB_TRAINING, MOS_PTB_FINE_TUNING),
     "lstm_lm_mos_wt2": Preset(MOS_WT2, MOS_WT2_TRAINING, MOS_WT2_FINE_TUNING),
     "lstm_lm_doc_ptb": Preset(dict(MOS_PTB, **_DOC), {**MOS_PTB_TRAINING, **_DOC_TRAINING}, {}),
@@ -166,7 +172,7 @@ _MM_WT103_TRAINING = {**STREAMS, "optimizer": "adam", "lr": 0.001, "batch-size":
 
 MAJOR_MINOR_ARCHITECTURES: Dict[str, Preset] = {
     "mmlstm_lm": Preset(dict(SMALL_TIED, **_MAJOR_MINOR), SMALL),
-    "mmlstm_lm_mos": Preset(dict(SMALL_MIXTURE, **_MM_MOS, output_layer="mos"), SMALL),
+    "mmlstm_lm_mos": Preset(dict(SMALL_MIXTURE, **_MM_MOS, output_layer="mos"), SMALL, output_layers=_COMPARING_LAYERS),
     "mmlstm_lm_ptb": Preset(_MM_PTB, {**AWD_PTB_TRAINING, "max-epoch": 300}),
     "mmlstm_lm_wt2": Preset(_MM_WT2, {**AWD_WT2_TRAINING, "max-epoch": 300}),
     "mmlstm_lm_wt103": Preset(_MM_WT103, _MM_WT103_TRAINING),
