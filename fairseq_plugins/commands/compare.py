@@ -99,8 +99,8 @@ that the recipes write; runs of one name differ in their seed. By --metric:
   bleu        BLEU and chrF, where evaluate bleu left its --out in SAVE_DIR/SPLIT
   rouge       ROUGE, where evaluate rouge left its --out in SAVE_DIR/SPLIT
 
-For bleu and rouge the checkpoint need not be there any more, as where log and text were fetched from another machine:
-the log has the seed and the size of the model, and that it wrote the text is taken for granted; the table says so.
+bleu and rouge need no checkpoint, only the log and the decoded text, such as those of another machine. The table then
+says so.
 
 If a run decoded its validation set, by --task scored_translation, the best score stands in the table and the
 scores by epoch stand in the picture, too.

@@ -74,7 +74,7 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
         "--window",
         type=int,
         default=1000,
-        help="tokens a forward pass; not part of the result, but for masks of dropout (default: %(default)s)",
+        help="tokens of a forward pass; the result depends on it only with dropout masks (default: %(default)s)",
     )
     add_output_precision(parser, choices=OUTPUT_PRECISIONS)
     add_cpu(parser)
@@ -182,7 +182,10 @@ def _add_score_arguments(parser: argparse.ArgumentParser) -> None:
         "end of the file (default: %(default)s)",
     )
     parser.add_argument(
-        "--per", choices=("line", "token"), default="line", help="what a printed line is for (default: %(default)s)"
+        "--per",
+        choices=("line", "token"),
+        default="line",
+        help="print a line for each line of text or for each token (default: %(default)s)",
     )
     parser.add_argument("--json", action="store_true", help="print a JSON object for each line of text")
     add_plot(

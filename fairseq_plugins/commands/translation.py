@@ -192,8 +192,8 @@ TRANSLATE = Command(
     description=f"""\
 A sentence a line becomes a translation a line, or --nbest lines, in the same order; a blank line stays blank. Sentences
 are tokenised, put into lower case and split into subwords as DATA was, by text.json and the subword model there;
-translations are detokenised. They do not depend on other lines. Of Gigaword, which comes in tokens of its own, such as
--lrb- and ##, give such tokens between blanks; translations are such, too.
+translations are detokenised. They do not depend on other lines. For Gigaword give
+its own tokens, such as -lrb- and ##, separated by blanks; the output has the same form.
 
 A score is log2 of the probability, divided by the length to the power --lenpen. --json: the line, the tokens that the
 model reads, and for each translation its text, score, tokens with unknown words as <unk>, and alignment, pairs of
@@ -341,11 +341,11 @@ keep them.""",
 def _check(args: argparse.Namespace) -> None:
     for flag, value in (("--restarts", args.restarts), ("--seed", args.seed)):
         if value is not None and args.tune is None:
-            raise UserError(f"{flag} {value} is of the search of --tune: leave it out")
+            raise UserError(f"{flag} {value} only applies with --tune: leave it out")
         check_not_negative(value or 0, flag=flag)
     check_at_least_one(args.max_tokens, flag="--max-tokens")
     if args.json and _output(args) != "scores":
-        raise UserError(f"--json is of --output scores, not of {_output(args)}: leave it out")
+        raise UserError(f"--json only applies with --output scores, not {_output(args)}: leave it out")
     if args.tune is None:
         unread = {"text": ("reference", "metric"), "lists": ("reference", "metric", "target_lang"), "scores": ()}
         for name in unread[_output(args)]:

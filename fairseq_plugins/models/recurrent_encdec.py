@@ -239,9 +239,7 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
     )
     input_feeding: OnOff = field(
         default="on",
-        metadata={
-            "help": "whether the attention's output enters the next step of the first decoder layer and of minors"
-        },
+        metadata={"help": "whether the first decoder layer and minor LSTMs also read the last step's attention output"},
     )
     dropout: float = field(
         default=0.3,

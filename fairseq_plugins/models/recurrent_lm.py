@@ -324,8 +324,8 @@ class RecurrentLanguageModelConfig(FairseqDataclass):
     dropout_carried_state: float = field(
         default=0.0,
         metadata={
-            "help": "rate at which rows start a window of the training text from the state of the start of a text and "
-            "not from that after the window before; needs --task stateful_lm (default: 0.0)"
+            "help": "probability that a row starts a training window from the initial state instead of the carried "
+            "one; needs --task stateful_lm (default: 0.0)"
         },
     )
     dropout_masks: DropoutMasks = field(
@@ -337,17 +337,15 @@ class RecurrentLanguageModelConfig(FairseqDataclass):
     output_skip: OutputSkip = field(
         default="none",
         metadata={
-            "help": "sum: what reads the last recurrent layer, the output layer or the one of --output-hidden-size, "
-            "reads the sum of the outputs of all recurrent layers, after one dropout; they must be of one width "
-            "(default: none)"
+            "help": "sum: the output layer, or the layer of --output-hidden-size, reads the sum of the outputs of all "
+            "recurrent layers, after one dropout mask; all must have the same width (default: none)"
         },
     )
     column_norm: float = field(
         default=0.0,
         metadata={
-            "help": "Euclidean length at which each column of the embedding and of the output matrix is held, which is "
-            "the weights into and out of a hidden unit where no matrix is between; needs --task stateful_lm; "
-            "0: lengths are free (default: 0.0)"
+            "help": "Euclidean norm to which each column of the embedding and of the output matrix is rescaled after "
+            "every update; needs --task stateful_lm; 0: never (default: 0.0)"
         },
     )
     init_range: Optional[float] = field(

@@ -313,7 +313,7 @@ class CarriedState:
     def get(self, stream: str, position: int) -> Optional[DecoderState]:
         """State before the token at ``position``. At the start of a stream it is None, which means zeros.
 
-        fairseq skips a window that does not fit in memory. The state before that window is then used for the next one.
+        fairseq skips a window that does not fit in memory. The next window then starts from the state before that one.
 
         Raises:
             UserError: if no window of the stream has ended at or before the position.

@@ -40,9 +40,8 @@ class SimpleRecurrentOptions(FairseqDataclass):
     word_skip: Optional[str] = field(
         default=None,
         metadata={
-            "help": "for texts of characters: the symbol of dict.txt that stands between words, as end marks do. A "
-            "second recurrent matrix then reads, at the first letter of a word, the hidden state at that of the word "
-            "before (default: no such matrix)"
+            "help": "for character-level text: the symbol of dict.txt between words. A second recurrent matrix then "
+            "connects the first letters of successive words (default: no such matrix)"
         },
     )
     recurrent_scale: float = field(

@@ -29,7 +29,7 @@ class Kernels:
     """Plain torch for devices that run one operation after another over the whole tensor, such as GPUs.
 
     Attributes:
-        name: for the log.
+        name: for benchmarks.
         vocab_multiple: W gets rows of zeros up to a multiple of this many words. Rows of logits then start at multiples
             of 16 bytes, which fast matrix products and wide loads need.
         looks_at_values: whether tokens of weight zero are left out, and improbable tokens computed again. Finding them

@@ -27,7 +27,7 @@ from fairseq_plugins.ops.matmul import SMALLEST_PROBABILITY, accumulation_dtype,
 class LogitGradient(NamedTuple):
     """The gradient by the logits in parts: factors * rows - uniform / V.
 
-    Multiplying the rows is a pass over the chunk. It is cheaper to multiply what the matrix products make of the rows.
+    Scaling the rows would be another pass over the chunk. Scaling the results of the matrix products is cheaper.
 
     Attributes:
         rows: (n * J, V).

@@ -33,9 +33,8 @@ CPU_CHUNK_BYTES = 32 * 2**20
 GPU_CHUNK_SHARE = 1 / 128
 """Logits of a chunk on a GPU, as a share of its memory."""
 MIN_CHUNK_ROWS = 480
-"""A chunk has at least about so many rows, because fewer slow the matrix products down. :func:`even_chunk_size` may
-then halve it. Above 17,476 words they take more than :data:`CPU_CHUNK_BYTES`. A chunk in 16 bits stays below 32 MiB,
-where the C library reuses memory, up to 34,900 words."""
+"""Fewer rows slow the matrix products down, so a chunk has at least about this many. :func:`even_chunk_size` may halve
+the number. From 17,477 words on, such a chunk exceeds :data:`CPU_CHUNK_BYTES`."""
 
 Tokens = Union[slice, Tensor]
 """Indices of the tokens of a chunk."""
@@ -345,7 +344,7 @@ class _Inputs(NamedTuple):
 class _Gradients(NamedTuple):
     """The gradients of the inputs that learn, None for the others. All chunks add to them.
 
-    They are in float32 or wider, because sums of many chunks in 16 bits would stop to grow. Those by W and b may be
+    They are in float32 or wider, because sums of many chunks in 16 bits would stop growing. Those by W and b may be
     columns of ``weight_and_bias``, (V, d + 1 or more).
     """
 

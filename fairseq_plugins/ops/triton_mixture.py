@@ -209,7 +209,9 @@ class TritonChunk(MixtureChunk):
         self._label_smoothing = label_smoothing
         self._mean_logits = None if mean_logits is None else mean_logits.contiguous()
         self._probs = torch.empty_like(logits) if keep_logits else logits
-        self._log_prob, self._on_target, self._rest, self._log_sum = (torch.empty_like(self._log_prior) for _ in "1234")
+        self._log_prob, self._on_target, self._rest, self._log_sum = (
+            torch.empty_like(self._log_prior) for _ in range(4)
+        )
         _launch_rows(
             logits, self._target, self._log_prob, self._on_target, self._rest, self._log_sum, probs=self._probs
         )

@@ -206,16 +206,11 @@ class ProjectedOutput(OutputLayer):
         super().__init__()
         if options.output_chunk is not None:
             check_positive(options.output_chunk, flag="--output-chunk")
-        if options.output_loss == "plain" and options.output_chunk is not None:
-            raise UserError(f"--output-loss plain has no --output-chunk {options.output_chunk}: leave out one of them")
-        if options.output_loss == "plain" and options.output_precision != "float32":
-            raise UserError(
-                f"--output-loss plain has no --output-precision {options.output_precision}: leave out one of them"
-            )
-        if options.output_loss == "plain" and options.adversarial_epsilon != 0:
-            raise UserError(
-                f"--output-loss plain has no --adversarial-epsilon {options.adversarial_epsilon}: leave out one of them"
-            )
+        if options.output_loss == "plain":
+            for name, unset in (("output_chunk", None), ("output_precision", "float32"), ("adversarial_epsilon", 0)):
+                if (value := getattr(options, name)) != unset:
+                    flag = name.replace("_", "-")
+                    raise UserError(f"--output-loss plain has no --{flag} {value}: leave out one of them")
         if not 0 <= options.adversarial_epsilon < 1:
             raise UserError(f"--adversarial-epsilon {options.adversarial_epsilon}: give a share of at least 0 below 1")
         self.adversarial_epsilon = options.adversarial_epsilon

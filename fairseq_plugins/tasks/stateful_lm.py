@@ -68,8 +68,8 @@ class StatefulLanguageModelingConfig(FairseqDataclass):
     row_offsets: RowOffsets = field(
         default="none",
         metadata={
-            "help": "random: partial shuffle, in every epoch each row of the training text begins at another token and "
-            "goes on with its start after its end; none: where it was cut"
+            "help": "random: each epoch starts every row of the training text at a random token and wraps around "
+            "(partial shuffle); none: rows start where the text was cut"
         },
     )
     row_groups: int = field(

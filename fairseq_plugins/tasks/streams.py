@@ -305,8 +305,8 @@ def scaled_learning_rate(optimizer: FairseqOptimizer, scale: float) -> Generator
 
 
 _READS_NO_SENTENCES = (
-    "--task stateful_lm reads a text as one stream, not sentences to go on from: give --task language_modeling, or "
-    "take fairseq-plugins lm generate, from Python fairseq_plugins.load"
+    "--task stateful_lm reads one stream, not separate prompts: use --task language_modeling, fairseq-plugins lm "
+    "generate, or fairseq_plugins.load from Python"
 )
 
 
