@@ -28,7 +28,7 @@ from fairseq_plugins.evaluation.scoring import (
     score_windows,
 )
 from fairseq_plugins.modules.cell import new_stream
-from fairseq_plugins.modules.layers import DropsAtRandom, every_parameter_learns
+from fairseq_plugins.modules.layers import DropoutModule, every_parameter_learns
 from fairseq_plugins.ngrams.model import NGramModel
 from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.base import OutputLayer
@@ -126,9 +126,9 @@ def sampled_masks(models: Sequence[FairseqLanguageModel], *, scale: float) -> It
     1 or more.
     """
     modules = [part for model in models for part in model.modules()]
-    parts = [part for part in modules if isinstance(part, DropsAtRandom)]
+    parts = [part for part in modules if isinstance(part, DropoutModule)]
     of_fairseq = [part for part in modules if isinstance(part, FairseqDropout)]
-    highest = max([*(part.trained_rate for part in parts), *(part.p for part in of_fairseq)], default=0.0)
+    highest = max([*(part.rate for part in parts), *(part.p for part in of_fairseq)], default=0.0)
     if highest * scale >= 1:
         raise UserError(f"--dropout-scale {scale:g}: the model has a dropout rate of {highest:g}; give a lower scale")
     with ExitStack() as stack:

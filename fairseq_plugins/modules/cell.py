@@ -26,7 +26,7 @@ from typing import (
     Tuple,
     TypeVar,
     Union,
-    overload,
+    cast,
     runtime_checkable,
 )
 
@@ -184,21 +184,16 @@ State = Union[Tensor, Sequence["State"], Mapping[str, "State"]]
 S = TypeVar("S", bound=State)
 
 
-@overload
-def map_state(function: Callable[..., Tensor], state: Tensor, *others: Tensor) -> Tensor: ...
-@overload
-def map_state(function: Callable[..., Tensor], state: Mapping[str, S], *others: Mapping[str, S]) -> Dict[str, S]: ...
-@overload
-def map_state(function: Callable[..., Tensor], state: Sequence[S], *others: Sequence[S]) -> List[S]: ...
-@overload
-def map_state(function: Callable[..., Tensor], state: State, *others: State) -> State: ...
-def map_state(function: Callable[..., Tensor], state: State, *others: Any) -> State:
-    """Apply ``function`` to the tensors at the same place of all given states."""
+def map_state(function: Callable[..., Tensor], state: S, *others: Any) -> S:
+    """Apply ``function`` to the tensors at the same place of all given states. Sequences become lists."""
+    mapped: Any
     if isinstance(state, Tensor):
-        return function(state, *others)
-    if isinstance(state, Mapping):
-        return {name: map_state(function, part, *(other[name] for other in others)) for name, part in state.items()}
-    return [map_state(function, *parts) for parts in zip(state, *others)]
+        mapped = function(state, *others)
+    elif isinstance(state, Mapping):
+        mapped = {name: map_state(function, part, *(one[name] for one in others)) for name, part in state.items()}
+    else:
+        mapped = [map_state(function, *parts) for parts in zip(state, *others)]
+    return cast(S, mapped)
 
 
 def named_tensors(state: State) -> Dict[str, Tensor]:
@@ -218,47 +213,25 @@ def state_tensors(state: State) -> Iterator[Tensor]:
     return iter(named_tensors(state).values())
 
 
-@overload
-def with_tensors(like: Mapping[str, S], others: Iterable[Tensor]) -> Dict[str, S]: ...
-@overload
-def with_tensors(like: State, others: Iterable[Tensor]) -> State: ...
-def with_tensors(like: State, others: Iterable[Tensor]) -> State:
+def with_tensors(like: S, others: Iterable[Tensor]) -> S:
     """A state with the structure of ``like`` and the tensors ``others``, in order."""
     others = iter(others)
     return map_state(lambda _: next(others), like)
 
 
-@overload
-def select_rows(state: Tensor, rows: Union[Tensor, slice]) -> Tensor: ...
-@overload
-def select_rows(state: Mapping[str, S], rows: Union[Tensor, slice]) -> Dict[str, S]: ...
-@overload
-def select_rows(state: Sequence[S], rows: Union[Tensor, slice]) -> List[S]: ...
-@overload
-def select_rows(state: State, rows: Union[Tensor, slice]) -> State: ...
-def select_rows(state: State, rows: Union[Tensor, slice]) -> State:
+def select_rows(state: S, rows: Union[Tensor, slice]) -> S:
     """Select batch rows of every tensor. ``rows`` is (n) int64 or a slice."""
     if isinstance(rows, slice):
         return map_state(lambda x: x[rows], state)
     return map_state(lambda x: x.index_select(0, rows), state)
 
 
-@overload
-def detach_state(state: Mapping[str, S]) -> Dict[str, S]: ...
-@overload
-def detach_state(state: State) -> State: ...
-def detach_state(state: State) -> State:
+def detach_state(state: S) -> S:
     """Detach every tensor from the graph."""
     return map_state(Tensor.detach, state)
 
 
-@overload
-def add_states(state: Tensor, *others: Tensor) -> Tensor: ...
-@overload
-def add_states(state: Mapping[str, S], *others: Mapping[str, S]) -> Dict[str, S]: ...
-@overload
-def add_states(state: Sequence[S], *others: Sequence[S]) -> List[S]: ...
-def add_states(state: State, *others: Any) -> State:
+def add_states(state: S, *others: S) -> S:
     """Sum of states of the same structure."""
     return map_state(lambda *parts: sum(parts[1:], parts[0]), state, *others)
 
@@ -268,11 +241,7 @@ def pack_state(state: State) -> Tensor:
     return torch.cat([x.unsqueeze(-1).flatten(1) for x in state_tensors(state)], dim=1)
 
 
-@overload
-def unpack_state(packed: Tensor, like: Mapping[str, S]) -> Dict[str, S]: ...
-@overload
-def unpack_state(packed: Tensor, like: State) -> State: ...
-def unpack_state(packed: Tensor, like: State) -> State:
+def unpack_state(packed: Tensor, like: S) -> S:
     """Inverse of :func:`pack_state`, for a state with the structure, sizes and dtypes of ``like``.
 
     ``packed`` determines the number of rows.

@@ -91,25 +91,22 @@ MASKS = {"locked": (1,), "standard": ()}
 section 4.2), none in standard dropout."""
 
 
-class DropsAtRandom:
+class DropoutModule:
     """Base of modules with dropout. An evaluation may sample dropout masks, too.
 
     Attributes:
+        rate: in training.
         evaluation_scale: factor of the rate in evaluation mode. 0, no dropout, unless an evaluation samples masks.
     """
 
     training: bool
+    rate: float
     evaluation_scale: float = 0.0
-
-    @property
-    def trained_rate(self) -> float:
-        """The rate in training."""
-        raise NotImplementedError
 
     @property
     def current_rate(self) -> float:
         """The rate in the present mode."""
-        return self.trained_rate if self.training else self.evaluation_scale * self.trained_rate
+        return self.rate if self.training else self.evaluation_scale * self.rate
 
     def make_generation_fast_(
         self, retain_dropout: bool = False, retain_dropout_modules: Optional[Sequence[str]] = None, **unused: Any
@@ -121,7 +118,7 @@ class DropsAtRandom:
             warnings.warn("--retain-dropout-modules: those of fairseq_plugins drop only without it", stacklevel=2)
 
 
-class BroadcastDropout(DropsAtRandom, nn.Module):
+class BroadcastDropout(DropoutModule, nn.Module):
     """Dropout whose mask is shared along chosen dimensions.
 
     Every call draws a new mask. Kept values are divided by ``1 - rate``. Evaluation drops nothing, unless it samples
@@ -140,10 +137,6 @@ class BroadcastDropout(DropsAtRandom, nn.Module):
         super().__init__()
         self.rate = check_dropout(rate, flag=flag)
         self.shared_dims = tuple(shared_dims)
-
-    @property
-    def trained_rate(self) -> float:
-        return self.rate
 
     def mask(self, like: Tensor, size: Sequence[int]) -> Optional[Tensor]:
         """Factors for a tensor of ``size``, of size 1 where shared, in the dtype of ``like``. None without dropout."""
@@ -165,7 +158,7 @@ WORD_MASKS = ("window", "row")
 """Scope of the choice of dropped words: all rows of a window, or one row."""
 
 
-class WordDropoutEmbedding(DropsAtRandom, nn.Embedding):
+class WordDropoutEmbedding(DropoutModule, nn.Embedding):
     """Embedding with dropout of word types (Gal & Ghahramani 2016; Merity et al. 2018, section 4.3) and noise.
 
     In training a dropped word is zero at all its positions in the window, or in the row. The other words are divided by
@@ -194,16 +187,12 @@ class WordDropoutEmbedding(DropsAtRandom, nn.Embedding):
     ):
         super().__init__(num_embeddings, embedding_dim)
         assert word_masks in WORD_MASKS
-        self.word_dropout = check_dropout(word_dropout, flag="--dropout-embedding")
+        self.rate = check_dropout(word_dropout, flag="--dropout-embedding")
         self.word_masks = word_masks
         self.noise = check_not_negative(noise, flag="--embedding-noise")
 
     def reset_parameters(self) -> None:
         nn.init.uniform_(self.weight, -0.1, 0.1)
-
-    @property
-    def trained_rate(self) -> float:
-        return self.word_dropout
 
     def mask(self, tokens: Tensor) -> Optional[Tensor]:
         """New factors (B, T, 1) of the tokens (B, T), or None without dropout."""

@@ -11,7 +11,7 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
-from fairseq_plugins.modules.layers import BroadcastDropout, DropsAtRandom, glorot_uniform_, orthogonal_
+from fairseq_plugins.modules.layers import BroadcastDropout, DropoutModule, glorot_uniform_, orthogonal_
 from fairseq_plugins.ops.matmul import autocast_dtype, linear, matmul
 from fairseq_plugins.ops.recurrence import StepProducts, fused_cell, masked_lstm, zero
 from fairseq_plugins.ops.regularizers import dropout_mask
@@ -174,7 +174,7 @@ def _is_search_step(x: Tensor, context: CellContext) -> bool:
 
 
 @RECURRENT_CELLS.register("lstm")
-class WeightDropLSTM(DropsAtRandom, LSTMLayer):
+class WeightDropLSTM(DropoutModule, LSTMLayer):
     """LSTM with weight drop: DropConnect on its hidden-to-hidden matrix.
 
     Merity et al. 2018, section 2; Wan et al. 2013. Each window draws a mask that its time steps and rows share. The
@@ -185,11 +185,7 @@ class WeightDropLSTM(DropsAtRandom, LSTMLayer):
 
     def __init__(self, input_size: int, hidden_size: int, *, options: WeightDropOptions):
         super().__init__(input_size, hidden_size, options=options)
-        self.weight_dropout = check_dropout(options.dropout_weight, flag="--dropout-weight")
-
-    @property
-    def trained_rate(self) -> float:
-        return self.weight_dropout
+        self.rate = check_dropout(options.dropout_weight, flag="--dropout-weight")
 
     def hidden_weight(self) -> Tensor:
         rate = self.current_rate
@@ -244,22 +240,9 @@ class RecurrentDropoutOptions(FairseqDataclass):
     )
 
 
-class RecurrentDropout(BroadcastDropout):
-    """Draws the masks of a window.
-
-    Args:
-        options: contains the rate.
-
-    Raises:
-        UserError: on a rate outside [0, 1).
-    """
-
-    def __init__(self, options: RecurrentDropoutOptions):
-        super().__init__(options.dropout_recurrent, flag="--dropout-recurrent", shared_dims=())
-
-    def draw(self, x: Tensor, width: int) -> Optional[Tensor]:
-        """New factors, (B, D), for the rows of x (B, *) and D = ``width``. None without dropout."""
-        return self.mask(x, (x.size(0), width))
+def recurrent_dropout(options: RecurrentDropoutOptions) -> BroadcastDropout:
+    """Dropout of h before the recurrent matrices. Raises UserError on a rate outside [0, 1)."""
+    return BroadcastDropout(options.dropout_recurrent, flag="--dropout-recurrent", shared_dims=())
 
 
 @dataclass
@@ -279,11 +262,11 @@ class VariationalLSTM(LSTMLayer):
 
     def __init__(self, input_size: int, hidden_size: int, *, options: VariationalOptions):
         super().__init__(input_size, hidden_size, options=options)
-        self.recurrent_dropout = RecurrentDropout(options)
+        self.recurrent_dropout = recurrent_dropout(options)
 
     def hidden_mask(self, x: Tensor) -> Optional[Tensor]:
         """New factors of a window's hidden states, (B, D), for the rows of x. None without dropout."""
-        return self.recurrent_dropout.draw(x, self.hidden_size)
+        return self.recurrent_dropout.mask(x, (x.size(0), self.hidden_size))
 
     def prepare(self, x: Tensor, context: CellContext) -> PreparedLSTM:
         return super().prepare(x, context)._replace(mask=self.hidden_mask(x))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
 from fairseq_plugins.modules.layers import ModuleSequence, glorot_uniform_, orthogonal_
-from fairseq_plugins.modules.lstm import RecurrentDropout, RecurrentDropoutOptions, zero_state
+from fairseq_plugins.modules.lstm import RecurrentDropoutOptions, recurrent_dropout, zero_state
 from fairseq_plugins.ops.recurrence import StepProducts
 from fairseq_plugins.options import check_not_negative
 
@@ -123,7 +123,7 @@ class MogrifierLSTM(RecurrentCell):
             MogrifierRound(*(sizes if n % 2 == 0 else sizes[::-1]), rank=options.mogrifier_rank)
             for n in range(options.mogrifier_rounds)
         )
-        self.recurrent_dropout = RecurrentDropout(options)
+        self.recurrent_dropout = recurrent_dropout(options)
 
     def reset_by_layer(self) -> None:
         """Each gate's recurrent matrix is orthogonal. The bias of a forget gate is 1."""
@@ -145,7 +145,7 @@ class MogrifierLSTM(RecurrentCell):
             inputs=x.unbind(1),
             rounds=[mogrifier.prepare(num_steps, num_rows) for mogrifier in self.rounds],
             gates=StepProducts(self.input.bias.expand(num_steps, num_rows, -1), weight.t()),
-            mask=self.recurrent_dropout.draw(x, self.hidden_size),
+            mask=self.recurrent_dropout.mask(x, (x.size(0), self.hidden_size)),
         )
 
     def step(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
 from fairseq_plugins.modules.layers import ModuleSequence, glorot_uniform_, orthogonal_
-from fairseq_plugins.modules.lstm import RecurrentDropout, RecurrentDropoutOptions
+from fairseq_plugins.modules.lstm import RecurrentDropoutOptions, recurrent_dropout
 from fairseq_plugins.ops.matmul import linear
 from fairseq_plugins.ops.recurrence import StepProducts, recurrent_highway
 from fairseq_plugins.options import check_at_least_one, choices
@@ -93,7 +93,7 @@ class RecurrentHighway(RecurrentCell):
         )
         start = torch.tensor([0.0, options.transform_bias]).repeat_interleave(hidden_size)
         self.register_buffer("start", start, persistent=False)
-        self.recurrent_dropout = RecurrentDropout(options)
+        self.recurrent_dropout = recurrent_dropout(options)
 
     def reset_by_layer(self) -> None:
         """The matrices of candidates and of gates are orthogonal. Gates start at the bias of the flag."""
@@ -122,7 +122,7 @@ class RecurrentHighway(RecurrentCell):
             [StepProducts(*part) for part in zip(addend.chunk(num_parts, dim=-1), weight.t().chunk(num_parts, dim=-1))]
             for addend, weight in zip(addends, weights)
         ]
-        return PreparedHighway(products, self.recurrent_dropout.draw(x, self.hidden_size))
+        return PreparedHighway(products, self.recurrent_dropout.mask(x, (x.size(0), self.hidden_size)))
 
     def step(
         self, prepared: PreparedHighway, t: int, step_input: StepInput, state: LayerState
@@ -150,7 +150,7 @@ class RecurrentHighway(RecurrentCell):
             [layer.weight for layer in self.micro_layers],
             self.biases(),
             state["s"],
-            mask=self.recurrent_dropout.draw(x, self.hidden_size),
+            mask=self.recurrent_dropout.mask(x, (x.size(0), self.hidden_size)),
             keep=None if padding is None else ~padding.t().unsqueeze(-1),
         )
         return outputs.transpose(0, 1), {"s": outputs[-1].clone()}

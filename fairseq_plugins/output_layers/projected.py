@@ -10,7 +10,7 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.layers import DropsAtRandom
+from fairseq_plugins.modules.layers import DropoutModule
 from fairseq_plugins.ops.kernels import KERNEL_NAMES, choose_kernels
 from fairseq_plugins.ops.logit_gate import Interpolation, LogitGate, apply_gate
 from fairseq_plugins.ops.matmul import autocast_dtype, is_recorded
@@ -81,7 +81,7 @@ class WordProjection(nn.Module):
             return self.weight
         if not self.training:
             parts = () if encoder is None else encoder.modules()
-            if any(part.current_rate > 0 for part in parts if isinstance(part, DropsAtRandom)):
+            if any(part.current_rate > 0 for part in parts if isinstance(part, DropoutModule)):
                 return self._encode(dtype)  # evaluation samples dropout masks: L differs from call to call
         if self.training or is_recorded(self.parameters()):
             self._cache = None  # an optimiser may change weights without changing their version

@@ -10,7 +10,7 @@ import torch
 from builders import build_lm
 
 from fairseq_plugins.modules.cell import RecurrentCell
-from fairseq_plugins.modules.lstm import RecurrentDropout
+from fairseq_plugins.modules.layers import BroadcastDropout
 
 V, B, T, D = 12, 6, 20, 24
 TWO_LAYERS = dict(embed_dim=D, hidden_sizes=f"{D} {D}")
@@ -38,18 +38,21 @@ def tokens():
 
 def read(model, tokens, monkeypatch, *, position=0):
     """Factors of a window, of words (B, T) and by place (B, T, D); recurrent ones as drawn, (B, D) a layer."""
-    decoder, looked_up, outputs, recurrent, draw = model.decoder, [], [], [], RecurrentDropout.draw
+    decoder, looked_up, outputs, recurrent, draw = model.decoder, [], [], [], BroadcastDropout.mask
+    dropouts = [getattr(layer, "recurrent_dropout", None) for layer in decoder.stack.layers]
 
-    def spy(self, x, width):
-        recurrent.append(draw(self, x, width))
-        return recurrent[-1]
+    def spy(self, like, size):
+        mask = draw(self, like, size)
+        if self in dropouts:
+            recurrent.append(mask)
+        return mask
 
     hooks = [decoder.embedding.register_forward_hook(lambda _, __, vectors: looked_up.append(vectors))]
     hooks += [
         layer.register_forward_hook(lambda _, __, result: outputs.append(result[0])) for layer in decoder.stack.layers
     ]
     with monkeypatch.context() as patch:
-        patch.setattr(RecurrentDropout, "draw", spy)
+        patch.setattr(BroadcastDropout, "mask", spy)
         states = model(tokens, stream="train", position=position)[1]["states"]
     embedded, *layers = states.layers
     for hook in hooks:

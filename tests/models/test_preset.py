@@ -19,6 +19,7 @@ from fairseq_plugins.models.presets import (
     translation,
 )
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
+from fairseq_plugins.modules.lstm import WeightDropLSTM
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 
@@ -94,9 +95,7 @@ def test_a_tied_softmax_shares_the_embedding_and_a_full_one_does_not(arch, build
 @pytest.mark.parametrize("cell", ["lstm", "mmlstm"])
 def test_cells_with_one_kind_of_weight_drop_have_the_presets_rate(arch, cell, build):
     layers = build(arch, rnn_cell=cell).decoder.stack.layers
-    rates = {
-        module.weight_dropout for layer in layers for module in layer.modules() if hasattr(module, "weight_dropout")
-    }
+    rates = {module.rate for layer in layers for module in layer.modules() if isinstance(module, WeightDropLSTM)}
     assert rates == {LANGUAGE_MODELS[arch].model["dropout_weight"]} == {0.5}
 
 

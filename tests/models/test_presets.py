@@ -210,7 +210,7 @@ def test_a_small_model_takes_every_output_layer_by_one_flag(arch, layer):
 
 def test_presets_reach_the_model():
     decoder = on_meta("lstm_lm_awd_ptb", 50).decoder
-    rates = [decoder.embedding.word_dropout, decoder.input_dropout.rate, decoder.stack.layers[0].weight_dropout]
+    rates = [decoder.embedding.rate, decoder.input_dropout.rate, decoder.stack.layers[0].rate]
     assert rates == [0.1, 0.4, 0.5]
     assert on_meta("lstm_lm_doc_ptb", 50).decoder.output.latent_dropout.rate == 0.6
     model = on_meta("lstm_encdec_doc_iwslt", 30, 40)

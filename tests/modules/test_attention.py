@@ -289,7 +289,7 @@ every_fused = pytest.mark.parametrize("name", ["dot", "general"])
 def test_the_function_is_the_steps_with_the_same_masks(name, padded, monkeypatch):
     stack, arguments, wanted = make_learning(name, padded=padded, dropout=0.4)
     for layer in stack.stack.layers:
-        layer.weight_dropout = 0.3
+        layer.rate = 0.3
     results = run_both_ways(stack, *arguments, monkeypatch)
     torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
     factors = [torch.randn_like(part) for part in results[0]]

@@ -12,7 +12,7 @@ from builders import build_lm, build_output_layer, build_tiny_encdec, make_state
 from nearness import assert_near
 from tensor_sizes import TensorSizes
 
-from fairseq_plugins.modules.layers import DropsAtRandom
+from fairseq_plugins.modules.layers import DropoutModule
 from fairseq_plugins.ops import matmul
 from fairseq_plugins.output_layers import base as module
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, OutputPrecision, SharingFlags, TieEmbeddings
@@ -396,7 +396,7 @@ def test_a_matrix_in_16_bits_is_kept_between_steps_and_made_again_when_weights_c
 def test_a_matrix_whose_masks_are_sampled_has_the_type_too():
     layer = build("drill", output_precision="bfloat16", label_dropout=0.5).eval()
     for part in layer.modules():
-        if isinstance(part, DropsAtRandom):
+        if isinstance(part, DropoutModule):
             part.evaluation_scale = 1.0
     first, second = (layer.projection.label_matrix(torch.bfloat16) for _ in range(2))
     assert first.dtype == torch.bfloat16 and not torch.equal(first, second)
