@@ -86,6 +86,7 @@ def _allow_broadcast_classes(broadcast_object: Callable[..., Any], *args: Any, *
 
 ARCHIVE_START = b"PK\x03\x04"
 """First bytes of the archives that torch writes."""
+NO_CHECKPOINT = "holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt"
 MS_DOS_DIRECTORY = 0x10
 """A bit of the attributes of a record in an archive."""
 
@@ -152,7 +153,7 @@ def check_archive(path: Union[str, os.PathLike[str]]) -> bool:
             )
     names = {record.filename.rpartition("/")[2] for record in records}
     if "data.pkl" not in names or "constants.pkl" in names:  # torch warns that the second is a program, TorchScript
-        raise UserError(_no_checkpoint(path))
+        raise UserError(f"{path} {NO_CHECKPOINT}")
     return begins_as_archive  # torch does not take one that begins otherwise
 
 
@@ -162,10 +163,6 @@ def read_flags(path: str) -> Dict[str, Any]:
         is_archive = file.read(len(ARCHIVE_START)) == ARCHIVE_START
     state = torch.load(path, map_location="cpu", mmap=is_archive)
     return {name: state.get(name) for name in ("args", "cfg")}
-
-
-def _no_checkpoint(path: Union[str, os.PathLike[str]]) -> str:
-    return f"{path} holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt"
 
 
 def _truncated(path: Union[str, os.PathLike[str]]) -> str:
@@ -488,7 +485,7 @@ def _check_and_upgrade(upgrade: Callable[[Dict[str, Any]], Dict[str, Any]], stat
     """Check the content of a checkpoint, then let fairseq convert it from older formats."""
     weights = state.get("model") if isinstance(state, dict) else None
     if not isinstance(weights, dict) or not all(isinstance(one, torch.Tensor) for one in weights.values()):
-        raise UserError("holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt")
+        raise UserError(NO_CHECKPOINT)
     args, config = state.get("args"), state.get("cfg")
     for flags in (args, OmegaConf.to_container(config, resolve=False) if OmegaConf.is_config(config) else config):
         if flags is not None:

@@ -49,7 +49,6 @@ HEADER = struct.Struct("<9sQBQ")
 
 It is followed by the lengths of all sentences in four bytes each, then their byte offsets in eight.
 """
-TOKENS_AT_ONCE = 2**22
 DATA_FILES = re.compile(r"dict\.(.+\.)?txt|.+\.(bin|idx)")
 """Names of dictionaries and binarised text."""
 BINARIES_REMEDY = "copy it again, or binarise the text again with fairseq-preprocess"
@@ -141,25 +140,16 @@ def _check_index(path: str, header: bytes) -> None:
 
 
 def _check_words(path: str, dtype: Type[np.number], *, first: int, num_words: int) -> None:
-    """Refuse a split with words that the dictionary lacks.
-
-    Args:
-        path: of the split, without ``.bin``.
-        dtype: of the words in the file.
-        first: number of the dictionary's first word in the file.
-        num_words: of the dictionary.
-    """
+    """Refuse a split with words that the dictionary lacks; its first word has the number ``first`` in the file."""
     if Path(f"{path}.bin").stat().st_size == 0:
         return
     tokens = np.memmap(f"{path}.bin", dtype=dtype, mode="r")
-    for start in range(0, len(tokens), TOKENS_AT_ONCE):
-        some = tokens[start : start + TOKENS_AT_ONCE]
-        for word in (int(some.min()) - first, int(some.max()) - first):
-            if not 0 <= word < num_words:
-                raise UserError(
-                    f"{path}.bin has word {word:,}, but the dictionary has {num_words:,} words: it was binarised with "
-                    "another dictionary, or is damaged; binarise the text with this dictionary"
-                )
+    for word in (int(tokens.min()) - first, int(tokens.max()) - first):
+        if not 0 <= word < num_words:
+            raise UserError(
+                f"{path}.bin has word {word:,}, but the dictionary has {num_words:,} words: it was binarised with "
+                "another dictionary, or is damaged; binarise the text with this dictionary"
+            )
 
 
 def patch_path_lists() -> None:

@@ -196,11 +196,7 @@ def _why_finished(state: Dict[str, Any], cfg: CheckpointConfig, trainer: Trainer
 
 
 def restored_checkpoint(flags: Any) -> Optional[Path]:
-    """The checkpoint that ``fairseq-train`` will load, or None if it starts anew.
-
-    Args:
-        flags: has ``restore_file``, ``save_dir`` and the other flags of checkpoints as attributes.
-    """
+    """The checkpoint that ``fairseq-train`` will load with these flags of checkpoints, or None if it starts anew."""
     name, folder = getattr(flags, "restore_file", None), getattr(flags, "save_dir", None)
     if name is None or folder is None:
         return None

@@ -100,30 +100,34 @@ class _AttentionalLSTM(torch.autograd.Function):
         *layers: Tensor,
     ) -> Tuple[Tensor, ...]:
         inputs, weights, h, c = (list(layers[n::4]) for n in range(4))
-        size = inputs[0].shape[:2]
-        operands = [x.new_empty(*size, weight.size(1)) for x, weight in zip(inputs, weights)]
-        combined = fed.new_empty(*size, combine.size(1))
-        top = fed.new_empty(*size, fed.size(1))
-        attention = fed.new_empty(*size, keys.size(1), dtype=accumulation_dtype(fed))
+        num_steps, num_rows = inputs[0].shape[:2]
+        num_kept = num_steps if learns else 1  # without a backward pass all steps overwrite the same operands
+        operands = [fed.new_empty(num_kept, num_rows, weight.size(1)) for weight in weights]
+        combined = fed.new_empty(num_kept, num_rows, combine.size(1))
+        top = fed.new_empty(num_rows, num_steps, fed.size(1)).transpose(0, 1)  # as output layers read it
+        attention = fed.new_empty(num_steps, num_rows, keys.size(1), dtype=accumulation_dtype(fed))
         cells = [[x] for x in c]
         gates: List[List[Tensor]] = [[] for _ in c]
+        results: List[List[Tensor]] = [[] for _ in c]
         matrices, scored = [weight.t() for weight in weights], keys.transpose(1, 2)
-        for t in range(size[0]):
-            x = fed
-            for n, operand in enumerate(operands):
-                torch.cat([x, h[n]], dim=1, out=operand[t])
-                h[n], c[n], step_gates = lstm_cell(_add_product(inputs[n][t], operand[t], matrices[n]), c[n])
+        for t in range(num_steps):
+            kept, x = t if learns else 0, fed
+            for n in range(len(weights)):
+                operand = torch.cat([x, h[n]], dim=1, out=operands[n][kept])
+                h[n], c[n], step_gates = lstm_cell(_add_product(inputs[n][t], operand, matrices[n]), c[n])
+                mask = masks[n] if n < len(masks) else None
+                x = h[n] if mask is None else h[n] * mask[t]
                 if learns:
                     cells[n].append(c[n])
                     gates[n].append(step_gates)
-                mask = masks[n] if n < len(masks) else None
-                x = h[n] if mask is None else h[n] * mask[t]
+                else:
+                    results[n].append(x)
             query = x.unsqueeze(1)
             scores = torch.bmm(query, scored) if source_mask is None else torch.baddbmm(source_mask, query, scored)
             torch.softmax(scores.squeeze(1), dim=-1, dtype=attention.dtype, out=attention[t])
             context = torch.bmm(attention[t].to(fed.dtype).unsqueeze(1), annotations).squeeze(1)
-            torch.cat([x, context], dim=1, out=combined[t])
-            fed = torch.tanh(matmul(combined[t], combine.t()), out=top[t])
+            operand = torch.cat([x, context], dim=1, out=combined[kept])
+            fed = torch.tanh(matmul(operand, combine.t()), out=top[t])
         ctx.masks = masks
         ctx.save_for_backward(
             *(keys, annotations, combine, attention, top, combined),
@@ -132,8 +136,10 @@ class _AttentionalLSTM(torch.autograd.Function):
             *(x for steps in (*cells, *gates) for x in steps),
         )
         ctx.set_materialize_grads(False)
-        # the outputs below the last are what the next layer read
-        outputs = [operand[..., : x.size(1)] for operand, x in zip([*operands[1:], combined], h)]
+        if learns:  # what the next layer or attention read
+            outputs = [operand[..., : x.size(1)] for operand, x in zip([*operands[1:], combined], h)]
+        else:
+            outputs = [torch.stack(steps, dim=1).transpose(0, 1) for steps in results]
         return attention, top, *outputs, *h, *c
 
     @staticmethod
@@ -151,10 +157,12 @@ class _AttentionalLSTM(torch.autograd.Function):
         d_outputs, d_h = list(d_layers[:num_layers]), list(d_layers[num_layers : 2 * num_layers])
         d_c = [torch.zeros_like(x[0]) if d is None else d for d, x in zip(d_layers[2 * num_layers :], cells)]
         masks, d_fed = [*ctx.masks, None], None
+        # a GPU's kernel makes new tensors, which one launch collects after the loop
+        buffers = [None if top.is_cuda else top.new_empty(num_steps, *steps[0].shape) for steps in gates]
         d_gates: List[List[Tensor]] = [[] for _ in weights]
         d_contexts: List[Tensor] = []
         d_scores: List[Tensor] = []
-        d_combined = torch.empty_like(top)
+        d_combined = top.new_empty(top.shape)
         for t in reversed(range(num_steps)):
             d = _sum(d_fed, None if d_top is None else d_top[t], like=top[t])
             _tanh_backward(d, top[t], grad_input=d_combined[t])
@@ -176,12 +184,15 @@ class _AttentionalLSTM(torch.autograd.Function):
                     d = d * mask[t] if d_later is None else torch.addcmul(d_later, d, mask[t])
                 elif d_later is not None:
                     d = d + d_later
-                step, d_c[n] = lstm_cell_backward(d, d_c[n], cells[n][t], cells[n][t + 1], gates[n][t])
+                buffer = buffers[n]
+                step, d_c[n] = lstm_cell_backward(
+                    *(d, d_c[n], cells[n][t], cells[n][t + 1], gates[n][t]), out=None if buffer is None else buffer[t]
+                )
                 d_gates[n].append(step)
                 split = weights[n].size(1) - d.size(1)
                 d, d_h[n] = matmul(step, weights[n]).tensor_split([split], dim=1)
             d_fed = d
-        d_inputs = [torch.stack(steps[::-1]) for steps in d_gates]
+        d_inputs = [torch.stack(steps[::-1]) if buffer is None else buffer for buffer, steps in zip(buffers, d_gates)]
         d_matrices = [matmul(d.flatten(0, 1).t(), x.flatten(0, 1)) for d, x in zip(d_inputs, operands)]
         d_combine = matmul(d_combined.flatten(0, 1).t(), combined.flatten(0, 1))
         d_keys = torch.bmm(torch.stack(d_scores[::-1], dim=2), combined[..., :width].transpose(0, 1))

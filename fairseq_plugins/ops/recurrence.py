@@ -163,12 +163,17 @@ def lstm_cell(sums: Tensor, c: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
     return torch.tanh(c).mul_(o), c, sums
 
 
-def lstm_cell_backward(d_h: Tensor, d_c: Tensor, former: Tensor, c: Tensor, gates: Tensor) -> Tuple[Tensor, Tensor]:
-    """Gradients by the sums, (B, 4 D), and by the ``former`` c, (B, D), of :func:`lstm_cell`."""
+def lstm_cell_backward(
+    d_h: Tensor, d_c: Tensor, former: Tensor, c: Tensor, gates: Tensor, *, out: Optional[Tensor]
+) -> Tuple[Tensor, Tensor]:
+    """Gradients by the sums, (B, 4 D), and by the ``former`` c, (B, D), of :func:`lstm_cell`.
+
+    On a CPU the first is written to ``out``.
+    """
     if gates.is_cuda:
         return fused_cell_backward(d_h, d_c, former, c, gates)
     i, f, g, o = gates.chunk(4, dim=1)
-    d_sums = torch.empty_like(gates)
+    d_sums = torch.empty_like(gates) if out is None else out
     d_i, d_f, d_g, d_o = d_sums.chunk(4, dim=1)
     squashed = torch.tanh(c)
     _sigmoid_backward(d_h * squashed, o, grad_input=d_o)

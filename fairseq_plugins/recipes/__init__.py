@@ -12,7 +12,7 @@ from fairseq_plugins.recipes.recipe import Recipe, System, training_arguments
 RECIPES: Dict[str, Recipe] = {
     recipe.name: recipe
     for module in (language_models, translation)
-    for recipe in (*vars(module).values(), *language_models.SPEED_PRESETS.values())
+    for recipe in vars(module).values()
     if isinstance(recipe, Recipe)
 }
 """All recipes by name."""

@@ -102,15 +102,6 @@ def scored_validation(metric: str) -> Dict[str, Value]:
     }
 
 
-def joined_subwords(data: Path) -> Value:
-    """The value of ``--eval-scorer-remove-bpe`` for the subwords of a folder. True stands for ``@@``, the default.
-
-    Raises UserError if the folder has subwords of several kinds.
-    """
-    kind = subword_kind(data)
-    return True if kind == SubwordNMT.kind else kind
-
-
 COMMON = {"num-workers": 0, "no-epoch-checkpoints": True, "log-format": "simple", "log-interval": 50}
 """Flags of all recipes. Those of a recipe override them."""
 
@@ -212,7 +203,8 @@ def training_arguments(
     """
     flags = _for_chosen_parts(recipe.flags(system), more)
     if JOINING_FLAG in flags:
-        flags[JOINING_FLAG] = joined_subwords(Path(data))
+        kind = subword_kind(Path(data))
+        flags[JOINING_FLAG] = True if kind == SubwordNMT.kind else kind  # True stands for @@, the default
     _check_base(recipe, system, save_dir=save_dir, more=more)
     if seed is not None:
         flags["seed"] = seed

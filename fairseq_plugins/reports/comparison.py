@@ -222,7 +222,7 @@ class RougeMetric(TextMetric):
 
 
 class PerplexityMetric(Metric):
-    """Perplexity of language models as by ``evaluate_lm``: one row, carried state. Of characters in bits, too."""
+    """Perplexity of language models as by ``lm eval``: one row, carried state. Of characters in bits, too."""
 
     def __init__(self, *, device: str = "cpu") -> None:
         self.device = device

@@ -31,6 +31,10 @@ READ_TO_THE_END = 16
 """A body up to so many times the limit is read to its end, so that the client gets to see the answer."""
 
 
+SECONDS_TO_READ = 0.5
+"""At the end of a server, for requests whose connections have been accepted."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """What a server takes.
@@ -358,6 +362,16 @@ class _Connection(H11Protocol):
             self.loop.call_later(self.config.timeout_keep_alive, self._watch, self.cycle if idle else self)
 
 
+class _Runner(uvicorn.Server):
+    """Reads what has been sent before it closes connections that have no request yet."""
+
+    async def shutdown(self, sockets: Optional[List[socket.socket]] = None) -> None:
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(SECONDS_TO_READ)
+        await super().shutdown(sockets)
+
+
 def listen(host: str, port: int) -> socket.socket:
     """A socket that accepts connections; port 0 is any free one.
 
@@ -389,7 +403,7 @@ def make_runner(server: ModelServer) -> uvicorn.Server:
         timeout_keep_alive=server.limits.seconds,
         timeout_graceful_shutdown=server.limits.seconds,
     )
-    return uvicorn.Server(config)
+    return _Runner(config)
 
 
 def serve(server: ModelServer, listening: socket.socket) -> None:

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from dataclasses import astuple, dataclass
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 from typing import Collection, Iterable, Iterator, List, Literal, Optional, Sequence, Tuple, Union
 
@@ -80,10 +81,8 @@ def read_tree(text: str, *, name: str = "tree") -> Tree:
     Raises EmptyTree if there is no tree, or one with a constituent without a word. Raises UserError unless the text is
     exactly one tree.
     """
-    reader = _Reader()
     try:
-        trees = list(reader.trees(text))
-        reader.check_end()
+        trees = list(_trees([text]))
     except ValueError as error:
         raise type(error)(f"{name}: {error}") from error
     if len(trees) != 1:
@@ -96,13 +95,16 @@ def read_trees(lines: Iterable[str], *, name: str) -> Iterator[Tree]:
 
     Raises UserError with the line, if brackets or words do not form a tree.
     """
-    reader = _Reader()
     num_lines = 0
-    try:
+
+    def counted() -> Iterator[str]:
+        nonlocal num_lines
         for line in lines:
             num_lines += 1
-            yield from reader.trees(line)
-        reader.check_end()
+            yield line
+
+    try:
+        yield from _trees(counted())
     except ValueError as error:
         raise UserError(f"{name}, line {num_lines}: {error}") from error
 
@@ -116,63 +118,36 @@ class _OpenNode:
     word: Optional[str] = None
 
 
-class _Reader:
-    """Builds trees from tokens. The path holds the nodes from the top to the current one."""
-
-    def __init__(self) -> None:
-        self._path: List[_OpenNode] = []
-
-    def trees(self, text: str) -> Iterator[Tree]:
-        """The trees that end in a text. A tree may begin in an earlier text."""
-        for token in _TOKEN.findall(text):
-            tree = self._take(token)
-            if tree is not None:
-                yield tree
-
-    def check_end(self) -> None:
-        """Check that no tree is open."""
-        if self._path:
-            raise UserError(f"the text ends within a tree, {len(self._path)} ')' are missing")
-
-    def _take(self, token: str) -> Optional[Tree]:
+def _trees(texts: Iterable[str]) -> Iterator[Tree]:
+    """Trees of texts, which may span several. The path holds the nodes from the top to the current one."""
+    path: List[_OpenNode] = []
+    for token in chain.from_iterable(map(_TOKEN.findall, texts)):
+        node = path[-1] if path else None
         if token == "(":
-            self._open()
+            if node is not None:
+                node.label = node.label or ""
+                if node.word is not None:
+                    raise UserError(f"'(' after the word {node.word}, which is not in brackets with its part of speech")
+            path.append(_OpenNode([]))
+        elif node is None:
+            raise UserError("')' without '('" if token == ")" else f"'{token}' outside of brackets")
         elif token == ")":
-            return self._close()
-        else:
-            self._add(token)
-        return None
-
-    def _open(self) -> None:
-        if self._path:
-            above = self._path[-1]
-            above.label = above.label or ""
-            if above.word is not None:
-                raise UserError(f"'(' after the word {above.word}, which is not in brackets with its part of speech")
-        self._path.append(_OpenNode([]))
-
-    def _add(self, token: str) -> None:
-        if not self._path:
-            raise UserError(f"'{token}' outside of brackets")
-        node = self._path[-1]
-        if node.label is None:
+            if node.word is None and not node.children:
+                raise EmptyTree(f"({node.label or ''}) is empty: there is neither a word nor a constituent in it")
+            path.pop()
+            tree = Tree(node.label or "", tuple(node.children), node.word)
+            if not path:
+                yield tree
+            else:
+                path[-1].children.append(tree)
+        elif node.label is None:
             node.label = token
         elif node.word is not None or node.children:
             raise UserError(f"'{token}' has no part of speech: a word is written (TAG {token})")
         else:
             node.word = token
-
-    def _close(self) -> Optional[Tree]:
-        if not self._path:
-            raise UserError("')' without '('")
-        node = self._path.pop()
-        if node.word is None and not node.children:
-            raise EmptyTree(f"({node.label or ''}) is empty: there is neither a word nor a constituent in it")
-        tree = Tree(node.label or "", tuple(node.children), node.word)
-        if not self._path:
-            return tree
-        self._path[-1].children.append(tree)
-        return None
+    if path:
+        raise UserError(f"the text ends within a tree, {len(path)} ')' are missing")
 
 
 # Cleaning: treebanks have traces, function tags and indices, which parsers do not produce.

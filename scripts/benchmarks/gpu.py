@@ -34,6 +34,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import setup_task
 from fairseq.trainer import Trainer
 from output_layer import Case, Inputs, allocated_peak, floor, fused, make_parser, run_command, run_once
+from speed_recipes import SPEED_PRESETS_PTB
 from torch.profiler import ProfilerActivity, profile
 from training import NUM_INTERVALS, training_run
 
@@ -43,7 +44,6 @@ from fairseq_plugins.models.presets import command_line
 from fairseq_plugins.ops.kernels import PLAIN, choose_kernels
 from fairseq_plugins.options import UserError, data_folder, output_file
 from fairseq_plugins.recipes import Recipe, find_recipe, training_arguments
-from fairseq_plugins.recipes.language_models import SPEED_PRESETS
 from fairseq_plugins.reports.tables import json_text
 from fairseq_plugins.reports.training_log import describe_code
 
@@ -147,7 +147,7 @@ def measure_loss(args: argparse.Namespace, *, case: str, precision: str) -> Figu
 
 # Training.
 
-PTB, MULTI30K = SPEED_PRESETS["ptb"], find_recipe("multi30k")
+PTB, MULTI30K = SPEED_PRESETS_PTB, find_recipe("multi30k")
 LANGUAGE_MODELS = {
     **{name: f"lstm_lm_{name}_ptb" for name in ("awd", "mos", "doc")},
     "variational": "lstm_lm_variational_medium_ptb",

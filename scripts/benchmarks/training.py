@@ -44,6 +44,7 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import FairseqTask
 from fairseq.utils import move_to_cuda
 from output_layer import Case, Inputs, floor, make_parser, report_name, run_command
+from speed_recipes import ALL_RECIPES
 from torch.utils.benchmark import Timer
 from tqdm import tqdm
 
@@ -55,7 +56,7 @@ from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.ops.matmul import has_native_bfloat16, matmul
 from fairseq_plugins.options import UserError, check_at_least_one
 from fairseq_plugins.processes import run_fairseq
-from fairseq_plugins.recipes import find_recipe, training_arguments
+from fairseq_plugins.recipes import training_arguments
 from fairseq_plugins.recipes.recipe import Recipe, System
 from fairseq_plugins.reports.tables import Report, as_table
 from fairseq_plugins.reports.training_log import read_free_memory, read_speeds
@@ -438,7 +439,7 @@ def run(args: argparse.Namespace) -> None:
     if args.output_precision and any(word.startswith("--output-precision") for word in args.forwarded):
         raise UserError("--output-precision: give it either before the -- or after")
     name, *systems = SUITES[args.suite]
-    recipe = find_recipe(name)
+    recipe = ALL_RECIPES[name]
     systems = systems or list(recipe.systems)
     if unknown := set(args.systems or ()) - set(systems):
         raise UserError(f"--systems {' '.join(sorted(unknown))}: choose among {' '.join(systems)}")

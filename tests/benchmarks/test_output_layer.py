@@ -30,9 +30,10 @@ from output_layer import (
     run,
     run_command,
 )
+from speed_recipes import SPEED_LABELS
 
 from fairseq_plugins.processes import VARIABLES, fairseq_command, training_environment
-from fairseq_plugins.recipes import find_recipe, training_arguments
+from fairseq_plugins.recipes import training_arguments
 from tests.tables import rows_of
 
 
@@ -294,7 +295,7 @@ def test_drill_needs_little_more_than_a_tied_softmax(tmp_path, monkeypatch):
     peaks = {}
     for system, num_updates in (("tied", 1), ("drill", 2)):  # the second update tells whether freed blocks are reused
         more = [*flags, "--max-update", str(num_updates)]
-        recipe, save_dir = find_recipe("speed_labels"), str(tmp_path / system)
+        recipe, save_dir = SPEED_LABELS, str(tmp_path / system)
         arguments = training_arguments(recipe, system, data=str(data), save_dir=save_dir, seed=1, more=more)
         command = [sys.executable, "-c", PEAK, *fairseq_command("train", arguments)]
         run = subprocess.run(command, capture_output=True, text=True, env=training_environment())

@@ -10,6 +10,7 @@ import pytest
 import torch
 import training
 from fairseq import options
+from speed_recipes import ALL_RECIPES
 from torch.utils.benchmark import Timer
 from training import (
     SUITES,
@@ -29,7 +30,7 @@ from training import (
 )
 
 from fairseq_plugins.console import ProgramFailed
-from fairseq_plugins.recipes import Recipe, System, find_recipe, training_arguments
+from fairseq_plugins.recipes import Recipe, System, training_arguments
 from tests.tables import rows_of
 
 RECIPE = Recipe(
@@ -139,7 +140,7 @@ def test_products_are_measured_of_systems_that_have_no_others(recipe, expected, 
 
     (tmp_path / "dict.txt").write_text("".join(f"w{number} 1\n" for number in range(7)))
     monkeypatch.setattr(training, "words_per_second", named)
-    assert speed_of_recipe_products(find_recipe(recipe), data=tmp_path, device="cpu") == expected
+    assert speed_of_recipe_products(ALL_RECIPES[recipe], data=tmp_path, device="cpu") == expected
 
 
 # suites, and precisions of the output layer
@@ -171,7 +172,7 @@ def test_every_system_with_a_precision_stands_once_in_each():
 @pytest.mark.parametrize("suite", SUITES)
 def test_every_system_of_a_suite_takes_its_flags(suite):
     name, *systems = SUITES[suite]
-    recipe = find_recipe(name)
+    recipe = ALL_RECIPES[name]
     recipe = in_output_precisions(recipe, systems or list(recipe.systems), BOTH)
     labels, precisions = [recipe.label(system) for system in recipe.systems], []
     assert len(set(labels)) == len(labels) > 1

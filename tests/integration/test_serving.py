@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import select
 import shutil
 import signal
 import socket
@@ -10,8 +11,8 @@ import subprocess
 import sys
 import time
 import urllib.request
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from http.client import HTTPConnection
 
 import pytest
 from commands import ENVIRONMENT, ROOT
@@ -63,20 +64,22 @@ def test_a_server_answers_as_the_command_does_and_ends_with_all_answered(export,
     assert status == 0, told
     expected = [json.loads(line) for line in printed.splitlines()]
     body = {"lines": LINES.splitlines(), "nbest": 2}
-    with serving(folder) as (process, address), ThreadPoolExecutor(40) as clients:
+    with serving(folder, "--max-batch", 1) as (process, address):
         assert process.printed == f"translator lstm_encdec_doc at {address}\n"
         for found, line in zip(post(f"{address}/translate", body)["translations"], expected, strict=True):
             for one in (*found["hypotheses"], *line["hypotheses"]):
                 one["score"] = pytest.approx(one["score"], rel=1e-5)
             assert found == line
-        answers = [clients.submit(post, f"{address}/translate", body) for _ in range(40)]
-        while not any(answer.done() for answer in answers):  # the rest is on its way
-            time.sleep(0.005)
+        clients = [HTTPConnection(address.removeprefix("http://"), timeout=60) for _ in range(40)]
+        for client in clients:
+            client.request("POST", "/translate", json.dumps(body), {"Content-Type": "application/json"})
+        time.sleep(0.2)  # until all have come
+        assert not select.select([clients[-1].sock], [], [], 0)[0]
         os.kill(process.pid, signal.SIGTERM)
+        answers = [client.getresponse() for client in clients]
+        assert [len(json.load(answer)["translations"]) for answer in answers] == [4] * 40
         ended = process.finish()
         assert (ended.returncode, ended.stderr) == (0, "")
-        for answer in answers:
-            assert len(answer.result()["translations"]) == 4
 
 
 def test_thousands_of_connections_are_no_obstacle(export):

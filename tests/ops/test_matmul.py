@@ -8,8 +8,9 @@ from fairseq_plugins.ops import matmul as module
 from fairseq_plugins.ops.matmul import add_matmul, backward_keeps_graph, linear, matmul, project
 
 
-@pytest.fixture(params=["the fastest kernel", "torch's own"], autouse=True)
+@pytest.fixture(params=["oneDNN's kernel", "torch's own"], autouse=True)
 def kernel(request, monkeypatch):
+    monkeypatch.setattr(module, "mkl_is_faster", lambda: False)
     if request.param == "torch's own":
         monkeypatch.setattr(module, "_onednn_linear", lambda dtype: None)
 
@@ -68,9 +69,9 @@ def test_projected_rows_in_a_wider_type(with_bias, dtype):
         assert_product(logits, rows, weight.t(), bias.double() if with_bias else torch.zeros(()), dtype)
 
 
-@pytest.mark.parametrize("kernel", ["the fastest kernel"], indirect=True)
+@pytest.mark.parametrize("kernel", ["oneDNN's kernel"], indirect=True)
 @pytest.mark.parametrize("layout", ["rows", "transposed", "strided"])
-def test_the_fastest_kernel_reads_no_operand_with_gaps(layout, monkeypatch):
+def test_onednns_kernel_reads_no_operand_with_gaps(layout, monkeypatch):
     """It is a thousand times slower where the elements of a row or a column do not lie side by side."""
     library, read = module._onednn_linear(torch.float32), []
 
@@ -103,6 +104,19 @@ def test_an_operator_that_torch_has_changed_is_left_alone(monkeypatch):
     finally:
         monkeypatch.undo()
         module._onednn_linear.cache_clear()
+
+
+@pytest.mark.parametrize("vendor, is_intel", [("GenuineIntel", True), ("AuthenticAMD", False), (None, False)])
+def test_processors_by_intel_take_mkls_products_in_float32(vendor, is_intel, tmp_path, monkeypatch):
+    monkeypatch.undo()
+    if vendor is not None:
+        (tmp_path / "cpuinfo").write_text(f"processor\t: 0\nvendor_id\t: {vendor}\ncpu family\t: 6\n")
+    monkeypatch.setattr(module, "Path", lambda path: tmp_path / "cpuinfo")
+    monkeypatch.setattr(module, "mkl_is_faster", module.mkl_is_faster.__wrapped__)
+    monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
+    monkeypatch.setattr(module, "_onednn_linear", lambda dtype: dtype)
+    assert module._kernel(torch.ones(1)) == (None if is_intel else torch.float32)
+    assert module._kernel(torch.ones(1).bfloat16()) == torch.bfloat16
 
 
 SIZES = [(7, 5, 2, 3), (252, 7, 6, 13), (123, 11, 1, 1), (1, 1, 1, 1), (40, 3, 3, 50)]

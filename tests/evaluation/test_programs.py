@@ -1,0 +1,95 @@
+"""Programs of torch.export give what the model gives, with torch alone."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from builders import (
+    SOURCE_SIZE,
+    VOCAB_SIZE,
+    build_tiny_encdec,
+    build_tiny_gated_lm,
+    build_tiny_lm,
+    build_tiny_transformer,
+    tiny_base_flags,
+    tiny_transformer_lm_flags,
+)
+
+from fairseq_plugins.evaluation.programs import write_programs
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, pack_state
+from fairseq_plugins.options import UserError
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+from fairseq_plugins.output_layers.gates import OUTPUT_GATES
+
+ROOT = Path(__file__).resolve().parents[2]
+LAYERS, CELLS, GATES = sorted(OUTPUT_LAYERS), sorted(RECURRENT_CELLS), sorted(OUTPUT_GATES)
+PARTS = [(LAYERS[n % len(LAYERS)], CELLS[n % len(CELLS)]) for n in range(max(len(LAYERS), len(CELLS)))]
+LANGUAGE_MODELS = {
+    **{" ".join(parts): lambda parts=parts: build_tiny_lm(parts[0], rnn_cell=parts[1]) for parts in PARTS},
+    **{gate: lambda gate=gate: build_tiny_lm("doc", output_gate=gate, gate_dim=5) for gate in GATES if gate != "none"},
+    "two models under a gate": lambda: build_tiny_gated_lm(tiny_base_flags("mos"), tiny_base_flags("tied")),
+    "16 bits": lambda: build_tiny_lm("mos", output_precision="bfloat16"),
+}
+TRANSLATORS = {
+    "copying": {"output_layer": "doc", "copying": "attention"},
+    **{cell: {"output_layer": "tied", "rnn_cell": cell} for cell in CELLS if cell not in ("lstm", "diagonal")},
+    "no attention": {"output_layer": "mos", "attention": "none", "input_feeding": "off"},
+    "merged layers": {"output_layer": "full", "encoder_merge": "layer", "hidden_sizes": "8 8", "attention": "mlp"},
+}
+
+
+def programs_of(model, folder, dtype=torch.float64):
+    """The programs of a model, which do not tell where this project lies."""
+    files = write_programs(model.to(dtype).eval(), folder, origin=Path("model.pt"))
+    assert not any(str(ROOT).encode() in (folder / name).read_bytes() for name in files)
+    return [torch.export.load(folder / name).module() for name in files]
+
+
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+def test_step_of_a_language_model(name, tmp_path):
+    dtype = torch.float32 if name == "16 bits" else torch.float64
+    (step,) = programs_of(LANGUAGE_MODELS[name](), tmp_path, dtype)
+    model = LANGUAGE_MODELS[name]().to(dtype).eval()
+    for num_rows in (1, 3):
+        after, state = model.decoder.initial_state(num_rows), step.start.repeat(num_rows, 1)
+        for tokens in torch.randint(4, VOCAB_SIZE, (3, num_rows)):
+            with torch.no_grad():
+                _, scores, after = model.decoder.score(tokens.unsqueeze(1), after, incremental=False, target=None)
+            log_probs, state = step(tokens, state)
+            torch.testing.assert_close(log_probs, scores.output.squeeze(1))
+            torch.testing.assert_close(state, pack_state(after))
+            assert not log_probs.requires_grad
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRANSLATORS)
+def test_encoder_and_step_of_a_translator(name, tmp_path):
+    encode, step = programs_of(build_tiny_encdec(**TRANSLATORS[name]), tmp_path)
+    model = build_tiny_encdec(**TRANSLATORS[name]).double().eval()
+    for num_rows, length in ((1, 1), (2, 6)):
+        source = torch.randint(4, SOURCE_SIZE, (num_rows, length))
+        source[:, -1] = 2
+        source[1:, :2] = 1
+        tokens = torch.randint(4, VOCAB_SIZE, (num_rows, 4))
+        with torch.no_grad():
+            encoded = model.encoder(source)
+            expected, _ = model.decoder(tokens, encoder_out=encoded)
+        annotations, state = encode(source)
+        torch.testing.assert_close(annotations, encoded["encoder_out"][0])
+        for t in range(4):
+            log_probs, state = step(tokens[:, t], state, source, annotations)
+            torch.testing.assert_close(log_probs, expected[:, t])
+
+
+def test_models_without_such_a_step_are_refused(tmp_path):
+    cases = [
+        build_tiny_transformer("transformer_doc", experts_per_layer="0 1 2"),
+        build_tiny_gated_lm(tiny_transformer_lm_flags("full")),
+    ]
+    for model in cases:
+        with pytest.raises(UserError, match="model.pt holds a .*, which has no recurrent step: leave --torch-export"):
+            programs_of(model, tmp_path)
+    model = build_tiny_encdec("tied", rnn_cell="diagonal")
+    with pytest.raises(UserError, match="model.pt: torch.export cannot trace encoder.pt2: .*; leave --torch-export"):
+        programs_of(model, tmp_path)
+    assert not list(tmp_path.iterdir())
