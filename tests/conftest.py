@@ -1,5 +1,6 @@
 """Settings of all tests, and fixtures that hand out the functions of builders.py."""
 
+import gc
 import os
 import shutil
 import signal
@@ -10,6 +11,7 @@ from typing import Callable
 import builders
 import pytest
 import torch
+import warmed_up  # noqa: F401
 from filelock import FileLock
 from warm_process import warm_programs
 
@@ -17,7 +19,7 @@ pytest.register_assert_rewrite("cell_contract", "decoder_contract", "recurrent_m
 
 
 def pytest_addoption(parser):
-    parser.addoption("--faults", type=int, default=15, help="how many faults tests/faults tries of each kind")
+    parser.addoption("--faults", type=int, default=8, help="how many faults tests/faults tries of each kind")
     parser.addoption("--fault-seed", type=int, default=0, help="other faults for another number")
     parser.addoption("--long-run", type=int, default=60, help="updates, lines or sentences of tests/long_runs")
 
@@ -34,6 +36,10 @@ def pytest_configure(config):
 def pytest_collection_modifyitems(items):
     # long tests first, so that no process is left alone with them at the end
     items.sort(key=lambda item: (not item.path.name.startswith("test_readme"), "integration" not in item.path.parts))
+
+
+def pytest_collection_finish():
+    gc.freeze()  # garbage collections need not look through thousands of tests
 
 
 class MadeOnce:

@@ -28,8 +28,8 @@ import fairseq_plugins
 TIMEOUT_SECONDS = 300
 PYTHON = sys.executable
 """Python itself, where ``warm_programs`` stand in for it."""
-PRELOADED = ["fairseq_plugins", "torch._dynamo", "sacrebleu", "sacremoses", "matplotlib.pyplot"]
-"""By the server; torch imports the second when the first optimiser is made."""
+PRELOADED = ["torch._dynamo", "sacrebleu", "sacremoses", "matplotlib.pyplot", "warmed_up"]
+"""By the server; torch imports the first when the first optimiser is made."""
 FIND_INSTALLED = """
 import os
 from importlib.util import find_spec

@@ -192,6 +192,7 @@ def test_headlines(here: Path) -> None:
     assert len(train) == 30 and "don &apos;t" in " ".join(train)
 
 
+@pytest.mark.slow
 def test_script(here: Path) -> None:
     """By the shell, with spaces in paths, a name that is no language, and again."""
     write_files(here / "my text", {"all my.lines": text_of(sentences("fr", 30))})

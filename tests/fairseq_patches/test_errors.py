@@ -112,6 +112,7 @@ def test_a_program_of_ones_own_keeps_its_tracebacks(program, expected, monkeypat
 PAIRS = Path(__file__).resolve().parents[1] / "fixtures/small_models/data/translation"
 
 
+@pytest.mark.slow
 def test_a_first_update_that_is_refused_while_a_thread_makes_batches(tmp_path):
     data = shutil.copytree(PAIRS, tmp_path / "data", ignore=shutil.ignore_patterns("digests.json"))
     for path in data.glob("train.*"):  # many sentences: two data sets, of which the first is read 1500 times

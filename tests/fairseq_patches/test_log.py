@@ -47,6 +47,7 @@ def training(tmp_path_factory):
     return folder, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_a_log_begins_with_readable_lines(training):
     _, printed, warned = training
     assert warned == ""
@@ -64,6 +65,7 @@ def test_a_log_begins_with_readable_lines(training):
     assert "tensorboardX" not in printed
 
 
+@pytest.mark.slow
 def test_all_flags_and_modules_are_in_a_file(training):
     folder, *_ = training
     text = (folder / "save/config.yaml").read_text()
@@ -72,6 +74,7 @@ def test_all_flags_and_modules_are_in_a_file(training):
     assert "# RecurrentLanguageModel(\n#   (decoder)" in text
 
 
+@pytest.mark.slow
 def test_lines_in_json_have_the_remaining_time(training):
     _, printed, _ = training
     inner = [json.loads(line) for line in re.findall(r"\| train_inner \| (.*)", printed)]

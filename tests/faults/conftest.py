@@ -1,16 +1,31 @@
-"""A folder to work in, made once and copied for each fault."""
+"""A folder to work in, made once and copied for each fault; which names are tried."""
 
 import os
 import pickle
 import shutil
 import tempfile
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 
 import pytest
 from crashes import Undisturbed, run_undisturbed
 from workplace import furnish
 from writings import WRITINGS
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(config, items):
+    """Try as many names of each test as ``--faults`` says, spread evenly; ``--fault-seed`` chooses others."""
+    wanted, seed, left_out = config.getoption("--faults"), config.getoption("--fault-seed"), set()
+    named = [item for item in items if item.path.parent == HERE and hasattr(item, "callspec")]
+    for _, of_one in groupby(named, key=lambda item: item.function):
+        names = list(of_one)
+        kept = {(seed + place * len(names) // wanted) % len(names) for place in range(min(wanted, len(names)))}
+        left_out.update(item for place, item in enumerate(names) if wanted < len(names) and place not in kept)
+    config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+    items[:] = [item for item in items if item not in left_out]
 
 
 @pytest.fixture(autouse=True)
