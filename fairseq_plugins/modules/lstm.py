@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
 from fairseq_plugins.modules.layers import BroadcastDropout, DropoutModule, glorot_uniform_, orthogonal_
 from fairseq_plugins.ops.matmul import autocast_dtype, linear, matmul
-from fairseq_plugins.ops.recurrence import StepProducts, fused_cell, masked_lstm, zero
+from fairseq_plugins.ops.recurrence import StepProducts, lstm_cell, masked_lstm
 from fairseq_plugins.ops.regularizers import dropout_mask
 from fairseq_plugins.options import check_dropout, choices
 
@@ -204,17 +204,10 @@ def zero_state(x: Tensor, width: int) -> LayerState:
 def update(gates: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:
     """h and c, (B, D), after a step with pre-activations (B, 4, D) of input gate, forget gate, cell and output gate."""
     if gates.is_cuda and gates.dtype == c.dtype:
-        return _update_on_cuda(gates.flatten(1), c)
+        return lstm_cell(gates.flatten(1), c)[:2]
     i, f, g, o = gates.unbind(1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c
-
-
-def _update_on_cuda(gates: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:
-    """:func:`update` of pre-activations (B, 4 D) by the fused kernel of :class:`torch.nn.LSTMCell`."""
-    nothing = zero(gates.dtype, gates.device).expand_as(gates)  # the kernel adds two products
-    h, c, _ = fused_cell(gates, nothing, c)
-    return h, c
 
 
 def _share_storage(weights: List[Tensor]) -> List[Tensor]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
 from fairseq_plugins.modules.layers import ModuleSequence, glorot_uniform_, orthogonal_
 from fairseq_plugins.modules.lstm import RecurrentDropoutOptions, recurrent_dropout, zero_state
+from fairseq_plugins.ops.mogrifier import mogrifier_lstm
 from fairseq_plugins.ops.recurrence import StepProducts
 from fairseq_plugins.options import check_not_negative
 
@@ -165,3 +166,18 @@ class MogrifierLSTM(RecurrentCell):
         c = f * state["c"] + torch.minimum(torch.sigmoid(i), 1 - f) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
         return h, {"h": h, "c": c}
+
+    def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
+        is_search_step = x.size(1) == 1 and not torch.is_grad_enabled()
+        if is_search_step or context.leading_padding is not None:
+            return super().forward(x, state, context)
+        outputs, c = mogrifier_lstm(
+            x.transpose(0, 1),
+            [(part.factors[-1].bias, [factor.weight for factor in part.factors]) for part in self.rounds],
+            torch.cat([self.input.weight, self.recurrent.weight], dim=1),
+            self.input.bias,
+            state["h"],
+            state["c"],
+            mask=self.recurrent_dropout.mask(x, (x.size(0), self.hidden_size)),
+        )
+        return outputs.transpose(0, 1), {"h": outputs[-1].clone(), "c": c}

@@ -32,7 +32,7 @@ def matmul(a: Tensor, b: Tensor, bias: Optional[Tensor] = None) -> Tensor:
     Returns:
         (m, n), not shared with another tensor.
     """
-    kernel = _kernel(a)
+    kernel = onednn_kernel(a)
     if kernel is not None:
         return kernel(_dense(a), _dense(b.t()), bias)
     return a @ b if bias is None else torch.addmm(bias, a, b)
@@ -45,7 +45,7 @@ def add_matmul(total: Tensor, a: Tensor, b: Tensor) -> None:
         num_rows = max(1, CACHED_BYTES // (total.size(1) * total.itemsize)) if total.size(1) else 1
         for block, part in zip(total.split(num_rows), (a @ b).split(num_rows)):
             block.add_(part.to(total.dtype))
-    elif _kernel(a) is not None and total.numel() * total.itemsize <= MAX_PRODUCT_BYTES:
+    elif onednn_kernel(a) is not None and total.numel() * total.itemsize <= MAX_PRODUCT_BYTES:
         total.add_(matmul(b.t(), a.t()).t())  # for a tall result faster than a b
     else:
         total.addmm_(a, b)
@@ -62,7 +62,7 @@ def project(rows: Tensor, weight: Tensor, bias: Optional[Tensor], *, dtype: torc
     return logits if bias is None else logits.add_(bias)
 
 
-def _kernel(x: Tensor) -> Optional[Callable[[Tensor, Tensor, Optional[Tensor]], Tensor]]:
+def onednn_kernel(x: Tensor) -> Optional[Callable[[Tensor, Tensor, Optional[Tensor]], Tensor]]:
     """oneDNN's x W' + b, or None where torch's own product serves."""
     if torch.compiler.is_compiling():  # a test of the operator would fail, and that would be remembered
         return None

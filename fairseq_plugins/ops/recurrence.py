@@ -33,69 +33,12 @@ def masked_lstm(inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tens
     """
     dtype = autocast_dtype(inputs) or inputs.dtype
     learns = is_recorded([inputs, weight, h, c])
-    function = _FusedMaskedLSTM if inputs.is_cuda else _MaskedLSTM
     with torch.autocast(inputs.device.type, enabled=False):
-        return function.apply(*(x.to(dtype) for x in (inputs, weight, mask, h, c)), learns)
+        return _MaskedLSTM.apply(*(x.to(dtype) for x in (inputs, weight, mask, h, c)), learns)
 
 
 class _MaskedLSTM(torch.autograd.Function):
-    @staticmethod
-    # pyrefly: ignore[bad-override]
-    def forward(
-        ctx: Any, inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tensor, learns: bool
-    ) -> Tuple[Tensor, Tensor]:
-        num_steps, num_rows, width = inputs.size(0), *h.shape
-        num_kept = num_steps if learns else 1  # without a backward pass all steps overwrite the same buffers
-        gates = inputs.new_empty(num_kept, num_rows, 4 * width)
-        masked = h.new_empty(num_kept, num_rows, width)
-        cells = h.new_empty(num_kept + 1, num_rows, width)
-        squashed_cells = h.new_empty(num_kept, num_rows, width)
-        outputs = h.new_empty(num_steps, num_rows, width)
-        cells[0] = c
-        transposed = weight.t()
-        for t in range(num_steps):
-            kept = t if learns else 0
-            torch.mul(h, mask, out=masked[kept])
-            torch.add(inputs[t], matmul(masked[kept], transposed), out=gates[kept])
-            i, f, g, o = gates[kept].chunk(4, dim=1)
-            gates[kept, :, : 2 * width].sigmoid_()  # i and f lie side by side
-            g.tanh_()
-            o.sigmoid_()
-            c = torch.mul(f, c, out=cells[kept + 1]).addcmul_(i, g)
-            torch.tanh(c, out=squashed_cells[kept])
-            h = torch.mul(o, squashed_cells[kept], out=outputs[t])
-        ctx.save_for_backward(weight, mask, gates, masked, cells, squashed_cells)
-        return outputs, c.clone()
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    # pyrefly: ignore[bad-override]
-    def backward(ctx: Any, d_outputs: Tensor, d_c: Tensor) -> Tuple[Optional[Tensor], ...]:
-        weight, mask, gates, masked, cells, squashed_cells = ctx.saved_tensors
-        d_gates = torch.empty_like(gates)
-        d_h = torch.zeros_like(mask)
-        for t in reversed(range(gates.size(0))):
-            i, f, g, o = gates[t].chunk(4, dim=1)
-            d_i, d_f, d_g, d_o = d_gates[t].chunk(4, dim=1)
-            d_h = d_h + d_outputs[t]
-            # gradients by the gates, which the slopes s (1 - s) and 1 - g^2 then turn into those by their sums
-            torch.mul(d_h, squashed_cells[t], out=d_o)
-            d_c = torch.addcmul(d_c, d_h * o, 1 - squashed_cells[t].square())
-            torch.mul(d_c, g, out=d_i)
-            torch.mul(d_c, cells[t], out=d_f)  # cells[t] is the cell before step t
-            torch.mul(d_c, i * (1 - g.square()), out=d_g)
-            for d_gate, gate in ((d_i, i), (d_f, f), (d_o, o)):
-                d_gate.mul_(gate).mul_(1 - gate)
-            d_c = d_c * f
-            d_h = matmul(d_gates[t], weight).mul_(mask)
-        d_weight = None
-        if ctx.needs_input_grad[1]:
-            d_weight = matmul(d_gates.flatten(0, 1).t(), masked.flatten(0, 1))
-        return d_gates, d_weight, None, d_h, d_c, None
-
-
-class _FusedMaskedLSTM(torch.autograd.Function):
-    """:class:`_MaskedLSTM` by the kernels of :class:`torch.nn.LSTMCell`: three launches a step, and four backwards."""
+    """On a GPU three launches a step, and four backwards."""
 
     @staticmethod
     # pyrefly: ignore[bad-override]
@@ -104,16 +47,20 @@ class _FusedMaskedLSTM(torch.autograd.Function):
     ) -> Tuple[Tensor, Tensor]:
         outputs: List[Tensor] = []
         gates: List[Tensor] = []
-        masked, cells = h.new_empty(len(inputs) if learns else 1, *h.shape), [c.contiguous()]
+        cells = [c.contiguous()]
+        masked, results = (h.new_empty(num, *h.shape) for num in ((len(inputs), 0) if learns else (1, len(inputs))))
         transposed = weight.t()
         for t, step_inputs in enumerate(inputs.unbind(0)):
             operand = torch.mul(h, mask, out=masked[t if learns else 0])
-            h, c, step_gates = fused_cell(step_inputs.contiguous(), operand @ transposed, cells[-1])
-            outputs.append(h)
-            cells = [*cells, c] if learns else [c]
-            gates = [*gates, step_gates] if learns else []
+            h, c, step_gates = lstm_cell(step_inputs.contiguous(), cells[-1], product=matmul(operand, transposed))
+            if learns:
+                outputs.append(h)
+                cells.append(c)
+                gates.append(step_gates)
+            else:
+                results[t], cells[0] = h, c
         ctx.save_for_backward(weight, mask, masked, *cells, *gates)
-        return torch.stack(outputs), c.clone()
+        return torch.stack(outputs) if learns else results, c.clone()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -125,36 +72,28 @@ class _FusedMaskedLSTM(torch.autograd.Function):
         d_gates = d_outputs.new_empty(num_steps, *gates[0].shape)
         d_h = torch.zeros_like(mask)
         for t in reversed(range(num_steps)):
-            step, d_c = fused_cell_backward(d_h + d_outputs[t], d_c, cells[t], cells[t + 1], gates[t])
+            step, d_c = lstm_cell_backward(d_h + d_outputs[t], d_c, cells[t], cells[t + 1], gates[t])
             d_gates[t] = step
-            d_h = (step @ weight).mul_(mask)
-        d_weight = d_gates.flatten(0, 1).t() @ masked.flatten(0, 1) if ctx.needs_input_grad[1] else None
+            d_h = matmul(step, weight).mul_(mask)
+        d_weight = matmul(d_gates.flatten(0, 1).t(), masked.flatten(0, 1)) if ctx.needs_input_grad[1] else None
         return d_gates, d_weight, None, d_h, d_c, None
 
 
-def fused_cell(inputs: Tensor, product: Tensor, c: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
-    """h and c, (B, D), after a step, and the gates i, f, g, o, (B, 4 D), of the sum of two pre-activations (B, 4 D)."""
-    return torch.ops.aten._thnn_fused_lstm_cell(inputs, product, c)
-
-
-def fused_cell_backward(d_h: Tensor, d_c: Tensor, former: Tensor, c: Tensor, gates: Tensor) -> Tuple[Tensor, Tensor]:
-    """Gradients by the pre-activations, (B, 4 D), and by the ``former`` c, (B, D), of :func:`fused_cell`."""
-    d_gates, d_former, _ = torch.ops.aten._thnn_fused_lstm_cell_backward_impl(d_h, d_c, former, c, gates, False)
-    return d_gates, d_former
-
-
-def lstm_cell(sums: Tensor, c: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
-    """One update of an LSTM. The sums may be overwritten.
+def lstm_cell(sums: Tensor, c: Tensor, *, product: Optional[Tensor] = None) -> Tuple[Tensor, Tensor, Tensor]:
+    """One update of an LSTM, on a GPU by the kernel of :class:`torch.nn.LSTMCell`.
 
     Args:
-        sums: pre-activations of i, f, g and o, (B, 4 D).
+        sums: pre-activations of i, f, g, o, (B, 4 D).
         c: (B, D).
+        product: the rest of the pre-activations, or None. A CPU overwrites it, or without one the sums.
 
     Returns:
-        h and c, (B, D), and the gates i, f, g and o, (B, 4 D).
+        h and c, (B, D), and the gates, for :func:`lstm_cell_backward`.
     """
     if sums.is_cuda:
-        return fused_cell(sums, zero(sums.dtype, sums.device).expand_as(sums), c)
+        rest = _zero(sums.dtype, sums.device).expand_as(sums) if product is None else product
+        return torch.ops.aten._thnn_fused_lstm_cell(sums, rest, c)
+    sums = sums if product is None else product.add_(sums)
     i, f, g, o = sums.chunk(4, dim=1)
     sums[:, : 2 * c.size(1)].sigmoid_()  # i and f lie side by side
     g.tanh_()
@@ -164,14 +103,15 @@ def lstm_cell(sums: Tensor, c: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
 
 
 def lstm_cell_backward(
-    d_h: Tensor, d_c: Tensor, former: Tensor, c: Tensor, gates: Tensor, *, out: Optional[Tensor]
+    d_h: Tensor, d_c: Tensor, former: Tensor, c: Tensor, gates: Tensor, *, out: Optional[Tensor] = None
 ) -> Tuple[Tensor, Tensor]:
-    """Gradients by the sums, (B, 4 D), and by the ``former`` c, (B, D), of :func:`lstm_cell`.
+    """Gradients with respect to the sums, (B, 4 D), and the ``former`` c, (B, D), of :func:`lstm_cell`.
 
     On a CPU the first is written to ``out``.
     """
     if gates.is_cuda:
-        return fused_cell_backward(d_h, d_c, former, c, gates)
+        d_sums, d_former, _ = torch.ops.aten._thnn_fused_lstm_cell_backward_impl(d_h, d_c, former, c, gates, False)
+        return d_sums, d_former
     i, f, g, o = gates.chunk(4, dim=1)
     d_sums = torch.empty_like(gates) if out is None else out
     d_i, d_f, d_g, d_o = d_sums.chunk(4, dim=1)
@@ -188,9 +128,14 @@ def lstm_cell_backward(
 
 
 @lru_cache(maxsize=None)
-def zero(dtype: torch.dtype, device: torch.device) -> Tensor:
+def _zero(dtype: torch.dtype, device: torch.device) -> Tensor:
     """A zero that is made once, because making it is a launch."""
     return torch.zeros(1, dtype=dtype, device=device)
+
+
+def has_fused_gru(x: Tensor) -> bool:
+    """Whether torch has a kernel of a whole GRU cell for the device of ``x``."""
+    return x.is_cuda
 
 
 def recurrent_highway(
@@ -223,8 +168,13 @@ def recurrent_highway(
     dtype = autocast_dtype(inputs) or inputs.dtype
     learns = is_recorded([inputs, s, *weights, *biases])
     factors = s.new_ones(1, 1) if mask is None else mask
+    function = _RecurrentHighway
+    if has_fused_gru(inputs):
+        function, inputs = _FusedHighway, _gru_rows(inputs, dim=2)
+        weights = _gru_rows(torch.stack([*weights]), dim=1).unbind(0)
+        biases = _gru_rows(torch.stack([*biases]), dim=1, reset=_OPEN).unbind(0)
     with torch.autocast(inputs.device.type, enabled=False):
-        return _RecurrentHighway.apply(
+        return function.apply(
             *(x.to(dtype) for x in (inputs, s, factors)),
             None if keep is None else keep.to(dtype),
             learns,
@@ -291,6 +241,90 @@ class _RecurrentHighway(torch.autograd.Function):
             for wanted, d, s in zip(ctx.needs_input_grad[-2 * depth :], d_sums, before)
         ]
         return d_sums[0], d_s, None, None, None, *d_weights, *(d.sum(dim=(0, 1)) for d in d_sums)
+
+
+class _FusedHighway(torch.autograd.Function):
+    """:class:`_RecurrentHighway` by the kernels of :class:`torch.nn.GRUCell`: three launches a micro-layer either way.
+
+    A GRU takes s <- z s + (1 - z) tanh(n + r n'), which is a micro-layer with z = sigmoid(-t) and r = 1. The rows of
+    inputs, matrices and biases are those of r, -t and h.
+    """
+
+    @staticmethod
+    # pyrefly: ignore[bad-override]
+    def forward(
+        ctx: Any, inputs: Tensor, s: Tensor, mask: Tensor, keep: Optional[Tensor], learns: bool, *parameters: Tensor
+    ) -> Tensor:
+        depth = len(parameters) // 2
+        weights, biases = parameters[:depth], parameters[depth:]
+        nothing = _zero(s.dtype, s.device).expand(len(s), 3 * s.size(1))
+        outputs: List[Tensor] = []
+        saved: List[Tensor] = []
+        for t, step_inputs in enumerate(inputs.unbind(0)):
+            for layer, (weight, bias) in enumerate(zip(weights, biases)):
+                sums = torch.addmm(bias, s * mask, weight.t())
+                s, workspace = fused_gru(sums, nothing if layer else step_inputs, s)
+                if learns:
+                    saved.append(workspace)
+            if keep is not None:
+                s = s * keep[t]
+            outputs.append(s)
+        ctx.save_for_backward(mask, keep, *weights, *saved)
+        return torch.stack(outputs)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    # pyrefly: ignore[bad-override]
+    def backward(ctx: Any, d_outputs: Tensor) -> Tuple[Optional[Tensor], ...]:
+        mask, keep, *saved = ctx.saved_tensors
+        num_steps, depth = len(d_outputs), (len(ctx.needs_input_grad) - 5) // 2
+        weights, workspaces = saved[:depth], saved[depth:]
+        d_s = torch.zeros_like(d_outputs[0])
+        d_sums: List[Tensor] = []
+        for t in reversed(range(num_steps)):
+            d_s = d_s + d_outputs[t]
+            if keep is not None:
+                d_s = d_s * keep[t]
+            for layer in reversed(range(depth)):
+                d_sum, d_carried = fused_gru_backward(d_s, workspaces[t * depth + layer])
+                d_sums.append(d_sum)
+                d_s = torch.addcmul(d_carried, d_sum @ weights[layer], mask)
+        of_layers = [torch.stack(d_sums[depth - 1 - layer :: depth][::-1]) for layer in range(depth)]
+        d_weights = []
+        for layer, d_sum in enumerate(of_layers):
+            operands = torch.stack([x.chunk(5, dim=1)[3] for x in workspaces[layer::depth]]).mul_(mask)
+            d_weights.append(d_sum.flatten(0, 1).t() @ operands.flatten(0, 1))
+        return of_layers[0], d_s, None, None, None, *d_weights, *(d_sum.sum(dim=(0, 1)) for d_sum in of_layers)
+
+
+_OPEN = 40.0
+"""Pre-activation at which a gate is 1 in every precision."""
+
+
+def _gru_rows(x: Tensor, *, dim: int, reset: float = 0.0) -> Tensor:
+    """Rows of candidates h and gates t in ``dim`` as those of a GRU: ``reset`` for r, then -t, then h."""
+    of_h, of_t = x.chunk(2, dim=dim)
+    return torch.cat([torch.full_like(of_h, reset), -of_t, of_h], dim=dim)
+
+
+def fused_gru(gates: Tensor, rest: Tensor, s: Tensor) -> Tuple[Tensor, Tensor]:
+    """A step of a GRU by the kernel of :class:`torch.nn.GRUCell`.
+
+    Args:
+        gates: pre-activations of r, z and the candidate, (B, 3 D).
+        rest: the other part of the same, of which r scales the candidate's.
+        s: before the step, (B, D).
+
+    Returns:
+        s after it, and what the backward pass needs, (B, 5 D): r, z, the candidate, s before, the candidate's rest.
+    """
+    return torch.ops.aten._thnn_fused_gru_cell(gates, rest, s)
+
+
+def fused_gru_backward(d_s: Tensor, workspace: Tensor) -> Tuple[Tensor, Tensor]:
+    """Gradients by the first pre-activations, (B, 3 D), and by s before the step, (B, D), of :func:`fused_gru`."""
+    d_gates, _, d_before, *_ = torch.ops.aten._thnn_fused_gru_cell_backward(d_s, workspace, False)
+    return d_gates, d_before
 
 
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input

@@ -35,6 +35,7 @@ from fairseq_plugins.ops.mixture_distribution import (
     softmax_entropies,
 )
 from fairseq_plugins.ops.mixture_loss import float16_scale, mixture_nll
+from fairseq_plugins.ops.mogrifier import mogrifier_lstm
 from fairseq_plugins.ops.noise_contrastive import chosen_logits, noise_contrast
 from fairseq_plugins.ops.recurrence import StepProducts, linear_scan, masked_lstm, recurrent_highway
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, TieEmbeddings, build_output_layer
@@ -255,6 +256,8 @@ def ops():
     smoothed = partial(_loss, label_smoothing=0.1)
     linear_shapes = dict(x=(N, D), weight=(V, D), bias=(V,))
     highway = dict(inputs=(T, B, 2 * D), first=(2 * D, D), second=(2 * D, D), biases=(2, 2 * D), s=(B, D))
+    mogrifier = dict(inputs=(T, B, D), first=(J, D), second=(D, J), biases=(3, D), weight=(4 * D, 2 * D), bias=(4 * D,))
+    mogrifier.update(h=(B, D), c=(B, D))
     return {
         "mixture_nll": _op(_loss, **MIXTURE),
         "mixture_nll, one softmax": _op(_loss, **single),
@@ -299,6 +302,7 @@ def ops():
             **dict(inputs=(T, B, 4 * D), weight=(4 * D, 2 * D), second_bias=(4 * D,), second_weight=(4 * D, 2 * D)),
             **dict(h=(B, D), c=(B, D), fed=(B, D), annotations=(B, T, D), combine=(D, 2 * D)),
         ),
+        "mogrifier_lstm": _op(_mogrifier_lstm, **mogrifier),
         "linear_scan": _op(
             lambda x: linear_scan(x["inputs"], torch.tanh(x["factors"]), x["start"]),
             **dict(inputs=(T, B, D), factors=(D,), start=(B, D)),
@@ -399,6 +403,11 @@ def _attentional_lstm(x):
         combine=x["combine"],
     )
     return torch.cat([*run.layers, run.top], dim=2)
+
+
+def _mogrifier_lstm(x):
+    rounds = [(bias, [x["first"], x["second"]]) for bias in x["biases"]]
+    return mogrifier_lstm(x["inputs"], rounds, x["weight"], x["bias"], x["h"], x["c"], mask=_mask(x["h"]))
 
 
 def _recurrence(x):

@@ -1,12 +1,15 @@
-"""Launches of the loss on plain torch, which must not grow unseen, and a recurrence on the fused kernels of a GPU."""
+"""Launches of the loss on plain torch and of recurrences on the fused kernels of a GPU, which must not grow unseen."""
+
+from functools import partial
 
 import pytest
 import torch
 from launches import count_launches, waits
 
-from fairseq_plugins.ops import kernels, recurrence
+from fairseq_plugins.ops import kernels, mogrifier, recurrence
 from fairseq_plugins.ops.mixture_loss import mixture_nll
-from fairseq_plugins.ops.recurrence import masked_lstm
+from fairseq_plugins.ops.mogrifier import mogrifier_lstm
+from fairseq_plugins.ops.recurrence import masked_lstm, recurrent_highway
 
 NUM_TOKENS, NUM_EXPERTS, VOCAB_SIZE, WIDTH = 64, 3, 10_002, 8
 
@@ -49,39 +52,73 @@ def test_nothing_waits_for_the_device():
     assert not waits(launches_of_loss(torch.float32, chunk_size=20, token_weights=weights))
 
 
-def test_the_fused_kernels_take_the_steps_of_a_masked_lstm(monkeypatch):
-    """The kernels of a GPU, by their formulas, give what the CPU's steps give."""
+class OneLaunch:
+    """Stand for the kernels of whole cells, with one launch each. The values are not theirs."""
 
-    def cell(inputs, product, c):
-        i, f, g, o = (inputs + product).chunk(4, dim=1)
-        gates = torch.cat([i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()], dim=1)
-        i, f, g, o = gates.chunk(4, dim=1)
-        c = f * c + i * g
-        return o * c.tanh(), c, gates
+    @staticmethod
+    def lstm_cell(gates, c, product=None):
+        return gates[:, : c.size(1)], c, gates + 0
 
-    def cell_backward(d_h, d_c, former, c, gates):
-        with torch.enable_grad():
-            leaves = former.detach().requires_grad_(), gates.detach().requires_grad_()
-            i, f, g, o = leaves[1].chunk(4, dim=1)
-            new = f * leaves[0] + i * g
-            d_former, d_gates = torch.autograd.grad([o * new.tanh(), new], leaves, [d_h, d_c])
-        i, f, g, o = gates.chunk(4, dim=1)
-        slopes = torch.cat([i * (1 - i), f * (1 - f), 1 - g.square(), o * (1 - o)], dim=1)
-        return d_gates * slopes, d_former
+    @staticmethod
+    def lstm_cell_backward(d_h, d_c, former, c, gates, out=None):
+        return gates + 0, d_c
 
-    monkeypatch.setattr(recurrence, "fused_cell", cell)
-    monkeypatch.setattr(recurrence, "fused_cell_backward", cell_backward)
-    shapes = (5, 3, 16), (16, 4), (3, 4), (3, 4)
-    inputs, weight, h, c = (torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes)
-    mask = torch.randint(2, (3, 4)).double() * 2
-    results = {}
-    for name, function in [("steps", recurrence._MaskedLSTM), ("fused", recurrence._FusedMaskedLSTM)]:
-        monkeypatch.setattr(recurrence, "_MaskedLSTM", function)
-        found = masked_lstm(inputs, weight, mask, h, c)
-        weights = [torch.linspace(-1, 1, x.numel(), dtype=torch.float64).view_as(x) for x in found]
-        loss = sum((x * factor).sum() for x, factor in zip(found, weights))
-        results[name] = [*found, *torch.autograd.grad(loss, [inputs, weight, h, c])]
-        with torch.no_grad():
-            results[f"{name}, scored"] = [*masked_lstm(inputs, weight, mask, h, c)]
-    for ours, expected in [("fused", "steps"), ("fused, scored", "steps, scored")]:
-        torch.testing.assert_close(results[ours], results[expected], rtol=1e-12, atol=1e-12)
+    @staticmethod
+    def fused_gru(gates, rest, s):
+        return s + 0, gates.new_empty(len(s), 5 * s.size(1))
+
+    @staticmethod
+    def fused_gru_backward(d_s, workspace):
+        return workspace.new_zeros(len(d_s), 3 * d_s.size(1)), d_s
+
+
+def launches_of_a_step(function, inputs, *others):
+    """Launches of a further step of a recurrence, both ways. In float64 a CPU takes the products of a GPU."""
+
+    def run(num_steps):
+        outputs = function(torch.randn(num_steps, *inputs, dtype=torch.float64, requires_grad=True), *others)
+        (outputs if isinstance(outputs, torch.Tensor) else outputs[0]).sum().backward()
+
+    run(1)  # gradients are added to those that there are
+    six, seven = (count_launches(partial(run, num_steps)) for num_steps in (6, 7))
+    assert not waits(seven)
+    return (seven - six).total()
+
+
+B, D, K, RANK = 3, 4, 5, 2
+
+
+def weights(*shapes):
+    return [torch.randn(shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+
+
+@pytest.fixture
+def fused(monkeypatch):
+    monkeypatch.setattr(recurrence, "has_fused_gru", lambda x: True)
+    for name in ("lstm_cell", "lstm_cell_backward", "fused_gru", "fused_gru_backward"):
+        monkeypatch.setattr(recurrence, name, getattr(OneLaunch, name))
+        if hasattr(mogrifier, name):
+            monkeypatch.setattr(mogrifier, name, getattr(OneLaunch, name))
+
+
+def test_launches_of_a_masked_lstm(fused):
+    weight, h, c = weights((4 * D, D), (B, D), (B, D))
+    assert launches_of_a_step(masked_lstm, (B, 4 * D), weight, torch.ones(B, D).double(), h, c) <= 8
+
+
+@pytest.mark.parametrize("depth", [1, 8])
+def test_launches_of_a_highway_network(depth, fused):
+    matrices, biases, (s,) = weights(*[(2 * D, D)] * depth), weights(*[(2 * D,)] * depth), weights((B, D))
+    run = partial(recurrent_highway, mask=torch.ones(B, D).double())
+    assert launches_of_a_step(run, (B, 2 * D), matrices, biases, s) <= 6 * depth + 1
+
+
+@pytest.mark.parametrize("rank, at_most", [(0, 39), (RANK, 49)])
+def test_launches_of_a_mogrifier(rank, at_most, fused):
+    rounds = []
+    for n in range(5):
+        gated, read = (K, D) if n % 2 == 0 else (D, K)
+        rounds.append((*weights((gated,)), weights((rank, read), (gated, rank)) if rank else weights((gated, read))))
+    weight, bias, h, c = weights((4 * D, K + D), (4 * D,), (B, D), (B, D))
+    run = partial(mogrifier_lstm, mask=torch.ones(B, D).double())
+    assert launches_of_a_step(run, (B, K), rounds, weight, bias, h, c) <= at_most

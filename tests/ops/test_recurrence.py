@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from fairseq_plugins.ops import recurrence as recurrence_module
+from fairseq_plugins.ops.mogrifier import mogrifier_lstm
 from fairseq_plugins.ops.recurrence import (
     StepProducts,
     linear_scan,
@@ -92,6 +93,73 @@ def highway_by_hand(tensors, factors):
     return [torch.stack(outputs)]
 
 
+@pytest.fixture(autouse=True)
+def kernels_of_a_gpu(monkeypatch):
+    """A CPU has none for a GRU."""
+    monkeypatch.setattr(recurrence_module, "fused_gru", gru)
+    monkeypatch.setattr(recurrence_module, "fused_gru_backward", gru_backward)
+
+
+def gru(gates, rest, s):
+    (r, z, n), (r_rest, z_rest, n_rest) = gates.chunk(3, dim=1), rest.chunk(3, dim=1)
+    r, z = torch.sigmoid(r + r_rest), torch.sigmoid(z + z_rest)
+    n = torch.tanh(n + r * n_rest)
+    return n + z * (s - n), torch.cat([r, z, n, s, n_rest.expand_as(n)], dim=1)
+
+
+def gru_backward(d_s, workspace):
+    r, z, n, s, n_rest = workspace.chunk(5, dim=1)
+    d_n = d_s * (1 - z) * (1 - n * n)
+    return torch.cat([d_n * n_rest * r * (1 - r), d_s * (s - n) * z * (1 - z), d_n], dim=1), d_s * z
+
+
+def fused(run):
+    """The same recurrence as a GPU takes it."""
+
+    def run_fused(tensors, factors):
+        with mock.patch.object(recurrence_module, "has_fused_gru", lambda x: True):
+            return run(tensors, factors)
+
+    return run_fused
+
+
+def draw_mogrifier(num_steps, num_rows, width_in, width, num_rounds, rank, dtype=torch.float64):
+    """Inputs, h, c, W and b, and of each round b and matrices."""
+    shapes = [(num_steps, num_rows, width_in), (num_rows, width), (num_rows, width)]
+    shapes += [(4 * width, width_in + width), (4 * width,)]
+    for n in range(num_rounds):
+        gated, read = (width_in, width) if n % 2 == 0 else (width, width_in)
+        shapes += [(gated,), *([(rank, read), (gated, rank)] if rank else [(gated, read)])]
+    tensors = leaves(*shapes, dtype=dtype)
+    for x in tensors[3:]:
+        x.data /= x.size(-1) ** 0.5
+    return tensors, {"mask": torch.randint(2, (num_rows, width)).to(dtype) * 2}
+
+
+def rounds_of(tensors):
+    """b and matrices of each round, which begins with the one tensor of one dimension."""
+    rounds = []
+    for x in tensors:
+        if x.dim() == 1:
+            rounds.append((x, []))
+        else:
+            rounds[-1][1].append(x)
+    return rounds
+
+
+def run_mogrifier(tensors, factors):
+    inputs, h, c, weight, bias, *others = tensors
+    return mogrifier_lstm(inputs, rounds_of(others), weight, bias, h, c, **factors)
+
+
+def mogrifier_by_hand(tensors, factors):
+    inputs, h, c, weight, bias, *others = tensors
+    rounds = [(first if not rest else rest[0] @ first, b) for b, (first, *rest) in rounds_of(others)]
+    w_x, w_h = weight.tensor_split([inputs.size(2)], dim=1)
+    outputs, _, c = plain_formulas.mogrifier(inputs.transpose(0, 1), h, c, rounds, w_x, w_h, bias, **factors)
+    return outputs.transpose(0, 1), c
+
+
 def draw_scan(num_steps, num_rows, width, dtype=torch.float64):
     inputs, factors, start = leaves((num_steps, num_rows, width), (width,), (num_rows, width), dtype=dtype)
     return [inputs, torch.tanh(factors).detach().requires_grad_(), start], {}
@@ -155,6 +223,13 @@ RECURRENCES = {
     "lstm": Recurrence(draw_lstm, run_lstm, lstm_by_hand, [(4, 2, 3), (1, 1, 1), (7, 1, 13), (2, 20, 33)]),
     "highway": Recurrence(
         draw_highway, run_highway, highway_by_hand, [(3, 2, 3, 2), (1, 1, 1, 1), (7, 1, 13, 3), (2, 20, 33, 5)]
+    ),
+    "highway, fused": Recurrence(draw_highway, fused(run_highway), highway_by_hand, [(3, 2, 3, 2), (2, 20, 33, 5)]),
+    "mogrifier": Recurrence(
+        draw_mogrifier,
+        run_mogrifier,
+        mogrifier_by_hand,
+        [(4, 2, 3, 5, 5, 2), (1, 1, 1, 1, 1, 0), (7, 1, 13, 6, 4, 0), (2, 20, 33, 9, 3, 1), (3, 2, 4, 5, 0, 0)],
     ),
     "scan": Recurrence(
         draw_scan, lambda tensors, _: [linear_scan(*tensors)], scan_by_hand, [(4, 2, 3), (1, 1, 1), (33, 4, 6)]
@@ -238,7 +313,9 @@ def test_the_error_in_float32_is_that_of_the_recurrence_in_float32(recurrence, s
         assert found <= 4 * allowed + 1e-6 * scale.abs().max()
 
 
-@pytest.mark.parametrize("name, sizes", [("lstm", (5, 3, 4)), ("highway", (5, 3, 4, 2))])
+@pytest.mark.parametrize(
+    "name, sizes", [("lstm", (5, 3, 4)), ("highway", (5, 3, 4, 2)), ("mogrifier", (5, 3, 4, 5, 5, 2))]
+)
 def test_autocast_takes_the_products_in_16_bits(name, sizes):
     recurrence = RECURRENCES[name]
     tensors, factors = recurrence.draw(*sizes, dtype=torch.float32)
@@ -250,7 +327,7 @@ def test_autocast_takes_the_products_in_16_bits(name, sizes):
     assert_near(results[0], recurrence.run(tensors, factors)[0])
 
 
-@pytest.mark.parametrize("name", ["lstm", "highway", "scan", "products"])
+@pytest.mark.parametrize("name", ["lstm", "highway", "mogrifier", "scan", "products"])
 def test_there_is_no_second_derivative(name):
     recurrence = RECURRENCES[name]
     tensors, factors = recurrence.draw(*recurrence.sizes[0])
@@ -259,7 +336,10 @@ def test_there_is_no_second_derivative(name):
         gradient.sum().backward()
 
 
-@pytest.mark.parametrize("name, sizes, fewest, most", [("lstm", (40, 3, 8), 6, 12), ("highway", (40, 3, 8, 2), 4, 8)])
+@pytest.mark.parametrize(
+    "name, sizes, fewest, most",
+    [("lstm", (40, 3, 8), 6, 12), ("highway", (40, 3, 8, 2), 4, 8), ("mogrifier", (40, 3, 5, 8, 5, 2), 4, 19)],
+)
 def test_where_nothing_learns_the_values_are_the_same_and_no_step_is_kept(name, sizes, fewest, most):
     recurrence = RECURRENCES[name]
     tensors, factors = recurrence.draw(*sizes)
