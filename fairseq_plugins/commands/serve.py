@@ -57,7 +57,7 @@ def _serve(args: argparse.Namespace) -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in LIBRARIES:
             raise
-        raise UserError(f"no {error.name} in this Python: pip install 'fairseq-plugins[serve]'") from error
+        raise UserError(f"no {error.name} in this Python: pip install fastapi uvicorn, or the extra [serve]") from error
     numbers = {name: getattr(args, f"max_{name}") for name in ("batch", "lines", "characters", "body", "waiting")}
     for name, value in numbers.items():
         check_at_least_one(value, flag=f"--max-{name}")
@@ -79,6 +79,6 @@ SERVE = Command(
 POST /translate answers for encoder-decoders, POST /score and /generate for language models, in JSON; GET / is a page
 to try it, GET /docs describes requests and answers, GET /health tells the model. Requests that wait together are worked
 on in one batch; what a line gets does not depend on others. SIGTERM or Ctrl-C: requests that have come are answered,
-then the command ends with status 0. Needs pip install 'fairseq-plugins[serve]'.""",
+then the command ends with status 0. It needs the extra [serve]: pip install fastapi uvicorn.""",
     example="shipped/m30k --port 8000",
 )

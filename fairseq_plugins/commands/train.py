@@ -8,6 +8,8 @@ import textwrap
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
+from tabulate import tabulate
+
 from fairseq_plugins.command_line import (
     add_beam,
     add_checkpoints,
@@ -131,9 +133,7 @@ def recipe_as_text(recipe: Recipe) -> str:
         for name in recipe.systems
     ]
     header = ["SYSTEM", *[""] * (len(rows[0]) - 1 - len(columns)), *columns]
-    widths = [max(map(len, cells)) for cells in zip(header, *rows)]
-    for row in [header, *rows]:
-        lines.append("    " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+    lines.append(textwrap.indent(tabulate([header, *rows], tablefmt="plain", disable_numparse=True), "    "))
     notes = [textwrap.indent(recipe.notes, "  ")] if recipe.notes else []
     if recipe.compared_by != "perplexity":
         notes.append(f"  Score: {recipe.decoding.scoring_command(f'evaluate {recipe.compared_by}')}")

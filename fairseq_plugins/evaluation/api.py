@@ -11,7 +11,7 @@ from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
-from fairseq_plugins.evaluation.checkpoints import corpus_of, load_scoring_models, trained_task
+from fairseq_plugins.evaluation.checkpoints import check_export, corpus_of, load_scoring_models, trained_task
 from fairseq_plugins.evaluation.generation import Continuation, Sampling, Stop, TextGenerator, UnknownWords
 from fairseq_plugins.evaluation.raw_text import SideText, TextKind, check_text_kind, load_side_text
 from fairseq_plugins.evaluation.scoring import exponential, prepare_to_score
@@ -225,9 +225,8 @@ def load_trained(
         return TrainedTranslator(translator)
     if not issubclass(task, LanguageModelingTask):
         raise UserError(f"{paths[0]} was trained for --task {config._name}, neither language modelling nor translation")
-    side = load_side_text(folder, kind=text)
     models = prepare_to_score(load_scoring_models(paths, folder), device=device, precision=precision)
-    return TrainedLanguageModel(models, side, max_tokens=max_tokens, device=device)
+    return TrainedLanguageModel(models, load_side_text(folder, kind=text), max_tokens=max_tokens, device=device)
 
 
 def _check_device(device: str) -> None:
@@ -241,5 +240,6 @@ def _checkpoints(path: Path) -> List[Path]:
     """The file itself, or the checkpoint of a run's folder, or those of an export."""
     found = checkpoints_of(path)
     if found[0].is_dir():
+        check_export(path)
         raise UserError(f"{path} has no checkpoint_best.pt and no checkpoint_last.pt: give a checkpoint's file")
     return found

@@ -242,7 +242,7 @@ def decoded_languages(folder: Path) -> Optional[Languages]:
 
 
 def check_decoded_by(checkpoint: Path, folder: Path) -> None:
-    """Check that the decoding in a folder is of a checkpoint alone. A folder without a record passes.
+    """Check that a checkpoint alone wrote the decoding in a folder. A folder without a record passes.
 
     If the checkpoint does not exist any more, only its name is compared, because its epoch is not known.
     """

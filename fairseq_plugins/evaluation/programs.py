@@ -10,7 +10,6 @@ from typing import Any, Callable, Dict, List, Tuple
 import torch
 from fairseq.models import BaseFairseqModel, FairseqLanguageModel
 from torch import Tensor, nn
-from torch._higher_order_ops.scan import scan
 
 from fairseq_plugins.models.recurrent_encdec import EncoderOutput, RecurrentEncoderDecoder
 from fairseq_plugins.models.recurrent_lm import StreamDecoder
@@ -177,6 +176,8 @@ def _replace_forward(module: nn.Module, forward: Callable[..., Tuple[Tensor, Lay
 
 def _scan(cell: RecurrentCell, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
     """:meth:`RecurrentCell.forward` as a loop of the program. Python's would fix the number of its rounds."""
+    from torch._higher_order_ops.scan import scan  # a prototype of torch, needed here alone
+
     assert context.leading_padding is not None and context.tokens is not None
 
     def step(carried: List[Tensor], columns: List[Tensor]) -> Tuple[List[Tensor], Tensor]:

@@ -32,7 +32,7 @@ from fairseq_plugins.options import UserError
 class Candidate:
     """A candidate for a sentence, as the decoder wrote it, and the decoder's score; higher is better.
 
-    ``more`` are fields of the line that are only passed on.
+    ``more`` holds fields of the line that are only passed on.
     """
 
     text: str
@@ -109,7 +109,7 @@ def _write_moses(number: int, candidate: Candidate, score: str) -> str:
 
 @dataclass(frozen=True)
 class ListFormat:
-    """A format of n-best lists, with its form for messages.
+    """A format of n-best lists; ``form`` describes it in messages.
 
     ``read`` parses a line; it gives None for a line without content, and raises ``ValueError`` or ``IndexError`` for
     other forms. ``write`` makes a line of the number of the sentence, the candidate and its score.

@@ -111,7 +111,7 @@ def softmax_temperature(models: Sequence[FairseqLanguageModel], *, temperature: 
 
 @dataclass(frozen=True)
 class DropoutOptions:
-    """Number of masks for every window, factor of the trained rates, at least 0, and seed of the masks."""
+    """The number of masks for every window, a factor of the trained rates, at least 0, and the seed of the masks."""
 
     num_samples: int
     scale: float

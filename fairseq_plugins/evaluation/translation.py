@@ -277,8 +277,8 @@ class Translator:
     ) -> Iterator[TranslatedSentence]:
         """Translate raw lines as they come, in their order; see :meth:`translate`.
 
-        So many lines are read as ``buffer`` says before they are translated, sorted by length among themselves.
-        ``name`` is that of the text, in messages. Raises UserError, after the translations of the lines before, if a
+        ``buffer`` lines are read before they are translated, sorted by length among themselves. ``name`` is that of the
+        text, in messages. Raises UserError, after the translations of the lines before, if a
         line is longer than the models can read, or shorter than its translation must be.
         """
         check_at_least_one(batch_size, flag="--batch-size")

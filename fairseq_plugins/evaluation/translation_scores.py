@@ -136,7 +136,7 @@ def score(
 
 @dataclass(frozen=True)
 class Comparison:
-    """One metric, 0 to 100, of a system and the baseline. p: that equal systems differ so much."""
+    """One metric of a system and a baseline, 0 to 100. ``p`` is the probability that equal systems differ as much."""
 
     metric: str
     value: float

@@ -192,7 +192,7 @@ def patch_checkpoint_fit() -> None:
 
 @contextmanager
 def fitting_weights(path: object) -> Iterator[None]:
-    """Raise a UserError that names the first weight, in place of torch's error, if weights do not fit in the block."""
+    """If weights do not fit in the block, raise a UserError that names the first, in place of torch's error."""
     try:
         yield
     except RuntimeError as error:
@@ -242,7 +242,7 @@ START_FILES: Tuple[str, ...] = (
 def forget_start(config: Any) -> None:
     """Remove the files of :data:`START_FILES` from the flags of a model before it is built."""
     model = config.get("model") if isinstance(config, DictConfig) else None
-    for part in (model, *(_get(model, side) for side in ("encoder", "decoder") if isinstance(model, DictConfig))):
+    for part in (model, *(get_flag(model, side) for side in ("encoder", "decoder") if isinstance(model, DictConfig))):
         for name in START_FILES:
             if isinstance(part, Namespace) and hasattr(part, name):
                 setattr(part, name, None)
@@ -262,7 +262,7 @@ def _actions(config: Any) -> List[Action]:
 
 
 def _model_class(config: Any) -> Any:
-    name = _get(config, "_name") or _get(config, "arch")
+    name = get_flag(config, "_name") or get_flag(config, "arch")
     return ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
 
 
@@ -276,7 +276,7 @@ def other_flags(config: Any, saved: Any, *, owner: str = "this model") -> List[s
     flags = getattr(_model_class(config), "flags", None)
     defaults: Dict[str, Any] = {} if flags is None else flags.defaults()
     for name in (action.dest for action in _actions(config) if not OF_TRAINING.search(action.dest)):
-        value, kept = (_get(one, name) for one in (config, saved))
+        value, kept = (get_flag(one, name) for one in (config, saved))
         value, kept = (defaults.get(name) if one is None else one for one in (value, kept))
         if _means(value) == _means(kept) or None in (value, kept) and name not in defaults:
             continue
@@ -420,11 +420,11 @@ def check_flags(flags: object) -> None:
             raise UserError(f"is refused: its flag {flag_of(name)} is {value!r:.80}, which is no name")
         elif name == "dataset_impl" and value == "fasta":
             raise UserError("is refused: with its flag --dataset-impl fasta fairseq runs commands of a shell")
-    model, task = _get(flags, "model"), _get(flags, "task")
+    model, task = get_flag(flags, "model"), get_flag(flags, "task")
     if isinstance(model, (Namespace, Mapping)) and _items(model):
-        if _get(model, "_name") is not None or _get(model, "arch") is None:
-            check_model_name(_get(model, "_name"))
-    names = [_get(task, "_name"), _get(task, "task")] if isinstance(task, (Namespace, Mapping)) else [task]
+        if get_flag(model, "_name") is not None or get_flag(model, "arch") is None:
+            check_model_name(get_flag(model, "_name"))
+    names = [get_flag(task, "_name"), get_flag(task, "task")] if isinstance(task, (Namespace, Mapping)) else [task]
     for name in names:
         if name is not None:
             check_task_name(name)
@@ -459,7 +459,7 @@ def _items(flags: object) -> Dict[str, Any]:
     return dict(flags) if isinstance(flags, Mapping) else vars(flags)
 
 
-def _get(flags: object, name: str) -> Any:
+def get_flag(flags: object, name: str) -> Any:
     return flags.get(name) if isinstance(flags, Mapping) else getattr(flags, name, None)
 
 
@@ -503,8 +503,8 @@ def _check_and_upgrade(upgrade: Callable[[Dict[str, Any]], Dict[str, Any]], stat
 
 def saved_version(config: object) -> Dict[str, str]:
     """The entry of a checkpoint's ``extra_state`` for a model or a task of this package; others have none."""
-    model, task = (_get(config, name) for name in ("model", "task"))
-    parts = ARCH_MODEL_REGISTRY.get(_get(model, "arch")), TASK_REGISTRY.get(_get(task, "_name"))
+    model, task = (get_flag(config, name) for name in ("model", "task"))
+    parts = ARCH_MODEL_REGISTRY.get(get_flag(model, "arch")), TASK_REGISTRY.get(get_flag(task, "_name"))
     is_ours = any(part is not None and part.__module__.startswith(VERSION) for part in parts)
     return {VERSION: fairseq_plugins.__version__} if is_ours else {}
 
@@ -512,7 +512,7 @@ def saved_version(config: object) -> Dict[str, str]:
 def _check_version(state: Dict[str, Any]) -> None:
     """Warn of a checkpoint that a later version of this package wrote, or an unknown one."""
     config, args, extra_state = (state.get(name) for name in ("cfg", "args", "extra_state"))
-    own = saved_version(config if config is not None else {"model": args, "task": {"_name": _get(args, "task")}})
+    own = saved_version(config if config is not None else {"model": args, "task": {"_name": get_flag(args, "task")}})
     if not own or not isinstance(extra_state, dict):
         return
     saved = extra_state.get(VERSION)

@@ -24,6 +24,7 @@ from torch import nn
 
 from fairseq_plugins.console import INTERRUPTED, did_you_mean
 from fairseq_plugins.fairseq_patches import wrap
+from fairseq_plugins.fairseq_patches.checkpoints import get_flag
 from fairseq_plugins.fairseq_patches.errors import exit_with_fault, program_name
 from fairseq_plugins.options import write_text
 from fairseq_plugins.processes import TYPED
@@ -85,10 +86,11 @@ def _shorten(record: logging.LogRecord) -> bool:
 
 def _summary(cfg: Any) -> Iterator[str]:
     """Readable lines of the flags of a training."""
-    names = {name: _get(part, "_name") for name, part in cfg.items()}
-    yield f"arch {_get(cfg.model, 'arch') or names['model']}, criterion {names['criterion']}, seed {cfg.common.seed}"
+    names = {name: get_flag(part, "_name") for name, part in cfg.items()}
+    arch = get_flag(cfg.model, "arch") or names["model"]
+    yield f"arch {arch}, criterion {names['criterion']}, seed {cfg.common.seed}"
     text, valid = cfg.dataset, "" if cfg.dataset.disable_validation else f", validate on {cfg.dataset.valid_subset}"
-    yield f"task {names['task']}, data {_get(cfg.task, 'data')}, train on {text.train_subset}{valid}"
+    yield f"task {names['task']}, data {get_flag(cfg.task, 'data')}, train on {text.train_subset}{valid}"
     rates, clip_norm = " ".join(f"{lr:g}" for lr in cfg.optimization.lr), cfg.optimization.clip_norm
     yield f"optimizer {names['optimizer']}, lr {rates}, lr-scheduler {names['lr_scheduler']}, clip-norm {clip_norm:g}"
     ends = {"epoch": cfg.optimization.max_epoch, "update": cfg.optimization.max_update}
@@ -108,10 +110,6 @@ def _precision(model: nn.Module) -> Iterator[str]:
             yield f"output precision {module.name}"
     if torch.get_float32_matmul_precision() != "highest":
         yield "matrix products of float32 in TF32 on GPUs"
-
-
-def _get(flags: Any, name: str) -> Any:
-    return flags.get(name) if isinstance(flags, DictConfig) else getattr(flags, name, None)
 
 
 def _load_and_write_config(load_checkpoint: Callable[..., Any], cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:

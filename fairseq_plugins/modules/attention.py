@@ -197,7 +197,8 @@ class AttentionalStack(nn.Module):
     """Recurrent layers with attention on top, and with input feeding of h~ to the first layer (Luong et al. 2015).
 
     Without input feeding each layer and the attention run over all target steps at once. With it only what depends on
-    the step before is computed step by step. A single step, as in decoding, needs no loop.
+    the step before is computed step by step, by one function for LSTM layers whose attention has
+    :meth:`Attention.dot_keys`. A single step, as in decoding, needs no loop.
 
     Args:
         input_size: C.

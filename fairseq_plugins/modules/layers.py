@@ -30,7 +30,7 @@ from fairseq_plugins.options import check_dropout, check_not_negative, check_pos
 
 
 class Linear(nn.Linear):
-    """A :class:`torch.nn.Linear` that uses oneDNN in float32 on a CPU. There it has no second derivatives.
+    """A :class:`torch.nn.Linear` that uses :func:`linear` in float32 on a CPU. There it has no second derivatives.
 
     Shape:
         x: (*, in_features); output: (*, out_features).

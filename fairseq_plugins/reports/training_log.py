@@ -8,7 +8,7 @@ import subprocess
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.metadata import packages_distributions, version
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from fairseq.models import BaseFairseqModel
 
+import fairseq_plugins
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint, training_config
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS
 from fairseq_plugins.models.checkpoints import check_checkpoints, read_state
@@ -319,16 +320,9 @@ def describe_code() -> str:
     "-dirty" marks uncommitted changes, except in results. A package installed inside a checkout counts as installed.
     """
     if not _git("ls-files", HERE.name):
-        return f"fairseq-plugins {_installed_version()}"
+        return f"fairseq-plugins {fairseq_plugins.__version__}"
     changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results")
     return f"commit {_git('describe', '--always', '--exclude', '*')}{'-dirty' if changed else ''}"
-
-
-def _installed_version() -> str:
-    try:
-        return version("fairseq-plugins")
-    except PackageNotFoundError:
-        return "of unknown version"
 
 
 def _git(*arguments: str) -> str:

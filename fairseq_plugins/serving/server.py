@@ -56,26 +56,26 @@ class Limits:
     seconds: float = 60.0
 
 
-class _Asked(BaseModel):
+class _LinesRequest(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 
     lines: List[str] = Field(min_length=1, description="raw text")
 
 
-class ToTranslate(_Asked):
+class TranslateRequest(_LinesRequest):
     """Sentences or articles, and how they are translated."""
 
     beam: int = Field(5, ge=1, le=50, description="hypotheses that are kept")
     nbest: int = Field(1, ge=1, le=50, description="translations of each line, at most beam")
 
 
-class ToScore(_Asked):
+class ScoreRequest(_LinesRequest):
     """Lines of text, and where state is reset."""
 
     context: Context = Field("line", description="state is reset at every line, after every blank line, or never")
 
 
-class ToContinue(_Asked):
+class GenerateRequest(_LinesRequest):
     """Beginnings of lines, and how they are continued."""
 
     num: int = Field(1, ge=1, le=100, description="texts for each line")
@@ -115,7 +115,7 @@ class Score(BaseModel):
     unknown: List[bool]
 
 
-class Written(BaseModel):
+class Continuation(BaseModel):
     """A beginning with its continuation, and the log-probabilities of the latter's tokens in nats."""
 
     text: str
@@ -139,7 +139,7 @@ class Scores(BaseModel):
 class Continuations(BaseModel):
     """The texts of each line."""
 
-    continuations: List[List[Written]]
+    continuations: List[List[Continuation]]
 
 
 class Health(BaseModel):
@@ -216,20 +216,20 @@ class ModelServer:
         if isinstance(model, TrainedTranslator):
 
             @api.post("/translate", responses=REFUSALS)
-            async def translate(asked: ToTranslate) -> Translations:
-                if asked.nbest > asked.beam:
-                    raise UserError(f"nbest {asked.nbest} of a beam of {asked.beam}: give a larger beam")
-                return Translations(translations=await self._answers(asked))
+            async def translate(request: TranslateRequest) -> Translations:
+                if request.nbest > request.beam:
+                    raise UserError(f"nbest {request.nbest} of a beam of {request.beam}: give a larger beam")
+                return Translations(translations=await self._answers(request))
 
         else:
 
             @api.post("/score", responses=REFUSALS)
-            async def score(asked: ToScore) -> Scores:
-                return Scores(scores=await self._answers(asked, alone=asked.context != "line"))
+            async def score(request: ScoreRequest) -> Scores:
+                return Scores(scores=await self._answers(request, alone=request.context != "line"))
 
             @api.post("/generate", responses=REFUSALS)
-            async def generate(asked: ToContinue) -> Continuations:
-                return Continuations(continuations=await self._answers(asked, alone=True))
+            async def generate(request: GenerateRequest) -> Continuations:
+                return Continuations(continuations=await self._answers(request, alone=True))
 
         paths = [f"{method} {path}" for path, one in api.openapi()["paths"].items() for method in map(str.upper, one)]
 
@@ -262,29 +262,29 @@ class ModelServer:
 
         self.app = _Limited(api, limits)
 
-    async def _answers(self, asked: _Asked, *, alone: bool = False) -> List[Any]:
+    async def _answers(self, request: _LinesRequest, *, alone: bool = False) -> List[Any]:
         limits = self.limits
-        if len(asked.lines) > limits.lines:
-            raise UserError(f"{len(asked.lines):,} lines: a request has up to {limits.lines:,}")
-        for number, line in enumerate(asked.lines, start=1):
+        if len(request.lines) > limits.lines:
+            raise UserError(f"{len(request.lines):,} lines: a request has up to {limits.lines:,}")
+        for number, line in enumerate(request.lines, start=1):
             if len(line) > limits.characters:
                 raise UserError(f"line {number} has {len(line):,} characters: give up to {limits.characters:,}")
             if "\n" in line:
                 raise UserError(f"line {number} has a line break: give its lines one by one")
             if any("\ud800" <= character <= "\udfff" for character in line):
                 raise UserError(f"line {number} has half a character, a lone surrogate: give text in Unicode")
-        options = asked.model_copy(update={"lines": []})
-        return await asyncio.wrap_future(self.batcher.submit(asked.lines, options, alone=alone))
+        options = request.model_copy(update={"lines": []})
+        return await asyncio.wrap_future(self.batcher.submit(request.lines, options, alone=alone))
 
-    def _work(self, lines: Sequence[str], asked: _Asked) -> List[Any]:
-        options = asked.model_dump(exclude={"lines"})
+    def _work(self, lines: Sequence[str], request: _LinesRequest) -> List[Any]:
+        options = request.model_dump(exclude={"lines"})
         if isinstance(self._model, TrainedTranslator):
             found = self._model.translate(lines, batch_size=self.limits.batch, **options)
             return [_translation(line, one) for line, one in zip(lines, found)]
-        if isinstance(asked, ToContinue):
+        if isinstance(request, GenerateRequest):
             return [
                 [
-                    Written(text=one.text, log_prob=one.total, tokens=one.tokens, log_probs=one.log_probs)
+                    Continuation(text=one.text, log_prob=one.total, tokens=one.tokens, log_probs=one.log_probs)
                     for one in self._model.continuations(line, **options)
                 ]
                 for line in lines

@@ -64,7 +64,7 @@ def any_paths(monkeypatch):
     for module in (command_line, train):
         for name in ("data_folder", "output_file", "output_folder", "picture_file"):
             monkeypatch.setattr(module, name, given_path, raising=False)
-    monkeypatch.setattr(command_line, "checkpoint_of", lambda path: path)
+    monkeypatch.setattr(command_line, "checkpoints_of", lambda path: [path])
 
 
 def check(words, capsys):

@@ -1,15 +1,18 @@
 """Scripts: help, strict mode, missing data, the package that entries take, and the setup of an environment."""
 
 import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from warm_process import PYTHON
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPTS = sorted([*ROOT.glob("scripts/**/*.sh"), *ROOT.glob("data-prep/*/*.sh")])
+PREPARATIONS = sorted(ROOT.glob("data-prep/*/prepare.sh"))
+SCRIPTS = [*sorted(ROOT.glob("scripts/**/*.sh")), PREPARATIONS[0]]
 
 
 @pytest.mark.usefixtures("warm")
@@ -22,6 +25,11 @@ def test_script_has_help_and_strict_mode(script, tmp_path):
     result = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert result.returncode == 0 and "usage" in result.stdout, result.stderr
     assert "set -euo pipefail" in script.read_text()
+
+
+def test_scripts_of_all_corpora_are_the_same_but_for_a_comment():
+    bodies = {re.sub(r"^# .*\n", "", script.read_text(), flags=re.M) for script in PREPARATIONS}
+    assert len(bodies) == 1 and len(PREPARATIONS) > 10
 
 
 @pytest.mark.usefixtures("warm")
@@ -167,6 +175,7 @@ def test_an_interpreter_that_was_not_tested_is_refused(checkout):
     assert not (checkout.root / ".venv").exists()
 
 
+@pytest.mark.usefixtures("warm")
 def test_the_reference_pages_are_what_the_code_gives():
-    done = subprocess.run([PYTHON, ROOT / "scripts/reference.py", "--check"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, ROOT / "scripts/reference.py", "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -92,7 +92,7 @@ def test_a_metric_that_a_translator_does_not_log_is_refused(flags, told, transla
     ],
 )
 def test_a_metric_that_is_better_when_higher_is_maximised(flags, metric, translation, tmp_path):
-    log = translation(METRIC, metric, *flags, "--max-epoch", 3, "--lr-scheduler", "reduce_lr_on_plateau")
+    log = translation(METRIC, metric, *flags, "--max-epoch", 2, "--lr-scheduler", "reduce_lr_on_plateau")
     assert f"{metric} is better when higher: {MAXIMIZE} is set" in log
     scores = scores_of(log, metric)
     assert len(scores) > 1 and best(tmp_path / "runs") == pytest.approx(max(scores), rel=1e-4)

@@ -198,3 +198,5 @@ def test_a_damaged_export_is_refused(name, export, refuse):
     (out / name).unlink()
     if name != "export.json":
         assert f"lacks {name}: copy" in refuse("lm score", out, "--cpu", "--path", out, typed=LINES)
+        with pytest.raises(ValueError, match=f"lacks {name}: copy"):
+            fairseq_plugins.load(out)

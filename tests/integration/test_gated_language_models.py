@@ -95,11 +95,13 @@ def test_rates_are_those_of_the_epochs(gated):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_training_that_is_resumed_goes_on_bit_for_bit(kind, trained, tmp_path, train_gate):
+def test_a_training_that_is_resumed_goes_on_bit_for_bit(kind, trained, data, tmp_path, train_gate, evaluate_here):
     """From inside an epoch, with two base models, whose files are there or not."""
     paths = [shutil.copy(trained / f"checkpoint_{name}.pt", tmp_path / f"{name}.pt") for name in ("best", "last")]
     bases, flags = ":".join(map(str, paths)), ["--output-gate", kind, "--save-interval-updates", 10]
-    train_gate(bases, tmp_path / "whole", *flags)
+    log = train_gate(bases, tmp_path / "whole", *flags)
+    figures = evaluate_here(data, "--path", tmp_path / "whole/checkpoint_last.pt", "--split", "valid", "--rows", 2)
+    assert figures["nll"] == pytest.approx(losses(log)[-1], abs=1e-5)
     theirs = load(tmp_path / "whole/checkpoint_last.pt")
     inside = min((tmp_path / "whole").glob("checkpoint_2_*.pt"))
     for files in ("kept", "removed"):
@@ -114,17 +116,6 @@ def test_a_training_that_is_resumed_goes_on_bit_for_bit(kind, trained, tmp_path,
             assert_same(ours[part], theirs[part], part)
         assert ours["extra_state"]["val_loss"] == theirs["extra_state"]["val_loss"]
         assert ours["cfg"]["model"].base_model_flags == theirs["cfg"]["model"].base_model_flags
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_trains_on_one_model_and_on_two(kind, trained, data, tmp_path, train_gate, evaluate_here):
-    best, last = trained / "checkpoint_best.pt", trained / "checkpoint_last.pt"
-    for name, paths in (("one", [best]), ("two", [best, last])):
-        flags = ["--output-gate", kind, "--max-epoch", 1, "--no-epoch-checkpoints"]
-        log = train_gate(":".join(map(str, paths)), tmp_path / name, *flags)
-        path = tmp_path / name / "checkpoint_last.pt"
-        figures = evaluate_here(data, "--path", path, "--split", "valid", "--rows", 2)
-        assert figures["nll"] == pytest.approx(losses(log)[-1], abs=1e-5)
 
 
 def test_smoothing_16_bits_and_fairseqs_task_go_with_a_gate(trained, data, tmp_path, train_gate, evaluate_here):

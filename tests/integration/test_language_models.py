@@ -102,7 +102,7 @@ def test_columns_that_kept_their_length_are_evaluated_by_fairseqs_task(data, tmp
     assert float(re.findall(r"Perplexity: ([\d.]+)", log)[-1]) > 1
 
 
-@pytest.mark.parametrize("arch", SMALL)
+@pytest.mark.parametrize("arch", [SMALL[0], *(pytest.param(arch, marks=pytest.mark.slow) for arch in SMALL[1:])])
 def test_stateless_task_of_fairseq(arch, data, tmp_path, run_here, evaluate_here):
     flags = [
         *("--arch", arch, "--task", "language_modeling", "--sample-break-mode", "eos"),

@@ -132,6 +132,7 @@ WRONG = {
 MODEL = [ROOT / "tests/fixtures/small_models/data/lm", "--path", ROOT / "tests/fixtures/small_models/lstm_lm_doc.pt"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_a_folder_that_is_not_right_is_one_line(name, tmp_path):
     files, told = WRONG[name]

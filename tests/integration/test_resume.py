@@ -22,7 +22,6 @@ from fairseq import checkpoint_utils
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 
 from fairseq_plugins.fairseq_patches.resume import PATIENCE
-from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers import base
 
 FLAGS = ["--max-epoch", "5", "--save-interval-updates", "9"]
@@ -108,8 +107,8 @@ def train_with_a_stop(train_here, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cell", sorted(set(RECURRENT_CELLS) - {"lstm"}))
-def test_every_cell_resumes_bit_for_bit(cell, train_with_a_stop, tmp_path):
+@pytest.mark.parametrize("cell", ["mmlstm", "rectifier", "variational"])
+def test_cells_with_other_states_and_masks_resume_bit_for_bit(cell, train_with_a_stop, tmp_path):
     skips = ["--word-skip", "the"] if cell == "rectifier" else []  # its state has the last first letter, too
     train_with_a_stop("--rnn-cell", cell, *skips, "--max-epoch", 1)
     assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
@@ -141,10 +140,8 @@ def test_a_transformer_resumes_bit_for_bit(task, data, run_here, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("windows", ["fixed", "random"])
-def test_rotated_rows_resume_bit_for_bit(windows, train_with_a_stop, tmp_path):
-    flags = ["--row-offsets", "random", "--window-lengths", windows]
-    flags += ["--dropout-carried-state", 0.3]
+def test_rotated_rows_resume_bit_for_bit(train_with_a_stop, tmp_path):
+    flags = ["--row-offsets", "random", "--window-lengths", "random", "--dropout-carried-state", 0.3]
     stopped = train_with_a_stop(*flags, "--adversarial-epsilon", 0.01, "--embedding-noise", 0.1)
     assert len(set(stopped["extra_state"][TASK]["row_offsets"])) > 1
     assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
@@ -172,10 +169,9 @@ def test_rotated_rows_go_on_with_no_others(changed, train_here, data, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("precision", ["bfloat16", "auto"])
-def test_an_output_layer_in_bfloat16_resumes_bit_for_bit(precision, train_with_a_stop, tmp_path, monkeypatch):
+def test_an_output_layer_in_bfloat16_resumes_bit_for_bit(train_with_a_stop, tmp_path, monkeypatch):
     monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
-    train_with_a_stop("--output-precision", precision)
+    train_with_a_stop("--output-precision", "auto", "--max-epoch", 1)
     assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
 
 
@@ -248,7 +244,7 @@ def test_the_rate_falls_and_the_training_stops(whole):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("num_epochs", [1, 2, 3, 4])
+@pytest.mark.parametrize("num_epochs", [2, 3])
 def test_a_resumed_run_decides_the_same(num_epochs, whole, data, tmp_path):
     if num_epochs == 2:
         train(data, tmp_path, *PLATEAU_FLAGS, "--max-epoch", num_epochs)

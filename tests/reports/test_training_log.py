@@ -13,6 +13,7 @@ from fairseq import checkpoint_utils
 from fairseq.logging.progress_bar import format_stat
 from fairseq.trainer import Trainer
 
+import fairseq_plugins
 from fairseq_plugins.reports import training_log
 from fairseq_plugins.reports.comparison import PerplexityMetric
 from fairseq_plugins.reports.training_log import (
@@ -326,7 +327,7 @@ def test_an_installed_package_is_named_by_its_version_even_within_a_checkout(che
     installed.parent.mkdir(parents=True)
     installed.touch()
     monkeypatch.setattr(training_log, "HERE", installed)
-    monkeypatch.setattr(training_log, "version", {"fairseq-plugins": "1.2.3"}.__getitem__)
+    monkeypatch.setattr(fairseq_plugins, "__version__", "1.2.3")
     assert describe_code() == "fairseq-plugins 1.2.3"
 
 

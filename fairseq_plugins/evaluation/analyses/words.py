@@ -91,7 +91,7 @@ def compare_bands(
 class RaisedWord:
     """A word with a large gate after an input word (Takase, Suzuki & Nagata 2017, table 5).
 
-    The gate is the factor of its logit, between 0 and 1. ``count`` are its occurrences in the training text.
+    The gate is the factor of its logit, between 0 and 1. ``count`` is how often it occurs in the training text.
     """
 
     word: str
