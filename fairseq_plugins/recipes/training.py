@@ -162,12 +162,12 @@ class Training:
         return self._record.get("status") == "finished" or self._last_saved is not None
 
     def _check_start(self, digests: Sequence[str]) -> None:
+        remedy = "give another --save-dir, or remove that folder to begin anew"
+        if len(self._start) > len(digests):
+            raise UserError(f"{self.save_dir} holds a training that did not start from {self._start[-1]}: {remedy}")
         for path, digest in zip(self._start, digests):
             if digest != file_digest(path):
-                raise UserError(
-                    f"{self.save_dir} holds a training that began with other weights than those in {path} today: give "
-                    "another --save-dir, or remove that folder to begin anew"
-                )
+                raise UserError(f"{self.save_dir} holds a training that started from another {path}: {remedy}")
 
     @property
     def _data(self) -> Dict[str, Path]:

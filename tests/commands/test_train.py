@@ -225,7 +225,9 @@ def test_a_training_that_began_with_other_weights_is_refused(commands, tmp_path,
         with pytest.raises(SystemExit) as end:
             train_again(tmp_path, "--finetune-from-model", str(start), *more)
         printed = capsys.readouterr().err
-        assert end.value.code == 2 and printed.count("\n") == 1 and "began with other weights than those in" in printed
+        assert (
+            end.value.code == 2 and printed.count("\n") == 1 and "holds a training that started from another" in printed
+        )
     assert len(commands) == 3
 
 
@@ -241,7 +243,7 @@ def test_a_gate_on_base_models_that_were_trained_again_is_refused(commands, tmp_
     with pytest.raises(SystemExit) as end:
         type_command("train", [*gate, "--max-epoch", "9"])
     printed = capsys.readouterr().err
-    assert end.value.code == 2 and f"other weights than those in {bases[1]} today" in printed and len(commands) == 2
+    assert end.value.code == 2 and f"started from another {bases[1]}" in printed and len(commands) == 2
 
 
 def test_a_training_on_other_data_is_refused_finished_or_not(commands, tmp_path, capsys):
@@ -307,6 +309,15 @@ def test_a_training_that_left_nothing_may_begin_with_other_weights(commands, tmp
     start.write_text("other weights")
     train_again(tmp_path, "--finetune-from-model", str(start))
     assert recorded(tmp_path)["started_from"] == [sha256(b"other weights").hexdigest()]
+
+
+def test_a_training_is_not_given_a_start_afterwards(commands, tmp_path, capsys):
+    start = tmp_path / "start.pt"
+    start.write_text("weights")
+    train_again(tmp_path)
+    with pytest.raises(SystemExit) as end:
+        train_again(tmp_path, "--finetune-from-model", str(start))
+    assert end.value.code == 2 and f"did not start from {start}: give another --save-dir" in capsys.readouterr().err
 
 
 def test_what_is_gone_on_with_is_not_noted_as_the_start(commands, tmp_path):

@@ -1,6 +1,7 @@
 """An export gives what its checkpoint and data give, with neither beside it."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -129,32 +130,21 @@ def test_a_second_run_replaces_an_export_alone(sources, export, call, refuse):
     assert (out / "notes.txt").read_text() == "mine"
 
 
-EXAMPLE = """\
-import torch
-
-folder, special = "shipped/m30k", ["<s>", "<pad>", "</s>", "<unk>"]
-encode, step = (torch.export.load(f"{folder}/{name}.pt2").module() for name in ("encoder", "decoder_step"))
-english, german = (special + [line.split()[0] for line in open(f"{folder}/dict.{name}.txt")] for name in ("en", "de"))
-source = torch.tensor([[*map(english.index, "a dog runs".split()), 2]])  # 2 ends a sentence
-(annotations, state), token, target = encode(source), torch.tensor([2]), []
-while len(target) < 50 and (token != 2 or not target):
-    log_probs, state = step(token, state, source, annotations)
-    token = log_probs.argmax(dim=1)
-    target.append(german[token])
-print(*target)
-"""
-"""As commands/README.md shows it."""
+SECTIONS = [("fairseq_plugins/commands/SHIPPING.md", "With torch alone")]
 BLOCKED = "import sys; sys.modules.update(dict.fromkeys(['fairseq', 'fairseq_plugins', 'omegaconf', 'hydra']))\n"
 
 
+@pytest.mark.slow
 def test_programs_run_with_torch_alone(sources, export, call, tmp_path):
+    ((page, _),) = SECTIONS
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
     exports = {name: export(name, "--torch-export")[0] for name in MODELS}
     assert {"encoder.pt2", "decoder_step.pt2"} < {one.name for one in exports["translation"].iterdir()}
     out = exports["translation"]
     assert not [one.name for one in out.iterdir() if str(tmp_path).encode() in one.read_bytes()]
     for text in ("i c k a", "h a a"):
         (translated,) = fairseq_plugins.load(out).translate([text], beam=1)
-        program = EXAMPLE.replace("shipped/m30k", str(out)).replace('"en", "de"', '"src", "tgt"')
+        program = example.replace("shipped/m30k", str(out)).replace('"en", "de"', '"src", "tgt"')
         program = program.replace("a dog runs", " ".join(translated.source))
         ended = subprocess.run([sys.executable, "-c", BLOCKED + program], capture_output=True, text=True, cwd=tmp_path)
         assert ended.stdout.split() == [*translated.target, "</s>"] != ["</s>"], ended.stderr

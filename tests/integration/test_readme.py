@@ -28,7 +28,7 @@ DOCUMENTS += [str(path.relative_to(ROOT)) for path in (ROOT / "fairseq_plugins")
 
 def test_every_command_is_run():
     found = {(document, section) for document in DOCUMENTS for section in documented_sections(document)}
-    names = ["test_own_parts", *(path.stem for path in Path(__file__).parent.glob("test_readme*.py"))]
+    names = ["test_export", "test_own_parts", *(path.stem for path in Path(__file__).parent.glob("test_readme*.py"))]
     sections = [pair for name in names for pair in importlib.import_module(name).SECTIONS]
     assert found == {*RUN_BY_PEOPLE, *sections}
 

@@ -159,7 +159,7 @@ def test_a_folder_is_of_one_start(rounds, capsys, tmp_path):
     (tmp_path / "other.pt").write_text("another start")
     for path in ("other.pt", "start.pt"):
         told = refused(capsys, path=path)
-        assert f"fin/round1 holds a training that began with other weights than those in {path} today" in told
+        assert f"fin/round1 holds a training that started from another {path}" in told
         (tmp_path / "start.pt").write_text("trained on")
     assert len(rounds.commands) == 1
 
