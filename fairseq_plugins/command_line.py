@@ -47,9 +47,11 @@ class _Paths(argparse.Action):
 
 
 class Checkpoints(_Paths):
-    """Replaces the folder of a run by its checkpoint, and an export by its checkpoints."""
+    """Replaces the folder of a run by its checkpoint, and an export by its checkpoints. NAME=PATH is one checkpoint."""
 
     def read(self, text: str) -> List[str]:
+        if "=" in text and not Path(text).exists():
+            return [checkpoint(text)]
         return [str(path) for path in checkpoints_of(given_path(text))]
 
 

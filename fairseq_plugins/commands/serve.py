@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from fairseq_plugins.command_line import RUN, add_cpu, checkpoint, choose_device
+from fairseq_plugins.command_line import RUN, Checkpoints, add_cpu, choose_device
 from fairseq_plugins.console import Command
 from fairseq_plugins.evaluation.api import load_trained
 from fairseq_plugins.options import BEST, LAST, UserError, check_at_least_one, check_positive, data_folder
@@ -22,7 +22,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "path",
         nargs="+",
         metavar="DIR",
-        type=checkpoint,
+        action=Checkpoints,
         help=f"an export or a checkpoint, of an encoder-decoder or language model; several are an ensemble{RUN}",
     )
     parser.add_argument(

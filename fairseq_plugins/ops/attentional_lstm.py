@@ -176,7 +176,7 @@ class _AttentionalLSTM(torch.autograd.Function):
             d_contexts.append(d_context)
             d_scores.append(d_score)
             for n in reversed(range(num_layers)):
-                # d is the gradient by the output that the next layer or attention reads
+                # d is the gradient of the output that the next layer or attention reads
                 if (d_output := d_outputs[n]) is not None:
                     d = d + d_output[t]
                 d_later, mask = d_h[n], masks[n]

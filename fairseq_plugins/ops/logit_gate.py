@@ -122,7 +122,7 @@ def gated_logits(
 
 
 def multiply_by_gate(logits: Tensor, values: Tensor) -> None:
-    """Multiply logits, or gradients by gated logits, (n * J, V), in place by g (n, V)."""
+    """Multiply logits, or gradients of gated logits, (n * J, V), in place by g (n, V)."""
     logits.view(values.size(0), -1, values.size(1)).mul_(values.unsqueeze(1))
 
 
@@ -144,7 +144,7 @@ def gate_gradient(products: Tensor, values: Tensor) -> Tensor:
 # Margins by which adversarial training lowers the logits of target words (Wang, Gong & Liu 2019). The logit of a target
 # y is that of a changed label, (w_y + dw_j) . k_j with dw_j = -eps |w_y| k_j / |k_j|, where w_y . k_j > 0. The change
 # dw_j is a constant for the gradient, and the k_j that it is multiplied by is not. So the margin eps |w_y| |k_j| has a
-# gradient by k_j and none by w_y.
+# gradient with respect to k_j and none with respect to w_y.
 
 
 class TargetMargins(NamedTuple):
@@ -175,7 +175,7 @@ class TargetMargins(NamedTuple):
         return logits.take(self._places(logits)).view_as(self.values)
 
     def latent_gradient(self, d_logits: Tensor, latents: Tensor) -> Tensor:
-        """The gradient by k that the margins add, (N, J, d), given that by the targets' lowered logits, (N, J)."""
+        """dL/dk that the margins add, (N, J, d), given that of the targets' lowered logits, (N, J)."""
         return -(d_logits * self.slopes).unsqueeze(-1) * latents
 
     def _places(self, logits: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The loss of one chunk of tokens under a mixture of softmaxes, and its gradient by the logits.
+"""The loss of one chunk of tokens under a mixture of softmaxes, and its gradient with respect to the logits.
 
 Shapes: n tokens of the chunk, J experts, V words. A row is one expert of one token, so that there are n * J rows.
 
@@ -25,7 +25,7 @@ from fairseq_plugins.ops.matmul import SMALLEST_PROBABILITY, accumulation_dtype,
 
 
 class LogitGradient(NamedTuple):
-    """The gradient by the logits in parts: factors * rows - uniform / V.
+    """The gradient of the logits in parts: factors * rows - uniform / V.
 
     Scaling the rows would be another pass over the chunk. Scaling the results of the matrix products is cheaper.
 

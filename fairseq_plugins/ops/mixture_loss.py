@@ -95,7 +95,7 @@ def mixture_nll(
     **Adversarial training.** With an ``adversarial_epsilon`` the logits of each target y are lower by eps |w_y| |k_j|
     for the experts with w_y . k_j > 0 (Wang, Gong & Liu 2019). The margin is subtracted before the gate, and P is the
     distribution of the lowered logits throughout, label smoothing included. The margin is a change of w_y, which is a
-    constant, times k_j, which is not: it has no gradient by w_y, and dL/dk_j gains
+    constant, times k_j, which is not: w_y gets no gradient, and dL/dk_j gains
     (1 - p_j(y)) r_j eps |w_y| k_j / |k_j|. It costs a row of W a token, and nothing a word.
 
     **An interpolation** makes P(target) that of the mixture and another distribution. Only the NLL in the sum above is
@@ -251,7 +251,7 @@ class _Inputs(NamedTuple):
         interpolation: with another distribution, (N), or None.
         target: y, (N).
         token_weights: (N).
-        margins: that lower the targets' logits before the gate, or None. They have a gradient by k and none by W.
+        margins: that lower the targets' logits before the gate, or None. Their gradient reaches k and not W.
     """
 
     latents: Tensor
@@ -344,7 +344,7 @@ class _Inputs(NamedTuple):
 class _Gradients(NamedTuple):
     """The gradients of the inputs that learn, None for the others. All chunks add to them.
 
-    They are in float32 or wider, because sums of many chunks in 16 bits would stop growing. Those by W and b may be
+    They are in float32 or wider, because sums of many chunks in 16 bits would stop growing. Those of W and b may be
     columns of ``weight_and_bias``, (V, d + 1 or more).
     """
 
@@ -365,7 +365,7 @@ class _Gradients(NamedTuple):
     ) -> "_Gradients":
         """Zeros for the tensors with a name in ``learned``.
 
-        With ``joins_bias`` those by W and b are columns of one matrix, if both learn.
+        With ``joins_bias`` those of W and b are columns of one matrix, if both learn.
         """
         found = {
             name: torch.zeros_like(x, dtype=dtype, memory_format=torch.contiguous_format)
@@ -416,7 +416,7 @@ def _run_chunks(
 ) -> Tuple[Tensor, Tensor]:
     """Weighted losses and NLL, both (N). ``gradients`` that are not None receive the losses' gradients, scaled."""
     losses, nll = torch.zeros_like(inputs.token_weights), torch.zeros_like(inputs.token_weights)
-    # A gate needs the gradient by the logits itself, before any matrix product. So do products in 16 bits of logits
+    # A gate needs the gradient of the logits itself, before any matrix product. So do products in 16 bits of logits
     # that were computed in 32: the gradient is rounded for them, and it must be rounded after its factors are applied.
     materialize = inputs.gate is not None or inputs.latents.dtype != logits_dtype
     means = MeanLogits(inputs) if label_smoothing > 0 and not materialize else None
@@ -504,7 +504,7 @@ def _run_chunk(
         if gate_values is not None:
             multiply_by_gate(gradient.rows, gate_values)
         _add_base_gradients(gradient, inputs, tokens, means=means, gradients=gradients, kernels=kernels)
-    del gradient  # the gradient by the scores of the gate can take its memory
+    del gradient  # the gradient of the gate's scores can take its memory
     if gradients.gate_learns:
         assert inputs.gate is not None and gate_values is not None
         d_scores = gate_gradient(logits, gate_values)
@@ -523,7 +523,7 @@ def _add_base_gradients(
     gradients: _Gradients,
     kernels: Kernels,
 ) -> None:
-    """Add those by k, W and b from that by the logits W k + b of the ``tokens``, whose inputs are given."""
+    """Add those of k, W and b from that of the logits W k + b of the ``tokens``, whose inputs are given."""
     rows, factors = inputs.latents.flatten(0, 1), gradient.factors
     operand = gradient.rows.to(rows.dtype)
     # The factors of the rows multiply the smaller operand or result of each product, never the chunk itself.
@@ -547,7 +547,7 @@ def _add_base_gradients(
     if means is not None and gradient.uniform is not None:
         means.subtract_gradients(gradient.uniform, inputs, tokens, gradients=gradients)
     if inputs.margins is not None and gradients.latents is not None:
-        # Margins change with k. Their gradient needs that by the targets' logits alone, put together from its parts.
+        # Margins change with k. Their gradient needs that of the targets' logits alone, put together from its parts.
         d_targets = inputs.margins.at_targets(gradient.rows).to(inputs.margins.values.dtype)
         if factors is not None:
             d_targets = d_targets * factors.view_as(d_targets)
@@ -559,7 +559,7 @@ def _add_base_gradients(
 def _add_gate_gradients(
     d_scores: Tensor, gate: LogitGate, tokens: Tokens, *, gradients: _Gradients, kernels: Kernels
 ) -> None:
-    """Add those by F, U and c from those by the chunk's scores F U' + c, (n, V)."""
+    """Add those of F, U and c from those of the chunk's scores F U' + c, (n, V)."""
     operand = d_scores.to(gate.features.dtype)
     if gradients.gate_features is not None:
         gradients.gate_features[tokens] = matmul(operand, gate.weight).to(gradients.gate_features.dtype)
@@ -593,7 +593,7 @@ class MeanLogits:
     def subtract_gradients(self, uniform: Tensor, inputs: _Inputs, tokens: Tokens, *, gradients: _Gradients) -> None:
         """Subtract the gradients of sum_j uniform_j mean_v(z_j) from those of the ``tokens``: uniform (n, J).
 
-        Those by W and b are subtracted at the end, by :meth:`finish`: they are one row for all words.
+        Those of W and b are subtracted at the end, by :meth:`finish`: they are one row for all words.
         """
         if gradients.latents is not None:
             gradients.latents[tokens] -= uniform.unsqueeze(-1) * self._row
@@ -601,7 +601,7 @@ class MeanLogits:
         self._sum_of_uniform += uniform.sum()
 
     def finish(self, gradients: _Gradients) -> None:
-        """Subtract the sums over all chunks from the gradients by W and b."""
+        """Subtract the sums over all chunks from the gradients of W and b."""
         if gradients.weight is not None:
             gradients.weight.sub_(self._sum_of_rows / self.vocab_size)
         if gradients.bias is not None:
@@ -648,19 +648,19 @@ def even_chunk_size(num_tokens: int, chunk_size: int) -> int:
 
 
 class _Scales(NamedTuple):
-    """Factors of the gradients by k, W, b and log pi, and of those by the gate, or None."""
+    """Factors of the gradients of k, W, b and log pi, and of those of the gate, or None."""
 
     base: Optional[Tensor] = None
     gate: Optional[Tensor] = None
 
 
 def _float16_scales(inputs: _Inputs, *, chunk_size: int) -> _Scales:
-    """Factors that keep the gradients by the logits of every chunk within float16."""
+    """Factors that keep the gradients of the logits of every chunk within float16."""
     weights, gate = inputs.token_weights, inputs.gate
     base = float16_scale(inputs.latents, inputs.weight, weights, chunk_size=chunk_size)
     if gate is None:
         return _Scales(base)
-    # the gradients by the gate's scores are those by the logits, times the logits before it, times g (1 - g) <= 1/4
+    # the gradients of the gate's scores are those of the logits, times the logits before it, times g (1 - g) <= 1/4
     factors = weights * (logit_bound(inputs.latents, inputs.weight, inputs.bias) / 4)
     return _Scales(base, float16_scale(gate.features, gate.weight, factors, chunk_size=chunk_size))
 
@@ -668,7 +668,7 @@ def _float16_scales(inputs: _Inputs, *, chunk_size: int) -> _Scales:
 def float16_scale(rows: Tensor, weight: Tensor, factors: Tensor, *, chunk_size: int) -> Tensor:
     """The power of two that brings a chunk's gradients near the largest float16 without passing it.
 
-    The gradients by the scores ``rows`` W' of one token add up to at most twice its factor in absolute value, and to
+    The gradients of the scores ``rows`` W' of one token add up to at most twice its factor in absolute value, and to
     no more than the factor for any word.
 
     Args:

@@ -131,7 +131,7 @@ class _MogrifierLSTM(torch.autograd.Function):
             for n, (b, *matrices) in reversed(list(enumerate(rounds))):
                 d_pair = torch.ops.aten.glu_backward(d_values[n % 2], pairs[n][t], 1)
                 d_values[n % 2], d_read = d_pair.tensor_split([len(b)], dim=1)
-                pairs[n][t, :, len(b) :] = d_read  # gradients by pre-activations replace them
+                pairs[n][t, :, len(b) :] = d_read  # the gradients of pre-activations replace them
                 if len(matrices) == 2:
                     d_read = _product(d_read, matrices[1], out=d_lows[n][t])
                 _add_product(d_values[1 - n % 2], d_read, matrices[0], _scale(n, len(rounds)))

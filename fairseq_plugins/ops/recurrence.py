@@ -1,6 +1,6 @@
 """Recurrences over the steps of a sequence, with written-out backward passes.
 
-Autograd would form the gradient of a recurrent matrix at every step and add the steps up. Here the gradients by the
+Autograd would form the gradient of a recurrent matrix at every step and add the steps up. Here the gradients of the
 results of all steps are kept side by side, and the gradient of the matrix is one product of them with all operands.
 
 Shapes: T time steps, B batch rows, D width, L micro-layers of a highway network, K features of an operand.
@@ -322,7 +322,7 @@ def fused_gru(gates: Tensor, rest: Tensor, s: Tensor) -> Tuple[Tensor, Tensor]:
 
 
 def fused_gru_backward(d_s: Tensor, workspace: Tensor) -> Tuple[Tensor, Tensor]:
-    """Gradients by the first pre-activations, (B, 3 D), and by s before the step, (B, D), of :func:`fused_gru`."""
+    """Gradients of the first pre-activations, (B, 3 D), and of s before the step, (B, D), of :func:`fused_gru`."""
     d_gates, _, d_before, *_ = torch.ops.aten._thnn_fused_gru_cell_backward(d_s, workspace, False)
     return d_gates, d_before
 

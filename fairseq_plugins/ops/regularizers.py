@@ -70,7 +70,7 @@ def absolute_sum(weights: Iterable[Tensor]) -> Tensor:
 
 
 def half_square_sum(weights: Iterable[Tensor]) -> Tensor:
-    """L2: half the sum of w^2 over all weights, each of any shape; its gradient by a weight is the weight."""
+    """L2: half the sum of w^2 over all weights, each of any shape; its gradient is the weight."""
     return torch.stack([_widen(weight).square().sum() / 2 for weight in weights]).sum()
 
 

@@ -134,7 +134,7 @@ def gradient_factors(
     is_interpolated: tl.constexpr,
     block: tl.constexpr,
 ):
-    """The factors of a token's rows, the elements of its target in them, and its gradient by log pi."""
+    """The factors of a token's rows, the elements of its target in them, and its gradient of log pi."""
     token = tl.program_id(0).to(tl.int64)
     experts = tl.arange(0, block)
     inside = experts < num_experts

@@ -142,7 +142,7 @@ class AttentionCopying(Copying):
         assert states.source is not None and weights is not None
         if weights.dtype == torch.float16 and weights.requires_grad:
             raise UserError(
-                "--copying attention: gradients by a Transformer's attention overflow in --fp16; train with --amp, "
+                "--copying attention: gradients of a Transformer's attention overflow in --fp16; train with --amp, "
                 "--bf16 or in 32 bits"
             )
         weights = weights.to(accumulation_dtype(weights))

@@ -21,7 +21,7 @@ def test_clients_are_timed_by_turns(tmp_path, capsys):
     pairs = FIXTURES / "data/translation"
     folder = shutil.copytree(pairs, tmp_path / "data", ignore=shutil.ignore_patterns("digests.json"))
     (folder / "text.json").write_text('{"tokenizer": "moses", "language": "en", "case": "kept"}\n')
-    export_model(FIXTURES / "lstm_encdec_doc.pt", data=folder, out=tmp_path / "model", command="")
+    export_model([FIXTURES / "lstm_encdec_doc.pt"], data=folder, out=tmp_path / "model", command="")
     (tmp_path / "text").write_text("a b c\nh i\n")
     typed = f"{tmp_path}/model --input {tmp_path}/text --requests 12 --clients 3 --cpu --out {tmp_path}/out --name x"
     run_command(get_parser(), run, typed.split())

@@ -79,7 +79,7 @@ REFUSALS = {
     f"{RESCORE} --weights this.json --metric bleu": "--metric has no effect on --output text",
     f"{RESCORE} --weights this.json --output lists --target-lang de": "--target-lang has no effect on --output lists",
     f"{RESCORE} --weights this.json --source three": "--source is read by encoder-decoders",
-    f"{RESCORE} --weights this.json --json": "--json is of --output scores",
+    f"{RESCORE} --weights this.json --json": "--json only applies with --output scores",
     f"{RESCORE} --tune three --reference three": "--tune three is read",
     RESCORE: "--tune --weights",
     "evaluate rouge --input empty --input-format text --reference three": "empty is empty",

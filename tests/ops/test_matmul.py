@@ -115,8 +115,8 @@ def test_processors_by_intel_take_mkls_products_in_float32(vendor, is_intel, tmp
     monkeypatch.setattr(module, "mkl_is_faster", module.mkl_is_faster.__wrapped__)
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
     monkeypatch.setattr(module, "_onednn_linear", lambda dtype: dtype)
-    assert module._kernel(torch.ones(1)) == (None if is_intel else torch.float32)
-    assert module._kernel(torch.ones(1).bfloat16()) == torch.bfloat16
+    assert module.onednn_kernel(torch.ones(1)) == (None if is_intel else torch.float32)
+    assert module.onednn_kernel(torch.ones(1).bfloat16()) == torch.bfloat16
 
 
 SIZES = [(7, 5, 2, 3), (252, 7, 6, 13), (123, 11, 1, 1), (1, 1, 1, 1), (40, 3, 3, 50)]

@@ -140,7 +140,7 @@ def test_gradients_by_attention_in_float16_are_refused_and_scores_are_not(states
     assert layer(states, target).nll.isfinite().all()
     states.attention.requires_grad_()
     with pytest.raises(
-        ValueError, match="^--copying attention: gradients by a Transformer's attention overflow in --f"
+        ValueError, match="^--copying attention: gradients of a Transformer's attention overflow in --f"
     ):
         layer(states, target)
 

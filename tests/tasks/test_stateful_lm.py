@@ -120,7 +120,7 @@ def test_parts_of_a_validation_split_are_scored_as_one(tmp_path):
 
 
 def test_sentences_to_go_on_from_are_refused(training):
-    told = "not sentences to go on from: give --task language_modeling, or take .*lm generate"
+    told = "not separate prompts: use --task language_modeling, .*lm generate"
     with pytest.raises(ValueError, match=told):
         training.task.build_dataset_for_inference([torch.tensor([4, 5])], [2])
     windows = training.task.eval_lm_dataloader(TokenStream(random_tokens(90), "test"))
