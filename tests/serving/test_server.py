@@ -87,6 +87,12 @@ def test_answers_of_many_clients_are_those_of_the_model_alone(translator):
     assert sum(sizes) == sum(map(len, lines)) and max(sizes) > 3
 
 
+def test_an_answer_does_not_wait_for_acknowledgements():
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        with listening.accept()[0] as connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_scores_and_continuations_are_those_of_the_model(language_model):
     lines = ["The dog eats .", "", "the cat"]
     with running(language_model) as server:
