@@ -331,7 +331,10 @@ TRITON = TritonKernels()
 
 
 def equals_plain(device: torch.device) -> bool:
-    """Whether a small chunk has the loss and the gradient that plain torch gives. It compiles the kernels."""
+    """Whether one small chunk in float32 has the loss and the gradient that plain torch gives.
+
+    Kernels for other types and options are compiled when they are first used.
+    """
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(6, 33, generator=generator).to(device)
     log_prior = torch.log_softmax(torch.randn(2, 3, generator=generator), dim=1).to(device)
