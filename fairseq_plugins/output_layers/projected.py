@@ -181,8 +181,8 @@ class ProjectedOptions(FairseqDataclass):
         default="auto",
         metadata={
             "help": "on a GPU the fused loss and the distributions of a search run on kernels of Triton or on plain "
-            "operations of torch; auto: triton from compute capability 8.0 on where it is installed and passes a small trial. "
-            "Results differ by rounding only (default: auto)"
+            "operations of torch; auto: triton from compute capability 8.0 on where it is installed and passes a small "
+            "trial. Results differ by rounding only (default: auto)"
         },
     )
 
