@@ -276,8 +276,7 @@ def read_generated(*paths: Path) -> Tuple[List[str], List[str]]:
     """The best hypotheses and the references in an output of ``fairseq-generate``, tokenised, in the order of the text.
 
     It may be in several files, such as those of ``--num-shards``; ``-`` is the standard input. Raises UserError if a
-    file is missing or not UTF-8, if a line is cut short or has no number, if there is no hypothesis, if sentences are
-    missing, or if one is in several files.
+    file is missing, damaged or not UTF-8, or if a sentence is missing or stands in several files.
     """
     hypotheses: Dict[int, str] = {}
     references: Dict[int, str] = {}

@@ -37,7 +37,7 @@ SECONDS_TO_READ = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a server takes.
+    """Limits on the requests of a server.
 
     Attributes:
         batch: lines that are worked on at a time.

@@ -80,7 +80,7 @@ def time_clients(
 
 
 def texts_of(answer: Dict[str, Any]) -> Any:
-    """What does not depend on rounding in an answer to one line."""
+    """The texts and tokens of an answer to one line, which rounding of scores does not change."""
     ((found,),) = answer.values()
     return found.get("hypotheses", [{}])[0].get("text"), found["tokens"]
 

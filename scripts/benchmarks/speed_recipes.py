@@ -165,4 +165,4 @@ ALL_RECIPES: Dict[str, Recipe] = {
     **RECIPES,
     **{recipe.name: recipe for recipe in vars().values() if isinstance(recipe, Recipe)},
 }
-"""Those of the package and these, by name."""
+"""Recipes of the package and of this module, by name."""
