@@ -23,7 +23,7 @@ _ESCAPED = "escaped_as_in_json"
 
 
 def _escape(error: UnicodeError) -> Tuple[str, int]:
-    r"""Write characters as ``\uXXXX``, which is valid JSON."""
+    r"""Write characters as escapes such as ``\u20ac``, which are valid JSON."""
     assert isinstance(error, UnicodeEncodeError)
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4)), error.end

@@ -16,6 +16,7 @@ from builders import (
 )
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import ARCH_MODEL_REGISTRY
+from nearness import assert_scores
 from torch import nn
 
 from fairseq_plugins.modules.cell import state_tensors
@@ -75,16 +76,7 @@ def test_loss_gradients_and_log_probs_are_those_of_the_gated_logits(name, gate, 
     log_p = plain_formulas.mixture(gated, prior).log()
     nll = -log_p.gather(-1, target.unsqueeze(-1)).squeeze(-1)
     expected = ((0.9 * nll - 0.1 * plain_formulas.expert_mean(gated, prior)) * weights).sum()
-    torch.testing.assert_close(scores.loss, expected, rtol=1e-11, atol=1e-11)
-    torch.testing.assert_close(scores.nll, nll.detach().masked_fill(weights == 0, 0), rtol=1e-11, atol=1e-11)
-    inputs = [*layer.parameters(), *states.layers]
-    ours, theirs = (torch.autograd.grad(y, inputs, materialize_grads=True) for y in (scores.loss, expected))
-    torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
-    for with_gradients in (True, False):
-        torch.manual_seed(5)
-        with torch.set_grad_enabled(with_gradients):
-            log_probs = layer(states).log_probs
-        torch.testing.assert_close(log_probs.detach(), log_p.detach(), rtol=1e-11, atol=1e-11)
+    assert_scores(layer, states, scores, loss=expected, nll=nll.masked_fill(weights == 0, 0), log_p=log_p)
 
 
 def part(states, start, end):

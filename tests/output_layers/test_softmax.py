@@ -10,6 +10,7 @@ import pytest
 import torch
 from builders import build_output_layer, build_random_output_layer, make_states
 from fairseq.optim.adam import Adam as FairseqAdam
+from nearness import assert_scores
 from torch import nn
 
 from fairseq_plugins.modules.layers import LabelNetwork
@@ -187,16 +188,7 @@ def test_loss_and_gradients_are_those_of_the_equations(name, widths, flags, mask
         log_p = (prior.unsqueeze(-1) * probs).sum(-2).log()
         nll = -log_p.gather(-1, TARGET.unsqueeze(-1)).squeeze(-1)
         expected = ((1 - label_smoothing) * nll - label_smoothing * (prior * probs.log().mean(-1)).sum(-1)).sum()
-        torch.testing.assert_close(scores.nll, nll.detach(), rtol=1e-11, atol=1e-11)
-        torch.testing.assert_close(scores.loss, expected, rtol=1e-11, atol=1e-11)
-        inputs = [*layer.parameters(), *states.layers]
-        ours, theirs = (torch.autograd.grad(y, inputs, materialize_grads=True) for y in (scores.loss, expected))
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
-        for with_gradients in (True, False):
-            torch.manual_seed(5)
-            with torch.set_grad_enabled(with_gradients):
-                log_probs = layer(states).log_probs
-            torch.testing.assert_close(log_probs.detach(), log_p.detach(), rtol=1e-11, atol=1e-11)
+        assert_scores(layer, states, scores, loss=expected, nll=nll, log_p=log_p)
     depth = 1 if network is None else len(network.layers)
     assert len(masks) == (6 * (depth + num_hidden_masks(name, flags)) if rate else 0)
     assert all(m.numel() % widths[0] == 0 for m in masks) and (rate == 0 or masks[-1].shape[-1] in (widths[0], 7))
