@@ -8,7 +8,7 @@ import shlex
 import shutil
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.tasks.translation import TranslationTask
@@ -80,32 +80,16 @@ def export_model(
     names: List[str] = []
     folders: List[str] = []
     for number, path in enumerate(paths, start=1):
-        model, _, task = load_with_task(path, folder)
+        model, dictionaries, content = _read(path, folder)
+        if names and dictionaries != names:
+            others = f"{', '.join(dictionaries)}, and {paths[0]} {', '.join(names)}"
+            raise UserError(f"{path} reads {others}: export them apart")
+        names = dictionaries
         models.append(model)
-        if not isinstance(model, (FairseqLanguageModel, FairseqEncoderDecoderModel)):
-            raise UserError(f"{path} holds a {type(model).__name__}: give a language model or an encoder-decoder")
-        needed = ["dict.txt"]
-        languages: Dict[str, str] = {}
-        if isinstance(task, TranslationTask):
-            languages = {"source_lang": str(task.cfg.source_lang), "target_lang": str(task.cfg.target_lang)}
-            needed = [f"dict.{language}.txt" for language in languages.values()]
-        if names and needed != names:
-            raise UserError(f"{path} reads {', '.join(needed)}, and {paths[0]} {', '.join(names)}: export them apart")
-        names = needed
-        state = read_state(path)
-        values: Any = OmegaConf.to_container(training_config(state), resolve=True, enum_to_str=True)
-        _flags_of(values["task"]).update(languages)  # older checkpoints take them from the names of a split's files
-        flags = _flags_of(values["model"])
-        flags.update((flag, None) for flag in EMBEDDING_FILES if flag in flags)
-        own = _flags_of(values["common"]).get("user_dir")
-        if own and Path(own).name not in (PACKAGE.name, *folders):
-            folders.append(Path(own).name)
-        rest = without(("model", *OF_ONE_CHECKPOINT), state)
-        rest["extra_state"] = without(OF_ONE_CHECKPOINT, state.get("extra_state", {}))
-        contents[exported_checkpoint(number)] = {
-            **_without_folders({**rest, "args": None, "cfg": values}),
-            "model": state["model"],
-        }
+        contents[exported_checkpoint(number)] = content
+        own = _flags_of(content["cfg"]["common"]).get("user_dir")
+        if own and own not in (PACKAGE.name, *folders):
+            folders.append(own)
     licences = sorted(one.name for one in folder.iterdir() if one.is_file() and one.name.lower().startswith(LICENCES))
     subwords = find_subwords(folder)
     sources = {name: folder / name for name in [*dict.fromkeys(names), *licences]}
@@ -149,6 +133,25 @@ def export_model(
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return provenance
+
+
+def _read(path: Path, folder: Path) -> Tuple[BaseFairseqModel, List[str], Dict[str, Any]]:
+    """A model, the names of its dictionaries, and the content of its exported checkpoint."""
+    model, _, task = load_with_task(path, folder)
+    if not isinstance(model, (FairseqLanguageModel, FairseqEncoderDecoderModel)):
+        raise UserError(f"{path} holds a {type(model).__name__}: give a language model or an encoder-decoder")
+    state = read_state(path)
+    values: Any = OmegaConf.to_container(training_config(state), resolve=True, enum_to_str=True)
+    names = ["dict.txt"]
+    if isinstance(task, TranslationTask):
+        languages = {"source_lang": str(task.cfg.source_lang), "target_lang": str(task.cfg.target_lang)}
+        names = [f"dict.{language}.txt" for language in languages.values()]
+        _flags_of(values["task"]).update(languages)  # older checkpoints take them from the names of a split's files
+    flags = _flags_of(values["model"])
+    flags.update((flag, None) for flag in EMBEDDING_FILES if flag in flags)
+    rest = without(("model", *OF_ONE_CHECKPOINT), state)
+    rest["extra_state"] = without(OF_ONE_CHECKPOINT, state.get("extra_state", {}))
+    return model, names, {**_without_folders({**rest, "args": None, "cfg": values}), "model": state["model"]}
 
 
 ABSOLUTE = re.compile(r"""(^|[:="'])[/~](?!/)(?:[^:"']*/)?(?=[^/:"'])""")
