@@ -32,9 +32,12 @@ LANGUAGE_MODELS = {
 }
 TRANSLATORS = {
     "copying": {"output_layer": "doc", "copying": "attention"},
-    **{cell: {"output_layer": "tied", "rnn_cell": cell} for cell in CELLS if cell not in ("lstm", "diagonal")},
-    "no attention": {"output_layer": "mos", "attention": "none", "input_feeding": "off"},
-    "merged layers": {"output_layer": "full", "encoder_merge": "layer", "hidden_sizes": "8 8", "attention": "mlp"},
+    **{cell: {"output_layer": "tied", "rnn_cell": cell} for cell in ("mmlstm", "variational", "smooth-rectifier")},
+    "no attention": {"output_layer": "mos", "rnn_cell": "rhn", "attention": "none", "input_feeding": "off"},
+    "merged layers": {
+        **{"output_layer": "full", "rnn_cell": "mogrifier", "attention": "mlp"},
+        **{"encoder_merge": "layer", "hidden_sizes": "8 8"},
+    },
 }
 
 

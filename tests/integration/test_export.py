@@ -142,12 +142,11 @@ def test_programs_run_with_torch_alone(sources, export, call, tmp_path):
     assert {"encoder.pt2", "decoder_step.pt2"} < {one.name for one in exports["translation"].iterdir()}
     out = exports["translation"]
     assert not [one.name for one in out.iterdir() if str(tmp_path).encode() in one.read_bytes()]
-    for text in ("i c k a", "h a a"):
-        (translated,) = fairseq_plugins.load(out).translate([text], beam=1)
-        program = example.replace("shipped/m30k", str(out)).replace('"en", "de"', '"src", "tgt"')
-        program = program.replace("a dog runs", " ".join(translated.source))
-        ended = subprocess.run([sys.executable, "-c", BLOCKED + program], capture_output=True, text=True, cwd=tmp_path)
-        assert ended.stdout.split() == [*translated.target, "</s>"] != ["</s>"], ended.stderr
+    (translated,) = fairseq_plugins.load(out).translate(["i c k a"], beam=1)
+    program = example.replace("shipped/m30k", str(out)).replace('"en", "de"', '"src", "tgt"')
+    program = program.replace("a dog runs", " ".join(translated.source))
+    ended = subprocess.run([sys.executable, "-c", BLOCKED + program], capture_output=True, text=True, cwd=tmp_path)
+    assert ended.stdout.split() == [*translated.target, "</s>"] != ["</s>"], ended.stderr
     program = f"import torch; step = torch.export.load({str(exports['lm'] / 'step.pt2')!r}).module(); "
     program += "print(step(torch.tensor([2]), step.start)[0].exp().sum().item())"
     ended = subprocess.run([sys.executable, "-c", BLOCKED + program], capture_output=True, text=True, cwd=tmp_path)
