@@ -14,8 +14,8 @@ from typing import Callable, Optional
 
 HANGING = 60
 """Seconds after which work is killed that has not ended."""
-MEMORY = 3 * 2**30
-"""Bytes that a process may hold; one that has imported torch holds half of one gibibyte."""
+MEMORY = 5 * 2**29
+"""Bytes that work may add to what this process holds. Imports of torch hold half a gibibyte, earlier tests more."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Fork:
                 os.dup2(stream, place)
             for stream in (typed, *printed, *told):
                 os.close(stream)
-            resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+            resource.setrlimit(resource.RLIMIT_DATA, (_held() + MEMORY,) * 2)
             if file_bytes is not None:
                 signal.signal(signal.SIGXFSZ, at_limit)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
@@ -96,6 +96,12 @@ class Fork:
 def in_fork(work: Callable[[], None], **options) -> Ended:
     """Do work in a fork of this process, to its end; options are those of :class:`Fork`."""
     return Fork(work, **options).finish()
+
+
+def _held() -> int:
+    """Bytes of private data that this process holds, as RLIMIT_DATA counts them."""
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmData:"))
+    return 1024 * int(line.split()[1])
 
 
 def _status_of(work: Callable[[], None]) -> int:
