@@ -87,7 +87,6 @@ def test_a_metric_that_a_translator_does_not_log_is_refused(flags, told, transla
     "flags, metric",
     [
         (["--task", "scored_translation", "--eval-scorer", "chrf"], "chrf"),
-        (["--eval-bleu", "--eval-bleu-args", '{"beam": 1, "max_len_b": 12}', "--eval-bleu-detok", "space"], "bleu"),
         (["--criterion", "label_smoothed_cross_entropy", "--report-accuracy"], "accuracy"),
     ],
 )

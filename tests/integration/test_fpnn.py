@@ -45,8 +45,8 @@ def train_here(data, run_here):
 
 @pytest.mark.parametrize(
     "optimizer, precision",
-    [(AVERAGED, 1e-6), (ADAGRAD, 1e-6), ([*ADAGRAD, "--bf16", "--cpu"], 2**-8)],
-    ids=["averaged", "adagrad", "bf16"],
+    [(AVERAGED, 1e-6), ([*ADAGRAD, "--bf16", "--cpu"], 2**-8)],
+    ids=["averaged", "adagrad in bf16"],
 )
 def test_columns_are_held_and_a_stopped_training_goes_on_bit_for_bit(optimizer, precision, train_here, tmp_path):
     whole = train_here(tmp_path / "whole", *FLAGS, *optimizer)
@@ -71,11 +71,10 @@ def test_columns_are_held_by_other_optimisers_and_in_16_bits(flags, precision, t
     assert_held(train_here(tmp_path, *FLAGS, *flags, "--max-update", 5), precision=precision)
 
 
-@pytest.mark.parametrize("optimizer", [AVERAGED, ADAGRAD], ids=["averaged", "adagrad"])
-def test_two_processes_hold_the_columns_of_one(optimizer, data, train_here, tmp_path):
-    one = train_here(tmp_path / "one", *FLAGS, *optimizer)
+def test_two_processes_hold_the_columns_of_one(data, train_here, tmp_path):
+    one = train_here(tmp_path / "one", *FLAGS, *AVERAGED)
     half = ["--batch-size", 2, "--batch-size-valid", 1]
-    train_pair([data, "--save-dir", tmp_path / "two", "--cpu", *FLAGS, *optimizer, *half], tmp_path / "two")
+    train_pair([data, "--save-dir", tmp_path / "two", "--cpu", *FLAGS, *AVERAGED, *half], tmp_path / "two")
     two = load(tmp_path / "two/checkpoint_last.pt")
     assert_held(two)
     for name, weight in one["model"].items():
@@ -135,12 +134,8 @@ def assert_same_training(actual, expected):
 @pytest.mark.parametrize(
     "flags",
     [
-        ["--normaliser", "learned"],
-        ["--noise-sharing", "batch", "--noise-samples", 100, "--update-freq", 2],
-        ["--optimizer", "adagrad", "--lr", 0.1],
-        ["--optimizer", "damped_adagrad", "--lr", 0.1],
-        ["--optimizer", "nt_asgd", "--sparse-gradients", "off"],
-        ["--amp"],
+        ["--normaliser", "learned", "--optimizer", "damped_adagrad", "--lr", 0.1],
+        ["--noise-sharing", "batch", "--noise-samples", 100, "--update-freq", 2, "--amp"],
         ["--bf16", "--sparse-gradients", "off"],
     ],
 )

@@ -40,10 +40,7 @@ def typed(line, folder, program="fairseq_plugins"):
 
 LINES = [
     "lm eval data-bin/ptb --cpu --path checkpoints/scaled {}",
-    "lm score data-bin/ptb --cpu --path checkpoints/scaled {}",
-    "lm generate data-bin/ptb --cpu --path checkpoints/scaled --max-length 3 {}",
     "compare runs data-bin/ptb --cpu --path A=checkpoints/scaled --out results {}",
-    "analyze masking data-bin/ptb --cpu --path A=checkpoints/scaled --runs 1 --probabilities 0 {}",
     "translate data-bin/pairs --cpu --path checkpoints/pairs --input text {}",
     "decode data-bin/pairs --path checkpoints/pairs --out decoded {} -- --cpu",
     "train presets gated_lm_ptb data-bin/ptb --save-dir checkpoints/gated --cpu --max-update 1 --gate-dim 4 "

@@ -303,10 +303,9 @@ def train_lm(lm_data, save_dir, *flags):
     "task, gate",
     [
         ([*STATEFUL, "--optimizer", "nt_asgd", "--lr", "10"], "none"),
-        (["language_modeling", "--sample-break-mode", "eos", "--optimizer", "adam", "--lr", "0.01"], "none"),
         ([*STATEFUL, "--optimizer", "adam", "--lr", "0.01"], "iog-lstm"),
     ],
-    ids=["stateful_lm", "language_modeling", "gated"],
+    ids=["stateful_lm", "gated"],
 )
 def test_a_language_model_votes_with_its_weight(task, gate, pair_data, translator, lm_data, tmp_path):
     network = ["--arch", "lstm_lm_doc", "--embed-dim", 12, "--hidden-sizes", "16 12"]

@@ -317,8 +317,7 @@ def scored(gold_tree, candidates):
 
 @pytest.mark.data
 @pytest.mark.slow
-@pytest.mark.parametrize("split", ["valid", "test"])
-@pytest.mark.parametrize("punctuation_of, figures", [("gold", BY_GOLD), ("own", BY_EVALB)])
+@pytest.mark.parametrize("punctuation_of, figures, split", [("gold", BY_GOLD, "valid"), ("own", BY_EVALB, "test")])
 def test_figures_of_the_sample(punctuation_of, figures, split):
     folder = corpus_folder("wsj-sample")
     gold = read_gold_sentences(folder / f"gold.{split}.trees")
