@@ -102,9 +102,7 @@ def tiny_base_flags(output_layer: str, **flags) -> dict:
 def build_tiny_gated_lm(*bases: dict, vocab_size: int = VOCAB_SIZE, seed: int = 0, **flags) -> nn.Module:
     """Language models by their flags under one gate, by default without dropout, all weights well away from zero."""
     flags = {"output_gate": "iog", "gate_dim": 5, "gate_dropout": 0.0, **flags}
-    model = randomise(build_lm("gated_lm", vocab_size, base_model_flags=list(bases), **flags), seed=seed)
-    model.load_state_dict(model.state_dict())  # as from a checkpoint, which models by flags alone await
-    return model
+    return randomise(build_lm("gated_lm", vocab_size, base_model_flags=list(bases), **flags), seed=seed)
 
 
 def build_tiny_encdec(

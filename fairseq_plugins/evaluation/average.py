@@ -12,7 +12,7 @@ from fairseq_plugins.evaluation.checkpoints import training_config
 from fairseq_plugins.fairseq_patches.checkpoints import other_flags
 from fairseq_plugins.fairseq_patches.generation import languages_of
 from fairseq_plugins.models.checkpoints import check_checkpoints, read_state
-from fairseq_plugins.modules.simple_rnn import column_lengths, normalise_columns_
+from fairseq_plugins.optim.column_norm import constrain_mean
 from fairseq_plugins.options import UserError, flag_of
 
 TRAINING_FLAGS = ("arch", "rnn_cell", "output_layer", "output_gate")
@@ -26,9 +26,6 @@ AVERAGED = "averaged_checkpoints"
 
 PROGRESS = ("warmed_up",)
 """Last parts of the names of buffers that count progress; a mean has those of the latest checkpoint."""
-
-NORM_TOLERANCE = 1e-2
-"""Relative tolerance by which constrained columns are recognised by their length, in 16-bit weights too."""
 
 Weights = Dict[str, Tensor]
 """Weights of a model by name."""
@@ -79,7 +76,7 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
             latest = state
     fixed |= {name: weight for name, weight in latest["model"].items() if _is_progress(name)}
     means = {name: fixed.get(name, weight / len(paths)) for name, weight in total.items()}
-    _constrain_columns(means, latest)
+    constrain_mean(means, latest["model"], length=getattr(training_config(latest).model, "column_norm", 0.0))
     means = {name: weight.to(latest["model"][name].dtype) for name, weight in means.items()}
     config = latest["cfg"]
     return {
@@ -89,18 +86,6 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
         "extra_state": without(OF_ONE_CHECKPOINT, latest["extra_state"]),
         AVERAGED: [(str(path), num_updates) for num_updates, path in sorted(origins.items())],
     }
-
-
-def _constrain_columns(means: Weights, latest: Dict[str, Any]) -> None:
-    """Rescale the columns that ``--column-norm`` constrains: the mean of columns of equal length is shorter."""
-    length: float = getattr(training_config(latest).model, "column_norm", 0.0)
-    if not length:
-        return
-    for name, weight in latest["model"].items():
-        if weight.dim() == 2 and torch.allclose(
-            column_lengths(weight), torch.tensor(length), rtol=NORM_TOLERANCE, atol=0
-        ):
-            normalise_columns_(means[name], length)
 
 
 def without(names: Sequence[str], state: Dict[str, Any]) -> Dict[str, Any]:

@@ -7,9 +7,10 @@ includes its weights.
 import hashlib
 import os
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, Iterator, List, Optional, Sequence
 
 import torch
 from fairseq.models import FairseqLanguageModel
@@ -18,7 +19,6 @@ from torch import Tensor, nn
 from fairseq_plugins.data.text import file_digest
 from fairseq_plugins.evaluation.scoring import ScoredWindow, score_windows, scores_in_float32
 from fairseq_plugins.fairseq_patches.checkpoints import check_archive
-from fairseq_plugins.modules.layers import every_parameter_learns
 from fairseq_plugins.options import write_tensors
 
 RULES = ("rms", "sgd")
@@ -193,3 +193,16 @@ def _read(path: Path, *, key: Dict[str, str], model: nn.Module, device: str) -> 
         return None
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     return statistics if fits and found == shapes else None
+
+
+@contextmanager
+def every_parameter_learns(model: nn.Module) -> Iterator[None]:
+    """Enable gradients of all parameters in the block, including frozen ones."""
+    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
+    for parameter in frozen:
+        parameter.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for parameter in frozen:
+            parameter.requires_grad_(False)

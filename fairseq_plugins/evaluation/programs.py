@@ -11,8 +11,8 @@ import torch
 from fairseq.models import BaseFairseqModel, FairseqLanguageModel
 from torch import Tensor, nn
 
+from fairseq_plugins.models.decoder import StreamDecoder
 from fairseq_plugins.models.recurrent_encdec import EncoderOutput, RecurrentEncoderDecoder
-from fairseq_plugins.models.recurrent_lm import StreamDecoder
 from fairseq_plugins.models.sliding_context import SlidingDecoder
 from fairseq_plugins.modules.cell import CellContext, LayerState, RecurrentCell, State, pack_state, unpack_state
 from fairseq_plugins.options import UserError
@@ -93,8 +93,8 @@ class DecoderStep(nn.Module):
             "encoder_out": [annotations],
             "encoder_padding_mask": [source.eq(self.padding)],
             "src_tokens": [source],
-            "start": [],
-            "start_rows": None,
+            "final_state": [],
+            "state_rows": None,
         }
         store: Dict[str, Dict[str, Any]] = {}
         self.decoder.cache(store, unpack_state(state, self.like))

@@ -19,7 +19,12 @@ from fairseq.models import FairseqLanguageModel
 from fairseq.modules import FairseqDropout
 from torch import Tensor
 
-from fairseq_plugins.evaluation.dynamic_evaluation import AdaptingWeights, DynamicOptions, follow_window
+from fairseq_plugins.evaluation.dynamic_evaluation import (
+    AdaptingWeights,
+    DynamicOptions,
+    every_parameter_learns,
+    follow_window,
+)
 from fairseq_plugins.evaluation.scoring import (
     NonFiniteLoss,
     ScoredWindow,
@@ -27,8 +32,8 @@ from fairseq_plugins.evaluation.scoring import (
     average_nll,
     score_windows,
 )
-from fairseq_plugins.modules.cell import new_stream
-from fairseq_plugins.modules.layers import DropoutModule, every_parameter_learns
+from fairseq_plugins.models.decoder import new_stream
+from fairseq_plugins.modules.layers import DropoutModule
 from fairseq_plugins.ngrams.model import NGramModel
 from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.base import OutputLayer

@@ -209,10 +209,9 @@ def _step_each_weight_once(
         if first in ema.fp32_params:
             ema.fp32_params[name] = ema.fp32_params[first]
     step(ema, _FirstNames(weights, first_names), *args, **kwargs)
-    norm = getattr(ema.get_model(), "column_norm", None)
-    if norm is not None:
-        for weight in norm.weights:
-            norm.normalise_(weight.data)
+    for weight, mean in zip(new_model.parameters(), ema.get_model().parameters()):
+        if (norm := getattr(weight, "column_norm", None)) is not None:
+            norm.normalise_(mean.data)
 
 
 def _first_names(weights: Mapping[str, Any]) -> Dict[str, str]:

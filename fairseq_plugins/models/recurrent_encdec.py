@@ -21,15 +21,15 @@ from torch import Tensor, nn
 from fairseq_plugins.components import ModelFlags
 from fairseq_plugins.data.text import TextTask, check_reads_pairs, check_target_padding
 from fairseq_plugins.models.checkpoints import keep_vocabularies
+from fairseq_plugins.models.decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.presets.translation import (
     ENCODER_DECODER_ARCHITECTURES,
     SHARING_FLAGS,
     apply_encdec_preset,
 )
-from fairseq_plugins.models.recurrent_lm import CachingDecoder, IncrementalState
 from fairseq_plugins.modules.attention import ATTENTIONS, AttentionalStack, AttentionalState, Memory
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, provide_dictionary, select_rows
-from fairseq_plugins.modules.layers import STARTS, BiasStart, initialise_by_layer, initialise_uniformly
+from fairseq_plugins.modules.initialisation import InitBiases, initialise_by_layer, initialise_uniformly
 from fairseq_plugins.modules.stack import DIRECTIONS, MERGES, EncoderStack, StackState
 from fairseq_plugins.options import (
     OnOff,
@@ -57,15 +57,15 @@ class EncoderOutput(TypedDict):
         encoder_out: one tensor, the annotations, (B, S, D_N).
         encoder_padding_mask: one tensor, (B, S), True at padding; empty without padding.
         src_tokens: one tensor, the tokens, (B, S).
-        start: initial state of the decoder's layers.
-        start_rows: the row of ``start`` that belongs to each sentence, (B), after a reordering; None before.
+        final_state: of the layers, with which those of the decoder begin.
+        state_rows: the row of ``final_state`` of each sentence, (B), after a reordering; None before.
     """
 
     encoder_out: List[Tensor]
     encoder_padding_mask: List[Tensor]
     src_tokens: List[Tensor]
-    start: StackState
-    start_rows: Optional[Tensor]
+    final_state: StackState
+    state_rows: Optional[Tensor]
 
 
 class RecurrentEncoder(FairseqEncoder):
@@ -94,22 +94,22 @@ class RecurrentEncoder(FairseqEncoder):
             "encoder_out": [annotations],
             "encoder_padding_mask": [padding] if has_padding else [],
             "src_tokens": [src_tokens],
-            "start": state,
-            "start_rows": None,
+            "final_state": state,
+            "state_rows": None,
         }
 
     def reorder_encoder_out(self, encoder_out: EncoderOutput, new_order: Tensor) -> EncoderOutput:
         """Reorder the sentences. Beam search calls this at every step.
 
-        The initial state is read at the first step only, so its rows are not moved but noted.
+        The final state is read at the first step only, so its rows are not moved but noted.
         """
-        rows = encoder_out["start_rows"]
+        rows = encoder_out["state_rows"]
         return {
             "encoder_out": select_rows(encoder_out["encoder_out"], new_order),
             "encoder_padding_mask": select_rows(encoder_out["encoder_padding_mask"], new_order),
             "src_tokens": select_rows(encoder_out["src_tokens"], new_order),
-            "start": encoder_out["start"],
-            "start_rows": new_order if rows is None else rows.index_select(0, new_order),
+            "final_state": encoder_out["final_state"],
+            "state_rows": new_order if rows is None else rows.index_select(0, new_order),
         }
 
     def max_positions(self) -> int:
@@ -162,7 +162,7 @@ class RecurrentAttentionalDecoder(CachingDecoder):
         """
         tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
         embedded = self.embedding(tokens)
-        memory, state = self._start(encoder_out, incremental_state)
+        memory, state = self._memory_and_state(encoder_out, incremental_state)
         outputs = self.stack(embedded, memory, state, tokens=tokens)
         states = DecoderStates(
             layers=[embedded, *outputs.layers],
@@ -187,7 +187,7 @@ class RecurrentAttentionalDecoder(CachingDecoder):
             self.cache(incremental_state, kept)
         return scores.output, {"attn": [outputs.attention], "states": states, "scores": scores}
 
-    def _start(
+    def _memory_and_state(
         self, encoder_out: EncoderOutput, incremental_state: IncrementalState
     ) -> Tuple[Optional[Memory], AttentionalState]:
         """The source as attention reads it, and the state before the first of these tokens."""
@@ -201,10 +201,8 @@ class RecurrentAttentionalDecoder(CachingDecoder):
             memory = Memory(annotations=annotations, keys=keys, padding=padding)
         if cached:
             return memory, cached["stack"]
-        start = encoder_out["start"]
-        if encoder_out["start_rows"] is not None:
-            start = select_rows(start, encoder_out["start_rows"])
-        return memory, self.stack.initial_state(start)
+        state, rows = encoder_out["final_state"], encoder_out["state_rows"]
+        return memory, self.stack.initial_state(state if rows is None else select_rows(state, rows))
 
     def max_positions(self) -> int:
         return MAX_POSITIONS
@@ -214,7 +212,7 @@ Directions = choices(DIRECTIONS)
 Merge = choices(MERGES)
 AttentionScore = choices([*sorted(ATTENTIONS), "none"])
 SharedEmbeddings = choices(["none", "output", "all"])
-Start = choices(STARTS)
+Init = choices(["uniform", "by-layer"])
 
 
 @dataclass
@@ -262,10 +260,10 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
             "source uses it as well, whatever the output layer (needs a joined dictionary)"
         },
     )
-    init: Start = field(
+    init: Init = field(
         default="uniform",
         metadata={
-            "help": "start of the parameters; uniform: all within --init-range; by-layer: recurrent matrices "
+            "help": "initial values of the parameters; uniform: all within --init-range; by-layer: recurrent matrices "
             "orthogonal and others uniform with unit gain (Glorot), gate by gate, biases zero, those of forget gates 1 "
             "(default: uniform)"
         },
@@ -274,7 +272,7 @@ class RecurrentEncoderDecoderConfig(FairseqDataclass):
         default=0.1,
         metadata={"help": "all parameters start uniformly within plus and minus this, biases as --init-biases says"},
     )
-    init_biases: BiasStart = field(
+    init_biases: InitBiases = field(
         default="uniform", metadata={"help": "whether biases start like all parameters, or at zero (default: uniform)"}
     )
     embedding_std: float = field(
@@ -314,7 +312,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         hidden_sizes = parse_int_list(config.hidden_sizes, flag="--hidden-sizes")
         check_positive(config.embed_dim, flag="--embed-dim")
         check_target_padding(task, reader="a recurrent decoder")
-        _check_start(args, config)
+        _check_init(args, config)
         check_dropout(config.dropout, flag="--dropout")
         if config.share_embeddings == "all" and source != target:
             raise UserError("--share-embeddings all needs one dictionary: run fairseq-preprocess --joined-dictionary")
@@ -378,7 +376,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         return self.decoder(prev_output_tokens, encoder_out=encoder_out, **options)
 
 
-def _check_start(args: Namespace, config: RecurrentEncoderDecoderConfig) -> None:
+def _check_init(args: Namespace, config: RecurrentEncoderDecoderConfig) -> None:
     """Check the flags of ``--init``, and refuse flags that only the other one reads."""
     check_positive(config.init_range, flag="--init-range")
     check_positive(config.embedding_std, flag="--embedding-std")

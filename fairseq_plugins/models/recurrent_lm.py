@@ -6,45 +6,23 @@ Shapes: B batch rows, T time steps, C embedding width, D_n width of layer n, V v
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Dict, List, Optional, Tuple
+from typing import List, Optional, Tuple
 
-import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
-from fairseq.incremental_decoding_utils import FairseqIncrementalState
-from fairseq.models import (
-    FairseqIncrementalDecoder,
-    FairseqLanguageModel,
-    register_model,
-    register_model_architecture,
-)
-from torch import Tensor, nn
+from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
+from torch import Tensor
 
 from fairseq_plugins.components import ModelFlags
 from fairseq_plugins.data.text import TextTask, check_reads_one_text
 from fairseq_plugins.models.checkpoints import keep_vocabularies
+from fairseq_plugins.models.decoder import StreamDecoder
 from fairseq_plugins.models.presets import LANGUAGE_MODELS, apply_preset
-from fairseq_plugins.modules.cell import (
-    RECURRENT_CELLS,
-    CarriedState,
-    DecoderState,
-    State,
-    map_state,
-    provide_dictionary,
-    select_rows,
-    state_tensors,
-)
-from fairseq_plugins.modules.layers import (
-    MASKS,
-    WORD_MASKS,
-    BiasStart,
-    BroadcastDropout,
-    FeedForward,
-    WordDropoutEmbedding,
-    initialise_uniformly,
-)
-from fairseq_plugins.modules.simple_rnn import ColumnNorm
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, provide_dictionary
+from fairseq_plugins.modules.initialisation import InitBiases, initialise_uniformly
+from fairseq_plugins.modules.layers import MASKS, WORD_MASKS, BroadcastDropout, FeedForward, WordDropoutEmbedding
 from fairseq_plugins.modules.stack import OUTPUT_SKIPS, RecurrentStack, StackState
+from fairseq_plugins.optim.column_norm import constrain_columns
 from fairseq_plugins.options import (
     UserError,
     check_choices,
@@ -56,177 +34,7 @@ from fairseq_plugins.options import (
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, SharingFlags, build_output_layer
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.projected import ProjectedOutput
-from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
-
-IncrementalState = Optional[Dict[str, Dict[str, Any]]]
-"""fairseq's store for step-by-step decoding, or None outside of it."""
-
-
-# fairseq adds the second base by a decorator, which type checkers do not see.
-class CachingDecoder(FairseqIncrementalDecoder, FairseqIncrementalState):
-    """Keeps a state in fairseq's store between the steps of a beam search, a row (B, ...) for each hypothesis."""
-
-    def cached(self, incremental_state: IncrementalState) -> Dict[str, Any]:
-        """The state that the previous step kept; empty at the first step."""
-        if incremental_state is None:
-            return {}
-        return self.get_incremental_state(incremental_state, "decoder") or {}
-
-    def cache(self, incremental_state: IncrementalState, state: Dict[str, Any]) -> None:
-        """Keep a state for the next step."""
-        self.set_incremental_state(incremental_state, "decoder", state)
-
-    def reorder_incremental_state(self, incremental_state: IncrementalState, new_order: Tensor) -> None:
-        """Select the rows ``new_order`` of the state, when beam search reorders hypotheses."""
-        self.cache(incremental_state, select_rows(self.cached(incremental_state), new_order))
-
-
-class StreamDecoder(CachingDecoder):
-    """Predicts the next token of separate sequences, of the windows of a stream, or of the steps of a search.
-
-    It keeps the state from window to window and from step to step. A subclass sets :attr:`output` and implements
-    :meth:`initial_layers` and :meth:`read`, or overrides :meth:`initial_state` and :meth:`score`.
-
-    Args:
-        dictionary: fairseq's dictionary; its size is V.
-
-    Attributes:
-        output: the output layer.
-        embedding: the input embedding.
-        state_dropout: probability that a row of a training window starts from the initial state instead of the carried
-            one (Melis et al. 2020). Evaluation starts from the initial state, and training so sees it more often. Rows
-            are drawn with torch's generator, which fairseq seeds at every update, so that a resumed run draws the same.
-    """
-
-    output: OutputLayer
-    embedding: nn.Embedding
-    state_dropout: float = 0.0
-
-    def __init__(self, dictionary: Dictionary):
-        super().__init__(dictionary)
-        self.carried_state = CarriedState()
-
-    @property
-    def layer_widths(self) -> List[int]:
-        """D_0 .. D_N, of the embedding and of each layer below the output layer."""
-        raise NotImplementedError
-
-    def initial_layers(self, num_rows: int) -> State:
-        """The state of the layers below the output layer at the start of ``num_rows`` rows."""
-        raise NotImplementedError
-
-    def read(self, tokens: Tensor, layers: Any, *, incremental: bool) -> Tuple[DecoderStates, State]:
-        """Run all layers below the output layer.
-
-        Args:
-            tokens: (B, T).
-            layers: their state before the first token.
-            incremental: whether this is a step of a search.
-
-        Returns:
-            the input of the output layer, and the state of the layers after the last token.
-        """
-        raise NotImplementedError
-
-    def initial_state(self, num_rows: int) -> DecoderState:
-        """The state at the start of ``num_rows`` rows."""
-        rows = next(self.parameters()).new_empty(num_rows, 0)
-        return {"layers": self.initial_layers(num_rows), "gate": self.output.gate.initial_state(rows)}
-
-    def score(
-        self,
-        tokens: Tensor,
-        state: DecoderState,
-        *,
-        incremental: bool,
-        target: Optional[Tensor],
-        **loss: Any,
-    ) -> Tuple[DecoderStates, Scores, DecoderState]:
-        """Run the layers and the output layer.
-
-        Args:
-            tokens: (B, T).
-            state: before the first token.
-            incremental: whether this is a step of a search.
-            target, loss: see :meth:`OutputLayer.forward`.
-
-        Returns:
-            the input of the output layer, its scores, and the state after the last token.
-        """
-        states, layers = self.read(tokens, state["layers"], incremental=incremental)
-        scores = self.output(states, target, gate_state=state["gate"], **loss)
-        return states, scores, {"layers": layers, "gate": scores.gate_state}
-
-    # pyrefly: ignore[bad-override]
-    def forward(
-        self,
-        prev_output_tokens: Tensor,
-        *,
-        src_lengths: Optional[Tensor] = None,
-        encoder_out: Optional[Dict[str, List[Tensor]]] = None,
-        incremental_state: IncrementalState = None,
-        stream: Optional[str] = None,
-        position: int = 0,
-        target: Optional[Tensor] = None,
-        token_weights: Optional[Tensor] = None,
-        label_smoothing: float = 0.0,
-        noise: Optional[Noise] = None,
-    ) -> Tuple[Tensor, Dict[str, Any]]:
-        """Score the next token at every position.
-
-        Args:
-            prev_output_tokens: (B, T).
-            src_lengths, encoder_out: ignored; fairseq passes them.
-            incremental_state: fairseq's store for step-by-step decoding; only the last token is read then.
-            stream: None for separate sequences, which start from a zero state. For windows of a stream its name, such
-                as "train": they start from its carried state.
-            position: of the first token in the rows of the stream. At 0 the stream starts from a zero state.
-            target: (B, T). With it the loss of the targets is computed instead of all log-probabilities.
-            token_weights, label_smoothing, noise: see :meth:`OutputLayer.forward`.
-
-        Returns:
-            log-probabilities (B, T, V), or where ``target`` is given the loss, a scalar in nats, and a
-            dictionary: ``states`` (:class:`DecoderStates`), ``scores`` (:class:`Scores`) and ``attn``, [None], which
-            fairseq reads.
-
-        Raises:
-            UserError: in training with :attr:`state_dropout` on separate sequences, which carry no state.
-        """
-        tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
-        state: Optional[DecoderState] = self.cached(incremental_state)
-        if stream is not None:
-            state = self.carried_state.get(stream, position)
-        if self.state_dropout > 0 and self.training:
-            if stream is None:
-                raise UserError(
-                    f"--dropout-carried-state {self.state_dropout:g}: no state is carried from window to window here: "
-                    "train with --task stateful_lm, or give 0"
-                )
-            state = None if state is None else self._drop_rows(state)
-        states, scores, state = self.score(
-            tokens,
-            state or self.initial_state(len(tokens)),
-            incremental=incremental_state is not None,
-            target=target,
-            token_weights=token_weights,
-            label_smoothing=label_smoothing,
-            noise=noise,
-        )
-        if incremental_state is not None:
-            self.cache(incremental_state, state)
-        elif stream is not None:
-            self.carried_state.set(stream, position + tokens.size(1), state)
-        return scores.output, {"attn": [None], "states": states, "scores": scores}
-
-    def _drop_rows(self, state: DecoderState) -> DecoderState:
-        """The state with some random rows replaced by the initial state."""
-        num_rows, device = next((len(x), x.device) for x in state_tensors(state))
-        dropped = torch.rand(num_rows, device=device) < self.state_dropout
-
-        def choose(carried: Tensor, start: Tensor) -> Tensor:
-            return torch.where(dropped.view(-1, *[1] * (carried.dim() - 1)), start.to(carried), carried)
-
-        return map_state(choose, state, self.initial_state(num_rows))
+from fairseq_plugins.output_layers.scores import DecoderStates
 
 
 class RecurrentDecoder(StreamDecoder):
@@ -352,11 +160,11 @@ class RecurrentLanguageModelConfig(FairseqDataclass):
         default=None,
         metadata={
             "help": "all parameters start uniformly within plus and minus this, biases as --init-biases says "
-            "(default: each part's own start)"
+            "(default: each part's own initial values)"
         },
     )
-    init_biases: BiasStart = field(
-        default="zero", metadata={"help": "start of the biases where there is an --init-range (default: zero)"}
+    init_biases: InitBiases = field(
+        default="zero", metadata={"help": "initial biases where there is an --init-range (default: zero)"}
     )
 
 
@@ -369,9 +177,6 @@ class RecurrentLanguageModel(FairseqLanguageModel):
 
     The architectures differ in their presets only (:mod:`fairseq_plugins.models.presets`).
     """
-
-    column_norm: Optional[ColumnNorm] = None
-    """The column norm constraint of ``--column-norm``; None without it."""
 
     flags = FLAGS
 
@@ -437,7 +242,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
             check_positive(config.init_range, flag="--init-range")
             initialise_uniformly(model, config.init_range, biases=config.init_biases)
         elif config.init_biases != "zero":
-            raise UserError(f"--init-biases {config.init_biases} is a start within --init-range: give that, too")
+            raise UserError(f"--init-biases {config.init_biases} needs an --init-range: give that, too")
         if config.column_norm != 0:
             check_positive(config.column_norm, flag="--column-norm")
             if not isinstance(output_layer, ProjectedOutput):
@@ -445,16 +250,9 @@ class RecurrentLanguageModel(FairseqLanguageModel):
                     f"--column-norm {config.column_norm}: --output-layer {output_layer.name} has no output matrix, "
                     "leave it out"
                 )
-            weights = dict.fromkeys([embedding.weight, output_layer.projection.weight])
-            model.column_norm = ColumnNorm(list(weights), length=config.column_norm)
-            model.register_forward_pre_hook(_check_column_norm)
+            weights = [embedding.weight, output_layer.projection.weight]
+            constrain_columns(model, weights, length=config.column_norm, task=task)
         return keep_vocabularies(model, task, embeddings=[embedding])
-
-
-def _check_column_norm(model: RecurrentLanguageModel, _: Any) -> None:
-    """Refuse to train a model whose task does not apply its column norm constraint. Any task may evaluate it."""
-    if model.column_norm is not None and model.training and torch.is_grad_enabled():
-        model.column_norm.check_held()
 
 
 for name, preset in LANGUAGE_MODELS.items():

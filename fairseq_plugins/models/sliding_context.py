@@ -9,7 +9,7 @@ import torch
 from fairseq.models import FairseqDecoder, FairseqLanguageModel
 from torch import Tensor
 
-from fairseq_plugins.models.recurrent_lm import IncrementalState, StreamDecoder
+from fairseq_plugins.models.decoder import IncrementalState, StreamDecoder
 from fairseq_plugins.modules.stack import RecurrentStack
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.options import UserError
@@ -55,11 +55,11 @@ class SlidingDecoder(StreamDecoder):
         kept = 0 if self.training else self.length - max(1, self.length // 2)
         context = context[:, :0] if self.training else context
         pieces: List[List[Tensor]] = []
-        start = 0
-        while start < tokens.size(1):
-            piece = tokens[:, start : start + self.length - context.size(1)]
+        position = 0
+        while position < tokens.size(1):
+            piece = tokens[:, position : position + self.length - context.size(1)]
             pieces.append(self._read_behind(context, piece))
-            start += piece.size(1)
+            position += piece.size(1)
             context = torch.cat([context, piece], dim=1)
             if context.size(1) == self.length:
                 context = context[:, self.length - kept :]

@@ -24,12 +24,12 @@ from torch import Tensor, nn
 from fairseq_plugins.components import ModelFlags
 from fairseq_plugins.data.text import TextTask, check_reads_pairs, check_target_padding
 from fairseq_plugins.models.checkpoints import keep_vocabularies
+from fairseq_plugins.models.decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.presets.translation import (
     TRANSFORMER_ARCHITECTURES,
     TRANSFORMER_SHARING_FLAGS,
     apply_transformer_preset,
 )
-from fairseq_plugins.models.recurrent_lm import CachingDecoder, IncrementalState
 from fairseq_plugins.modules.cell import named_tensors
 from fairseq_plugins.options import (
     UserError,

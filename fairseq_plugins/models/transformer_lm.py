@@ -19,7 +19,6 @@ from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.presets.language_models import TRANSFORMER_LM_ARCHITECTURES, apply_transformer_lm_preset
 from fairseq_plugins.models.sliding_context import DEFAULT_LENGTH, SlidingDecoder
 from fairseq_plugins.models.transformer import LEFT_OUT, TransformerDecoderWithOutputLayer, check_decoder_flags
-from fairseq_plugins.modules.cell import CarriedState
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 
@@ -45,9 +44,7 @@ class TransformerLanguageModelDecoder(SlidingDecoder, TransformerDecoderWithOutp
     """
 
     def __init__(self, cfg: TransformerConfig, dictionary: Dictionary, embed_tokens: nn.Embedding):
-        # StreamDecoder's constructor would pass the dictionary alone to fairseq's
-        TransformerDecoderWithOutputLayer.__init__(self, cfg, dictionary, embed_tokens, no_encoder_attn=True)
-        self.carried_state = CarriedState()
+        super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=True)
         self.length = int(cfg.max_target_positions)
 
     @property

@@ -1,4 +1,4 @@
-"""Recurrent layers: their base class and registry, their state, and the state that is carried along a stream.
+"""Recurrent layers: their base class, registry and state.
 
 A layer runs over a whole sequence, or step by step if a part of its input depends on the step before, as with input
 feeding. Step by step, the first C' columns of the input are precomputed: all their time steps are known at the start.
@@ -10,7 +10,6 @@ same of the stack's input, D width of the layer.
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from typing import (
     Any,
     Callable,
@@ -21,13 +20,11 @@ from typing import (
     Mapping,
     NamedTuple,
     Optional,
-    Protocol,
     Sequence,
     Tuple,
     TypeVar,
     Union,
     cast,
-    runtime_checkable,
 )
 
 import torch
@@ -35,8 +32,7 @@ from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from fairseq_plugins.components import Component, Registry
-from fairseq_plugins.modules.layers import ResetsByLayer
-from fairseq_plugins.options import UserError
+from fairseq_plugins.modules.initialisation import ResetsByLayer
 
 LayerState = Dict[str, Tensor]
 """State of one layer by name, each (B, *), such as h and c of an LSTM."""
@@ -251,75 +247,3 @@ def unpack_state(packed: Tensor, like: S) -> S:
     # fairseq garbles tensors that are not contiguous when it broadcasts a checkpoint
     new = (part.reshape(part.size(0), *x.shape[1:]).to(x.dtype).contiguous() for part, x in zip(parts, old))
     return with_tensors(like, new)
-
-
-# State that a model carries from one window of a text stream to the next.
-
-DecoderState = Dict[str, Any]
-"""State of a decoder: the states of its parts by name, with a batch row for each row of a stream."""
-
-
-_STREAM_NUMBERS = count(1)
-
-
-def new_stream(kind: str) -> str:
-    """A new name of a stream, which begins with ``kind``."""
-    return f"{kind} {next(_STREAM_NUMBERS)}"
-
-
-class CarriedState:
-    """States by stream and by position of the next token in the stream.
-
-    Streams are independent: a model can train on one and score another in between. States are detached, so that no
-    gradient crosses a window. States before the last windows are kept, so that a window can be repeated.
-    """
-
-    def __init__(self):
-        self._streams: Dict[str, Dict[int, Optional[DecoderState]]] = {}
-        self.num_repeatable = 1
-        """Number of last windows of a stream that can be repeated."""
-
-    def get(self, stream: str, position: int) -> Optional[DecoderState]:
-        """State before the token at ``position``. At the start of a stream it is None, which means zeros.
-
-        fairseq skips a window that does not fit in memory. The next window then starts from the state before that one.
-
-        Raises:
-            UserError: if no window of the stream has ended at or before the position.
-        """
-        if position == 0:
-            self._streams[stream] = {0: None}
-        states = self._streams.get(stream, {})
-        earlier = [p for p in states if p <= position]
-        if not earlier:
-            raise UserError(
-                f"stream '{stream}' cannot go on at token {position}: its windows come in order, from token 0"
-            )
-        return states[max(earlier)]
-
-    def set(self, stream: str, position: int, state: DecoderState) -> None:
-        """Store the state after the window that ended before the token at ``position``."""
-        states = self._streams.setdefault(stream, {})
-        for later in [p for p in states if p >= position]:
-            del states[later]
-        states[position] = detach_state(state)
-        for earlier in sorted(states)[: -1 - self.num_repeatable]:
-            del states[earlier]
-
-    def forget(self, stream: str) -> None:
-        """Drop the states of a stream that has ended."""
-        self._streams.pop(stream, None)
-
-
-@runtime_checkable
-class CarriesState(Protocol):
-    """A decoder that carries its state from window to window of a stream.
-
-    Attributes:
-        carried_state: its states.
-    """
-
-    carried_state: CarriedState
-
-    def initial_state(self, num_rows: int) -> DecoderState:
-        """The state at the start of a stream of ``num_rows`` rows."""

@@ -1,11 +1,9 @@
-"""Layers and other parts that several models use: linear layers, dropout, embedding, label networks, initialisation.
+"""Layers that several models use: linear layers, dropout, embedding.
 
 Shapes: B batch rows, T time steps, C input width, D output width, V words.
 """
 
-import math
 import warnings
-from contextlib import contextmanager
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -14,9 +12,7 @@ from typing import (
     Iterator,
     Optional,
     Sequence,
-    TypedDict,
     TypeVar,
-    Unpack,
     overload,
 )
 
@@ -26,7 +22,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.ops.matmul import autocast_dtype, linear
 from fairseq_plugins.ops.regularizers import dropout_mask
-from fairseq_plugins.options import check_dropout, check_not_negative, check_positive, choices
+from fairseq_plugins.options import check_dropout, check_not_negative, check_positive
 
 
 class Linear(nn.Linear):
@@ -214,222 +210,3 @@ class WordDropoutEmbedding(DropoutModule, nn.Embedding):
         if self.training and self.noise > 0:
             vectors = vectors + self.noise * torch.randn_like(vectors)
         return vectors
-
-
-# Label networks of output layers, which also encode hidden states.
-
-
-def identity(x: Tensor) -> Tensor:
-    """x."""
-    return x
-
-
-ACTIVATIONS = {"sigmoid": torch.sigmoid, "relu": torch.relu, "tanh": torch.tanh, "linear": identity}
-LABEL_MASKS = ("variational", "standard")
-"""Values of ``--label-mask``."""
-SHARED_DIMS = {"variational": (0,), "row": (1,), "standard": ()}
-"""Dimensions that share a mask: the labels of (V, C), or the time steps of hidden states (B, T, C)."""
-PLACES = ("input", "output")
-"""Values of ``--label-dropout-place``: what a layer drops."""
-INITIALISATIONS = ("uniform", "glorot")
-"""Values of ``--label-init``."""
-
-
-class LabelLayer(nn.Module):
-    """act(x U + b) with dropout of x (``place="input"``) or of the result (``"output"``).
-
-    All labels of a forward pass share a variational mask. Dropped input features are therefore left out of the product.
-
-    Args:
-        in_width, out_width: C and D.
-        activation: a key of :data:`ACTIVATIONS`.
-        dropout: rate, 0 <= rate < 1.
-        mask: "variational", (1, C), of labels; "row", (B, 1, C), of hidden states; or "standard", (*, C).
-        place: "input", as in the program published with DRILL, or "output", as in its eq. 12.
-        initialisation: of U: "uniform", U(-0.1, 0.1), or "glorot"; b starts as U(-1/sqrt(C), 1/sqrt(C)).
-
-    Shape:
-        x: (V, C), or (B, T, C); output: (V, D), or (B, T, D).
-    """
-
-    def __init__(
-        self,
-        in_width: int,
-        out_width: int,
-        *,
-        activation: str,
-        dropout: float,
-        mask: str,
-        place: str,
-        initialisation: str,
-    ):
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(out_width, in_width))
-        self.bias = nn.Parameter(torch.empty(out_width).uniform_(-1 / math.sqrt(in_width), 1 / math.sqrt(in_width)))
-        if initialisation == "glorot":
-            nn.init.xavier_uniform_(self.weight)
-        else:
-            nn.init.uniform_(self.weight, -0.1, 0.1)
-        self.activation = ACTIVATIONS[activation]
-        self.mask = mask
-        self.place = place
-        self.dropout = BroadcastDropout(dropout, flag="--label-dropout", shared_dims=SHARED_DIMS[mask])
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.place == "output":
-            return self.dropout(self._layer(x))
-        features = self._kept_features()
-        if features is None:
-            return self._layer(self.dropout(x))
-        weight = self.weight.index_select(1, features) / (1 - self.dropout.current_rate)
-        return self.activation(linear(x, weight, self.bias, features=features))
-
-    def _layer(self, x: Tensor) -> Tensor:
-        return self.activation(linear(x.flatten(0, -2), self.weight, self.bias)).unflatten(0, x.shape[:-1])
-
-    def _kept_features(self) -> Optional[Tensor]:
-        """Indices of the features that a new variational mask keeps, or None without such a mask.
-
-        Also None on a GPU, where finding them waits for the device: the mask is multiplied there.
-        """
-        rate = self.dropout.current_rate
-        if rate == 0 or self.mask != "variational" or self.bias.is_cuda:
-            return None
-        return self.bias.new_empty(self.weight.size(1)).bernoulli_(1 - rate).nonzero().squeeze(1)
-
-
-class LayerOptions(TypedDict):
-    """Arguments of every :class:`LabelLayer` of a :class:`LabelNetwork`."""
-
-    activation: str
-    dropout: float
-    mask: str
-    place: str
-    initialisation: str
-
-
-class LabelNetwork(nn.Module):
-    """E^(i) = act(E^(i-1) U^(i) + b^(i)) + E [+ E^(i-1) for i >= 2], i = 1 .. depth  (Pappas & Henderson 2019, eq. 10).
-
-    Args:
-        depth: number of layers. With 0 the network is the identity.
-        residual: whether E = E^(0) is added to the output of every layer. Then D = C.
-        layer_residual: whether a layer's input is added as well, from the second layer on.
-        in_width, out_width, activation, dropout, mask, place, initialisation: see :class:`LabelLayer`.
-
-    Shape:
-        x: (V, C), or (B, T, C) for hidden states; output: (V, D), or (B, T, D). D = C without layers.
-    """
-
-    def __init__(
-        self,
-        in_width: int,
-        out_width: int,
-        *,
-        depth: int,
-        residual: bool,
-        layer_residual: bool,
-        **layer_options: Unpack[LayerOptions],
-    ):
-        super().__init__()
-        assert not (residual or layer_residual) or in_width == out_width
-        self.residual = residual
-        self.layer_residual = layer_residual
-        self.layers: ModuleSequence[LabelLayer] = ModuleSequence(
-            LabelLayer(in_width if i == 0 else out_width, out_width, **layer_options) for i in range(depth)
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        output = x
-        for i, layer in enumerate(self.layers):
-            layer_input, output = output, layer(output)
-            if self.residual:
-                output = output + x
-            if self.layer_residual and i > 0:
-                output = output + layer_input
-        return output
-
-
-# Initialisation of a model's parameters.
-
-STARTS = ("uniform", "by-layer")
-"""Values of ``--init``: all parameters from one range, or each matrix by its shape and purpose."""
-
-BIASES = ("uniform", "zero")
-"""Initial biases under ``--init-range``: like all parameters, or zero."""
-
-BiasStart = choices(BIASES)
-
-
-class ResetsByLayer:
-    """Base of modules with recurrent or stacked matrices, or with biases that do not start at zero."""
-
-    def reset_by_layer(self) -> None:
-        """Draw such parameters anew, for :func:`initialise_by_layer`.
-
-        This is not torch's ``reset_parameters``, which :class:`torch.nn.LSTM` calls when it is built: there it would
-        change the initial weights and the random numbers of ``--init uniform``.
-        """
-        raise NotImplementedError
-
-
-@torch.no_grad()
-def initialise_uniformly(model: nn.Module, init_range: float, *, biases: str) -> None:
-    """Draw all parameters from U(-init_range, init_range). ``biases``, "uniform" or "zero", concerns all vectors."""
-    assert biases in BIASES
-    for parameter in model.parameters():
-        if parameter.dim() == 1 and biases == "zero":
-            parameter.zero_()
-        else:
-            parameter.uniform_(-init_range, init_range)
-
-
-@torch.no_grad()
-def initialise_by_layer(model: nn.Module, *, embedding_std: float) -> None:
-    """Draw every parameter by its purpose.
-
-    Recurrent matrices are orthogonal (Saxe et al. 2014). Other matrices are uniform with unit gain (Glorot & Bengio
-    2010). The matrices of the gates of a layer are drawn separately. Biases are zero, those of forget gates 1
-    (Jozefowicz et al. 2015). Embeddings and the matrices tied to them are normal. Modules with exceptions implement
-    :class:`ResetsByLayer`.
-
-    Args:
-        model: any.
-        embedding_std: standard deviation of the embeddings.
-    """
-    for parameter in model.parameters():
-        if parameter.dim() < 2:
-            parameter.zero_()
-        else:
-            glorot_uniform_(parameter)
-    for module in model.modules():
-        if isinstance(module, ResetsByLayer):
-            module.reset_by_layer()
-    for module in model.modules():
-        if isinstance(module, nn.Embedding):
-            module.weight.normal_(0, embedding_std)
-
-
-def glorot_uniform_(weight: Tensor, *, num_stacked: int = 1) -> None:
-    """Draw each matrix stacked in the rows of ``weight`` from U(-a, a), a^2 = 6 / (rows + columns)."""
-    for matrix in weight.detach().chunk(num_stacked):
-        nn.init.xavier_uniform_(matrix)
-
-
-def orthogonal_(weight: Tensor, *, num_stacked: int = 1) -> None:
-    """Draw each matrix stacked in the rows of ``weight`` as an orthogonal one."""
-    for matrix in weight.detach().chunk(num_stacked):
-        nn.init.orthogonal_(matrix)
-
-
-@contextmanager
-def every_parameter_learns(model: nn.Module) -> Iterator[None]:
-    """Enable gradients of all parameters in the block, including frozen ones."""
-    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
-    for parameter in frozen:
-        parameter.requires_grad_(True)
-    try:
-        yield
-    finally:
-        for parameter in frozen:
-            parameter.requires_grad_(False)

@@ -11,7 +11,8 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
-from fairseq_plugins.modules.layers import BroadcastDropout, DropoutModule, glorot_uniform_, orthogonal_
+from fairseq_plugins.modules.initialisation import glorot_uniform_, orthogonal_
+from fairseq_plugins.modules.layers import BroadcastDropout, DropoutModule
 from fairseq_plugins.ops.matmul import autocast_dtype, linear, matmul
 from fairseq_plugins.ops.recurrence import StepProducts, lstm_cell, masked_lstm
 from fairseq_plugins.ops.regularizers import dropout_mask
@@ -196,7 +197,7 @@ class WeightDropLSTM(DropoutModule, LSTMLayer):
 
 
 def zero_state(x: Tensor, width: int) -> LayerState:
-    """h and c, (B, width), at the start of the rows of x (B, *)."""
+    """Initial h and c, (B, width), for the rows of x (B, *)."""
     zeros = x.new_zeros(x.size(0), width)
     return {"h": zeros, "c": zeros}
 

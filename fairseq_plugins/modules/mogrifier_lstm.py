@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
-from fairseq_plugins.modules.layers import ModuleSequence, glorot_uniform_, orthogonal_
+from fairseq_plugins.modules.initialisation import glorot_uniform_, orthogonal_
+from fairseq_plugins.modules.layers import ModuleSequence
 from fairseq_plugins.modules.lstm import RecurrentDropoutOptions, recurrent_dropout, zero_state
 from fairseq_plugins.ops.mogrifier import mogrifier_lstm
 from fairseq_plugins.ops.recurrence import StepProducts

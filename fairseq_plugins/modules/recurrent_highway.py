@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
-from fairseq_plugins.modules.layers import ModuleSequence, glorot_uniform_, orthogonal_
+from fairseq_plugins.modules.initialisation import glorot_uniform_, orthogonal_
+from fairseq_plugins.modules.layers import ModuleSequence
 from fairseq_plugins.modules.lstm import RecurrentDropoutOptions, recurrent_dropout
 from fairseq_plugins.ops.matmul import linear
 from fairseq_plugins.ops.recurrence import StepProducts, recurrent_highway
@@ -79,7 +80,7 @@ class RecurrentHighway(RecurrentCell):
     """
 
     Options = RecurrentHighwayOptions
-    start: Tensor
+    bias_offset: Tensor
 
     def __init__(self, input_size: int, hidden_size: int, *, options: RecurrentHighwayOptions):
         super().__init__()
@@ -91,8 +92,8 @@ class RecurrentHighway(RecurrentCell):
         self.micro_layers: ModuleSequence[nn.Linear] = ModuleSequence(
             nn.Linear(hidden_size, 2 * hidden_size) for _ in range(depth)
         )
-        start = torch.tensor([0.0, options.transform_bias]).repeat_interleave(hidden_size)
-        self.register_buffer("start", start, persistent=False)
+        offset = torch.tensor([0.0, options.transform_bias]).repeat_interleave(hidden_size)
+        self.register_buffer("bias_offset", offset, persistent=False)
         self.recurrent_dropout = recurrent_dropout(options)
 
     def reset_by_layer(self) -> None:
@@ -106,7 +107,7 @@ class RecurrentHighway(RecurrentCell):
 
     def biases(self) -> List[Tensor]:
         """Biases of each micro-layer, (2 D), with the initial bias of its gates added."""
-        return [layer.bias + self.start for layer in self.micro_layers]
+        return [layer.bias + self.bias_offset for layer in self.micro_layers]
 
     def prepare(self, x: Tensor, context: CellContext) -> PreparedHighway:
         num_rows, num_steps, num_precomputed = x.shape

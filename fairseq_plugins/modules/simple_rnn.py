@@ -1,4 +1,4 @@
-"""Recurrent layers without gates, and the column norm constraint of their word matrices (Pachitariu & Sahani 2013).
+"""Recurrent layers without gates (Pachitariu & Sahani 2013).
 
 Shapes: B batch rows, T time steps, C input width, of which C' columns are precomputed, D width, V words.
 """
@@ -6,7 +6,7 @@ Shapes: B batch rows, T time steps, C input width, of which C' columns are preco
 import math
 from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
-from fairseq_plugins.modules.layers import orthogonal_
+from fairseq_plugins.modules.initialisation import orthogonal_
 from fairseq_plugins.ops.matmul import accumulation_dtype, linear
 from fairseq_plugins.ops.recurrence import StepProducts, linear_scan
 from fairseq_plugins.options import UserError, check_positive, choices
@@ -182,10 +182,10 @@ class SimpleRecurrentLayer(RecurrentCell):
             operands.append(step_input.input)
         if self.recurrent is not None:
             operands.append(state["x"])
-        starts = None  # whether the token is the first letter of a word
+        is_first = None  # whether the token is the first letter of a word
         if self.skip is not None:
-            starts = ~prepared.boundaries[t] & (state["inside"] == 0)
-            operands.append(state["first_letter"] * starts)
+            is_first = ~prepared.boundaries[t] & (state["inside"] == 0)
+            operands.append(state["first_letter"] * is_first)
         sums = prepared.sums[t] if prepared.products is None else prepared.products(t, torch.cat(operands, dim=1))
         if step_input.input is not None and self.input is None:
             sums = sums + F.pad(step_input.input, (self.hidden_size - step_input.input.size(1), 0))
@@ -194,10 +194,10 @@ class SimpleRecurrentLayer(RecurrentCell):
             connections, wide = prepared.connections, prepared.connections.dtype
             sums = torch.addcmul(sums.to(wide), connections, state["x"].to(wide)).to(sums.dtype)
         x = self.activation(sums)
-        if starts is None:
+        if is_first is None:
             return x, {"x": x}
         inside = (~prepared.boundaries[t]).to(x.dtype)
-        return x, {"x": x, "first_letter": torch.where(starts, x, state["first_letter"]), "inside": inside}
+        return x, {"x": x, "first_letter": torch.where(is_first, x, state["first_letter"]), "inside": inside}
 
 
 TRANSITIONS = ("diagonal", "full")
@@ -262,7 +262,7 @@ class DiagonalRNN(SimpleRecurrentLayer):
             )
         self.recurrent = nn.Linear(hidden_size, hidden_size, bias=False) if options.transition == "full" else None
         self.longest_timescale = options.longest_timescale
-        self._start: Optional[Tensor] = None  # not a buffer, whose dtype would follow the weights
+        self._connection_offset: Optional[Tensor] = None  # not a buffer, whose dtype would follow the weights
         if self.recurrent is None:
             self.connection_bias = nn.Parameter(torch.zeros(hidden_size))
 
@@ -270,18 +270,18 @@ class DiagonalRNN(SimpleRecurrentLayer):
         return sums
 
     @property
-    def start(self) -> Tensor:
+    def connection_offset(self) -> Tensor:
         """s_0, (D) in float32, for any dtype of the weights."""
         device = self.connection_bias.device
-        if self._start is None or self._start.device != device:
+        if self._connection_offset is None or self._connection_offset.device != device:
             shortest = SHORTEST_TIMESCALE if self.hidden_size > 1 else self.longest_timescale
             timescales = torch.linspace(math.log(shortest), math.log(self.longest_timescale), self.hidden_size).exp()
-            self._start = torch.atanh(torch.exp(-1 / timescales)).to(device)
-        return self._start
+            self._connection_offset = torch.atanh(torch.exp(-1 / timescales)).to(device)
+        return self._connection_offset
 
     def self_connections(self) -> Tensor:
         bias = self.connection_bias
-        return torch.tanh(self.start + bias.to(accumulation_dtype(bias)))
+        return torch.tanh(self.connection_offset + bias.to(accumulation_dtype(bias)))
 
     def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
         if self.recurrent is not None or self.skip is not None:
@@ -339,72 +339,3 @@ class SmoothRectifierRNN(RectifierRNN):
 
     def activation(self, sums: Tensor) -> Tensor:
         return torch.relu(sums - self.smoothing * torch.tanh(sums / self.smoothing))
-
-
-COLUMN_NORM = "column_norm"
-"""Attribute of a weight by which optimisers find its :class:`ColumnNorm`."""
-
-
-class ColumnNorm:
-    """Column norm constraint: all columns of the matrices have the same Euclidean length.
-
-    A column holds all weights into a hidden unit, or all out of it. The columns are scaled here, and after every update
-    by :func:`~fairseq_plugins.optim.nt_asgd.apply_column_norm` or by an averaging optimiser, which finds this object as
-    ``column_norm`` of the weights.
-
-    Args:
-        weights: each (V, D).
-        length: above zero.
-    """
-
-    def __init__(self, weights: Sequence[Tensor], *, length: float):
-        assert length > 0
-        self.weights = list(weights)
-        self.length = length
-        self.is_held = False
-        """Whether a task applies the constraint after every update."""
-        for weight in self.weights:
-            self.normalise_(weight.data)
-            setattr(weight, COLUMN_NORM, self)
-
-    def __setstate__(self, state: Dict[str, Any]) -> None:
-        """Restore the attribute of the weights, which copying and pickling lose."""
-        vars(self).update(state)
-        for weight in self.weights:
-            setattr(weight, COLUMN_NORM, self)
-
-    def check_held(self) -> None:
-        """Check that a task applies the constraint, before training.
-
-        Raises:
-            UserError: if none does.
-        """
-        if not self.is_held:
-            raise UserError("--column-norm needs --task stateful_lm, which holds it after every update")
-
-    def normalise_(self, weight: Tensor) -> Tensor:
-        """Scale the columns of a matrix (V, D) to the length; see :func:`normalise_columns_`."""
-        return normalise_columns_(weight, self.length)
-
-
-def column_lengths(weight: Tensor) -> Tensor:
-    """Euclidean lengths (D) of the columns of a matrix (V, D), in float32 or wider."""
-    return weight.to(accumulation_dtype(weight)).square().sum(dim=0).sqrt()
-
-
-@torch.no_grad()
-def normalise_columns_(weight: Tensor, length: float) -> Tensor:
-    """Scale the columns of a matrix (V, D) to a length. A column of zeros stays as it is.
-
-    Returns:
-        the divisor of each column, (D), in float32 or wider.
-    """
-    lengths = column_lengths(weight)
-    divisors = torch.where(lengths > 0, lengths / length, 1)
-    weight.div_(divisors)
-    return divisors
-
-
-def column_norm(weight: Tensor) -> Optional[ColumnNorm]:
-    """The column norm constraint of a weight, or None."""
-    return getattr(weight, COLUMN_NORM, None)

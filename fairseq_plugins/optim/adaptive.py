@@ -134,8 +134,8 @@ class DampedAdagrad(FairseqOptimizer):
 
     def __init__(self, cfg: DampedAdagradConfig, params: Iterable[nn.Parameter]):
         super().__init__(cfg)
-        start = check_not_negative(cfg.initial_accumulator, flag="--initial-accumulator")
-        self._optimizer = Adagrad(params, initial_accumulator_value=start, **self.optimizer_config)
+        accumulator = check_not_negative(cfg.initial_accumulator, flag="--initial-accumulator")
+        self._optimizer = Adagrad(params, initial_accumulator_value=accumulator, **self.optimizer_config)
 
     @property
     def optimizer_config(self) -> Dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Non-monotonically triggered averaged SGD (Merity et al. 2018, section 3), and the column norm constraint.
+"""Non-monotonically triggered averaged SGD (Merity et al. 2018, section 3).
 
 fairseq validates and then writes its checkpoint, and both must see averaged weights, while the next update continues
 from the raw iterate. fairseq has no hook after the checkpoint. So the average stays in the model until fairseq clears
@@ -12,14 +12,14 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Protocol, Sequ
 
 import torch
 from fairseq.dataclass import FairseqDataclass
-from fairseq.optim import AMPOptimizer, FairseqOptimizer, FP16Optimizer, register_optimizer
+from fairseq.optim import FairseqOptimizer, register_optimizer
 from fairseq.tasks import TASK_REGISTRY
 from omegaconf import II
 from torch import nn
 from torch.optim import SGD
 from torch.optim.optimizer import ParamsT
 
-from fairseq_plugins.modules.simple_rnn import ColumnNorm, column_norm
+from fairseq_plugins.optim.column_norm import column_norm
 from fairseq_plugins.options import UserError, check_not_negative, choices
 
 logger = logging.getLogger(__name__)
@@ -42,12 +42,15 @@ class AveragedSGD(SGD):
     iterates from the second averaged update on. A learning rate acts here on the update that it is set for, in torch
     one update later.
 
-    Columns under a :class:`~fairseq_plugins.modules.simple_rnn.ColumnNorm` have its length in every iterate, and in the
+    Columns under a :class:`~fairseq_plugins.optim.column_norm.ColumnNorm` have its length in every iterate, and in the
     average while the model holds it. The running mean itself is that of the iterates.
 
     All state is in the parameter groups and the per-parameter state, so that ``state_dict()`` holds it under every
     wrapper of the optimiser.
     """
+
+    applies_column_norm = True
+    """See :func:`~fairseq_plugins.optim.column_norm.apply_column_norm`."""
 
     def __init__(self, params: ParamsT, *, lr: float, weight_decay: float = 0.0):
         super().__init__(params, lr=lr, weight_decay=weight_decay)
@@ -281,35 +284,3 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
         interval = self.cfg.nonmonotone_interval
         best = best_old_value(losses, interval)
         return f"validation loss {losses[-1]:.5f} is above {best:.5f}, the best of over {interval} validations ago"
-
-
-def model_column_norm(model: Optional[nn.Module]) -> Optional[ColumnNorm]:
-    """The constraint on the columns of a model's matrices, its attribute ``column_norm``, or None."""
-    return getattr(model, "column_norm", None)
-
-
-def apply_column_norm(model: Optional[nn.Module], optimizer: FairseqOptimizer) -> None:
-    """Rescale the constrained columns of a model to their length after an update. A model without any is unchanged.
-
-    With ``--fp16`` and ``--bf16`` the optimiser updates 32-bit copies. These are rescaled, and the model's weights are
-    copied from them, because rescaled 16-bit weights would be overwritten at the next update. :class:`AveragedSGD`
-    rescales by itself, before it averages.
-
-    Raises:
-        UserError: if the optimiser holds all weights in one vector, as fairseq's does with ``--fp16``.
-    """
-    norm = model_column_norm(model)
-    if norm is None:
-        return
-    wrapped = optimizer.fp32_optimizer if isinstance(optimizer, AMPOptimizer) else optimizer
-    if not isinstance(wrapped, FP16Optimizer):
-        if not isinstance(wrapped.optimizer, AveragedSGD):
-            for weight in norm.weights:
-                norm.normalise_(weight.data)
-        return
-    if wrapped.has_flat_params:
-        raise UserError("--column-norm finds no columns in the one vector of --fp16: add --fp16-no-flatten-grads")
-    for weight in norm.weights:
-        copy = next(copy for own, copy in zip(wrapped.fp16_params, wrapped.fp32_params) if own is weight)
-        norm.normalise_(copy.data)
-        weight.data.copy_(copy.data)

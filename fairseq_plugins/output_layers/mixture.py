@@ -14,22 +14,16 @@ from torch import Tensor, nn
 
 from fairseq_plugins.components import option_names
 from fairseq_plugins.modules.cell import State
-from fairseq_plugins.modules.layers import (
-    ACTIVATIONS,
-    BroadcastDropout,
-    Linear,
-    ModuleSequence,
-    ResetsByLayer,
-    glorot_uniform_,
-)
+from fairseq_plugins.modules.initialisation import ResetsByLayer, glorot_uniform_
+from fairseq_plugins.modules.layers import BroadcastDropout, Linear, ModuleSequence
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.ops.matmul import accumulation_dtype
 from fairseq_plugins.ops.mixture_distribution import mean_log_probs, responsibilities, softmax_entropies
 from fairseq_plugins.options import UserError, check_not_negative, choices, parse_int_list
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer
+from fairseq_plugins.output_layers.labels import ACTIVATIONS, LabelNetworkOptions, label_network
 from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput, WordProjection
 from fairseq_plugins.output_layers.scores import DecoderStates, Scores
-from fairseq_plugins.output_layers.softmax import LabelNetworkOptions, label_network
 
 LATENT_MASKS = {"shared": (1, 2), "per-expert": (1,)}
 """Dimensions of k, (B, T, J, d), that share a dropout mask. The time steps of a row always do."""

@@ -11,28 +11,21 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.layers import (
-    ACTIVATIONS,
-    INITIALISATIONS,
-    LABEL_MASKS,
-    PLACES,
-    SHARED_DIMS,
-    BroadcastDropout,
-    LabelNetwork,
-    Linear,
-)
+from fairseq_plugins.modules.layers import BroadcastDropout, Linear
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.ops.matmul import accumulation_dtype, linear
 from fairseq_plugins.ops.noise_contrastive import chosen_logits, noise_contrast
-from fairseq_plugins.options import (
-    OnOff,
-    UserError,
-    check_dropout,
-    check_not_negative,
-    check_positive,
-    choices,
-)
+from fairseq_plugins.options import OnOff, UserError, check_positive
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, TieEmbeddings
+from fairseq_plugins.output_layers.labels import (
+    SHARED_DIMS,
+    LabelDropoutOptions,
+    LabelLayerOptions,
+    LabelNetwork,
+    LabelNetworkOptions,
+    label_layer,
+    label_network,
+)
 from fairseq_plugins.output_layers.projected import MAKE_WIDTHS_EQUAL, ProjectedOptions, ProjectedOutput, WordProjection
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
 
@@ -125,109 +118,6 @@ class TiedSoftmax(SoftmaxOutput):
         self.projection = WordProjection(
             layer_widths[-1], len(dictionary), shared_weight=shared_weight, bias=options.output_bias
         )
-
-
-# Flags of label encoders, and the networks that they describe. The dataclasses inherit from each other, so that layers
-# with the same flag share its declaration.
-
-LabelMask = choices(LABEL_MASKS)
-LabelActivation = choices(sorted(ACTIVATIONS))
-LabelStart = choices(INITIALISATIONS)
-DropoutPlace = choices(PLACES)
-
-
-@dataclass
-class LabelDropoutOptions(ProjectedOptions):
-    """Flags of layers with dropout of labels."""
-
-    label_dropout: float = field(
-        default=0.0,
-        metadata={"help": "dropout rate of the labels' features, 0 <= rate < 1 (default: 0.0)"},
-    )
-    label_mask: LabelMask = field(
-        default="variational",
-        metadata={
-            "help": "variational: one mask for all labels of a forward pass; standard: one for "
-            "each label (default: variational)"
-        },
-    )
-
-
-@dataclass
-class LabelLayerOptions(LabelDropoutOptions):
-    """Flags of layers with a label network of one layer."""
-
-    label_activation: LabelActivation = field(
-        default="sigmoid", metadata={"help": "activation of the label network (default: sigmoid)"}
-    )
-    label_init: LabelStart = field(
-        default="uniform",
-        metadata={
-            "help": "start of the label network's matrices: uniform, in plus and minus 0.1, or glorot; "
-            "a model's --init-range or --init holds (default: uniform)"
-        },
-    )
-
-
-@dataclass
-class LabelNetworkOptions(LabelLayerOptions):
-    """Flags of layers with a deep residual label network."""
-
-    label_depth: int = field(default=2, metadata={"help": "layers of the label network (default: 2)"})
-    label_residual: OnOff = field(
-        default="on", metadata={"help": "whether every layer adds the label embedding (default: on)"}
-    )
-    label_layer_residual: OnOff = field(
-        default="off",
-        metadata={"help": "whether every layer from the second on adds its input as well (default: off)"},
-    )
-    label_dropout_place: DropoutPlace = field(
-        default="input",
-        metadata={
-            "help": "whether each layer's input is dropped, as in the program published with DRILL, or its "
-            "output, as in the paper (default: input)"
-        },
-    )
-
-
-def label_layer(in_width: int, out_width: int, options: LabelLayerOptions, *, dropout: float) -> LabelNetwork:
-    """A label network of one layer without residuals."""
-    return LabelNetwork(
-        in_width,
-        out_width,
-        depth=1,
-        residual=False,
-        layer_residual=False,
-        activation=options.label_activation,
-        dropout=dropout,
-        mask=options.label_mask,
-        place="input",
-        initialisation=options.label_init,
-    )
-
-
-def label_network(width: int, options: LabelNetworkOptions, *, mask: Optional[str] = None) -> LabelNetwork:
-    """A residual network of ``--label-depth`` layers for labels (V, d).
-
-    ``mask`` overrides ``--label-mask``.
-
-    Raises:
-        UserError: on a negative depth or a rate outside [0, 1).
-    """
-    check_not_negative(options.label_depth, flag="--label-depth")
-    check_dropout(options.label_dropout, flag="--label-dropout")
-    return LabelNetwork(
-        width,
-        width,
-        depth=options.label_depth,
-        residual=options.label_residual == "on",
-        layer_residual=options.label_layer_residual == "on",
-        activation=options.label_activation,
-        dropout=options.label_dropout,
-        mask=mask or options.label_mask,
-        place=options.label_dropout_place,
-        initialisation=options.label_init,
-    )
 
 
 @OUTPUT_LAYERS.register("bilinear")

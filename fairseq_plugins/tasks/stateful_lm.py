@@ -27,8 +27,9 @@ from fairseq_plugins.data.streams import (
     random_windows,
 )
 from fairseq_plugins.data.text import load_dictionary, load_token_stream, load_training_stream
-from fairseq_plugins.modules.cell import CarriesState
-from fairseq_plugins.optim.nt_asgd import FollowsValidation, ReportsValidation, apply_column_norm, model_column_norm
+from fairseq_plugins.models.decoder import StreamDecoder
+from fairseq_plugins.optim.column_norm import apply_column_norm
+from fairseq_plugins.optim.nt_asgd import FollowsValidation, ReportsValidation
 from fairseq_plugins.options import UserError, check_at_least_one, choices
 from fairseq_plugins.tasks.streams import (
     AccumulatedWindows,
@@ -118,6 +119,8 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
 
     validation_metrics: ClassVar[Mapping[str, bool]] = {}
     """Metrics that validation logs beside the criterion's, and whether higher is better."""
+    applies_column_norm = True
+    """See :func:`~fairseq_plugins.optim.column_norm.constrain_columns`."""
 
     def __init__(
         self,
@@ -165,15 +168,12 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
         if issubclass(ARCH_MODEL_REGISTRY.get(arch, type(None)), FairseqEncoderDecoderModel):
             raise UserError(f"--task stateful_lm reads one text, and --arch {arch} pairs: give --task translation")
         model = super().build_model(args, from_checkpoint)
-        if not isinstance(model.decoder, CarriesState):
+        if not isinstance(model.decoder, StreamDecoder):
             raise UserError(
                 f"--task stateful_lm needs a model that carries its state, such as --arch lstm_lm_awd; "
                 f"train {type(model).__name__} with --task language_modeling"
             )
         self._model = model
-        norm = model_column_norm(model)
-        if norm is not None:
-            norm.is_held = True  # optimizer_step applies it
         return model
 
     # data
@@ -241,7 +241,7 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
     # training
 
     @property
-    def _decoder(self) -> CarriesState:
+    def _decoder(self) -> StreamDecoder:
         assert self._model is not None
         return self._model.decoder
 
@@ -302,7 +302,7 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
         scale = agreed_scale(self._windows.learning_rate_scale, device=next(model.parameters()).device)
         with scaled_learning_rate(optimizer, scale):
             super().optimizer_step(optimizer, model, update_num)
-        apply_column_norm(self._model, optimizer)
+        apply_column_norm(optimizer)
 
     def begin_valid_epoch(self, epoch: int, model: nn.Module) -> None:
         """Prepare a validation, which sees averaged weights even if the last update was skipped."""

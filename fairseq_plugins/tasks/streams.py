@@ -16,9 +16,8 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import Tensor, nn
 
 from fairseq_plugins.data.streams import ContiguousStreams, TokenStream, Window
+from fairseq_plugins.models.decoder import DecoderState, StreamDecoder
 from fairseq_plugins.modules.cell import (
-    CarriesState,
-    DecoderState,
     State,
     map_state,
     named_tensors,
@@ -39,7 +38,7 @@ def train_step_in_micro_batches(
     *,
     num_groups: int,
     model: nn.Module,
-    decoder: CarriesState,
+    decoder: StreamDecoder,
     criterion: FairseqCriterion,
 ) -> Step:
     """Loss and gradients of a window, computed for one group of its rows after the other and summed.
@@ -134,7 +133,7 @@ class StreamPosition:
         """Whether other processes hold rows of the text as well."""
         return len(self._streams.rows) < self._streams.num_rows
 
-    def advance(self, decoder: CarriesState, *, position: int) -> None:
+    def advance(self, decoder: StreamDecoder, *, position: int) -> None:
         """Note the state before the token at ``position``, after a window; a collective operation.
 
         The rows of all processes are gathered after every window, because only the first process writes checkpoints
@@ -173,7 +172,7 @@ class StreamPosition:
             "text": None if window is None else self._streams.digest,
         }
 
-    def restore(self, saved: Dict[str, Any], decoder: CarriesState) -> None:
+    def restore(self, saved: Dict[str, Any], decoder: StreamDecoder) -> None:
         """Give the decoder its rows of a saved state, if the iterator stands inside an epoch.
 
         Args:

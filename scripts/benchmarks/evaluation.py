@@ -26,12 +26,12 @@ from tqdm import tqdm
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.command_line import add_checkpoints, add_cpu, add_data, add_out, add_split, choose_device
 from fairseq_plugins.evaluation.checkpoints import load_language_models
+from fairseq_plugins.evaluation.dynamic_evaluation import every_parameter_learns
 from fairseq_plugins.evaluation.evaluator import Evaluator, FlagValues, read_methods
 from fairseq_plugins.evaluation.raw_text import load_side_text
 from fairseq_plugins.evaluation.scoring import score_windows
 from fairseq_plugins.evaluation.test_time import EvaluatedText, Methods
 from fairseq_plugins.evaluation.text_scorer import TextScorer
-from fairseq_plugins.modules.layers import every_parameter_learns
 from fairseq_plugins.options import UserError, check_at_least_one
 from fairseq_plugins.reports.tables import Report, as_table
 

@@ -16,11 +16,11 @@ from fairseq_plugins.evaluation import dynamic_evaluation
 from fairseq_plugins.evaluation.dynamic_evaluation import (
     AdaptingWeights,
     DynamicOptions,
+    every_parameter_learns,
     kept_gradient_statistics,
     mean_squared_gradients,
 )
 from fairseq_plugins.evaluation.scoring import prepare_to_score, score_windows
-from fairseq_plugins.modules.layers import every_parameter_learns
 from fairseq_plugins.output_layers import base
 
 SEGMENT, RATE, DECAY, EPSILON = 4, 0.05, 0.3, 0.02

@@ -218,7 +218,10 @@ def test_base_models_in_a_checkpoint_run_no_code_and_are_of_this_package(form, h
     arguments = [LM_DATA, "--cpu", "--path"]
     texts = dict(decoder_layers=f"open({str(canary)!r}, 'w')", decoder_attention="False", dropout=0)
     line = refuse("lm eval", *arguments, with_base(arch="fconv_lm", **texts))
-    assert "--arch fconv_lm is no language model of this package" in line
+    assert "--arch fconv_lm cannot be a base model: take a language model of this package" in line
+    names = ({}, {"_name": "fconv_lm"})
+    lines = {refuse("lm eval", *arguments, with_base(arch="lstm_lm_awd", **name, **texts)) for name in names}
+    assert len(lines) == 1, lines
     assert not canary.exists()
 
 

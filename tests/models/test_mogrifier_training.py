@@ -12,8 +12,8 @@ from forks import in_fork
 from short_trainings import ROOT, SMALL_MODELS
 
 from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy
+from fairseq_plugins.models.decoder import StreamDecoder
 from fairseq_plugins.models.presets import LANGUAGE_MODELS, command_line
-from fairseq_plugins.models.recurrent_lm import StreamDecoder
 from fairseq_plugins.modules import layers as layers_module
 from fairseq_plugins.optim.adaptive import L2Adam
 

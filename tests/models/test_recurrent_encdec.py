@@ -102,7 +102,7 @@ def test_padding_is_a_row_of_the_embedding_that_is_never_read(merge, source, tok
 def test_the_start_is_read_once_and_stays_as_it_is_when_beams_are_reordered(source, tokens, monkeypatch):
     model, selections = build("full").eval(), []
     encoder_out, incremental_state = model.encoder(source[0], src_lengths=source[1]), {}
-    start = {id(part) for part in state_tensors(encoder_out["start"])}
+    start = {id(part) for part in state_tensors(encoder_out["final_state"])}
     library = torch.Tensor.index_select
 
     def spy(x, *arguments):
@@ -114,11 +114,11 @@ def test_the_start_is_read_once_and_stays_as_it_is_when_beams_are_reordered(sour
     for t, order in enumerate(map(torch.tensor, orders)):
         encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
         model.decoder.reorder_incremental_state_scripting(incremental_state, order)
-        assert {id(part) for part in state_tensors(encoder_out["start"])} == start
+        assert {id(part) for part in state_tensors(encoder_out["final_state"])} == start
         rows = torch.arange(len(order)) % B
         model.decoder(tokens[rows, : t + 1], encoder_out=encoder_out, incremental_state=incremental_state)
     assert sum(selections) == len(start) == 4 and len(selections) > 4
-    assert encoder_out["start_rows"].tolist() == [0, 0, 2, 2, 3, 3]
+    assert encoder_out["state_rows"].tolist() == [0, 0, 2, 2, 3, 3]
 
 
 # embeddings and initial values
@@ -230,7 +230,7 @@ def test_dropout_is_on_every_layer_but_not_on_embeddings_and_annotations(source,
     for query, memory in read:
         assert (query != 0).all() and (memory.annotations[~source[0].eq(PAD)] != 0).all()
     assert (states.top != 0).all()
-    handed_over = list(state_tensors(model.encoder(source[0])["start"]))
+    handed_over = list(state_tensors(model.encoder(source[0])["final_state"]))
     assert len(handed_over) == 4 and all(part.ne(0).all() for part in handed_over)
 
 

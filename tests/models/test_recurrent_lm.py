@@ -33,7 +33,8 @@ from fairseq_plugins.modules.cell import (
     RECURRENT_CELLS,
     RecurrentCell,
 )
-from fairseq_plugins.modules.layers import BIASES, MASKS, WORD_MASKS, BroadcastDropout
+from fairseq_plugins.modules.initialisation import BIASES
+from fairseq_plugins.modules.layers import MASKS, WORD_MASKS, BroadcastDropout
 from fairseq_plugins.modules.recurrent_highway import TRANSFORM_INPUTS
 from fairseq_plugins.modules.stack import OUTPUT_SKIPS
 from fairseq_plugins.options import check_dropout
@@ -171,9 +172,9 @@ def test_no_row_is_dropped_where_no_state_is_carried(tokens):
 # initial values
 
 
-def test_a_start_of_biases_is_one_within_a_range():
+def test_initial_biases_need_a_range():
     build_tiny_lm("tied", init_range=0.1, init_biases="uniform")
-    with pytest.raises(ValueError, match="^--init-biases uniform is a start within --init-range: give that, too$"):
+    with pytest.raises(ValueError, match="^--init-biases uniform needs an --init-range: give that, too$"):
         build_tiny_lm("tied", init_biases="uniform")
 
 

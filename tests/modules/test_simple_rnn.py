@@ -1,7 +1,5 @@
 """Layers without gates against the equations of Pachitariu & Sahani 2013."""
 
-import copy
-import pickle
 from argparse import Namespace
 
 import plain_formulas
@@ -9,17 +7,14 @@ import pytest
 import torch
 from cell_cases import assert_as_by_hand, run
 from fairseq.data import Dictionary
-from torch import nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, StepInput
-from fairseq_plugins.modules.layers import initialise_uniformly
+from fairseq_plugins.modules.initialisation import initialise_uniformly
 from fairseq_plugins.modules.simple_rnn import (
-    ColumnNorm,
     DiagonalOptions,
     DiagonalRNN,
     RectifierRNN,
     SimpleRecurrentOptions,
-    column_norm,
 )
 from fairseq_plugins.ops.recurrence import linear_scan
 
@@ -67,7 +62,7 @@ def scale_of(case):
 def by_hand(case, layer, x, state, **skip):
     w_x = torch.eye(D, dtype=x.dtype) if layer.input is None else layer.input.weight
     w_h = (
-        torch.diag(torch.tanh(layer.start + layer.connection_bias))
+        torch.diag(torch.tanh(layer.connection_offset + layer.connection_bias))
         if layer.recurrent is None
         else scale_of(case) * layer.recurrent.weight
     )
@@ -248,44 +243,3 @@ def test_a_recurrent_scale_is_that_of_a_matrix(matrix):
     with pytest.raises(ValueError, match="^--recurrent-scale has no effect .* by --transition full or --word-skip$"):
         RECURRENT_CELLS.read_options(args)
     assert RECURRENT_CELLS.read_options(Namespace(**vars(args), **matrix)).recurrent_scale == 0.01
-
-
-def test_columns_start_at_the_length_and_keep_their_direction():
-    weights = [torch.randn(7, 3, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)]
-    before = [weight.clone() for weight in weights]
-    ColumnNorm(weights, length=2.5)
-    for weight, old in zip(weights, before):
-        torch.testing.assert_close(weight, 2.5 * old / (old**2).sum(0).sqrt(), rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda part: pickle.loads(pickle.dumps(part))])
-def test_the_weights_of_a_copy_are_held_by_it(copied):
-    weight = nn.Parameter(torch.randn(7, 3))
-    norm = ColumnNorm([weight], length=2.5)
-    other, (matrix,) = copied((norm, [weight]))
-    assert column_norm(matrix) is other and column_norm(weight) is norm and matrix is other.weights[0]
-    assert other.length == 2.5 and matrix is not weight
-
-
-@pytest.mark.parametrize("largest", [1.0, 1000.0])
-def test_lengths_are_exact_at_the_size_of_a_vocabulary(largest):
-    weight = torch.randn(50_000, 4)
-    weight[:50] *= largest
-    ColumnNorm([weight], length=3.0)
-    assert (weight.double().norm(dim=0) / 3 - 1).abs().max() < 1e-6
-
-
-def test_what_was_divided_by_brings_the_matrix_back():
-    weight = torch.randn(9, 3, dtype=torch.float64)
-    before = weight.clone()
-    divisors = ColumnNorm([torch.randn(2, 2)], length=2.0).normalise_(weight)
-    torch.testing.assert_close(weight * divisors, before, rtol=1e-12, atol=0)
-
-
-def test_an_update_that_nobody_followed_is_refused():
-    norm = ColumnNorm([torch.randn(3, 2)], length=1.0)
-    norm.is_held = True
-    norm.check_held()
-    norm.is_held = False
-    with pytest.raises(ValueError, match="--column-norm needs --task stateful_lm"):
-        norm.check_held()

@@ -1,4 +1,4 @@
-"""The non-monotone trigger, averaged SGD, and the column norm constraint."""
+"""The non-monotone trigger and averaged SGD."""
 
 import copy
 import math
@@ -6,23 +6,16 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from builders import build_tiny_lm
-from fairseq.optim import FP16Optimizer
 from fairseq.optim.amp_optimizer import AMPOptimizer
 from fairseq.tasks import TASK_REGISTRY
 from omegaconf import OmegaConf
 from torch import nn
 
-from fairseq_plugins.modules.simple_rnn import ColumnNorm
-from fairseq_plugins.optim.adaptive import DampedAdagrad
 from fairseq_plugins.optim.nt_asgd import (
     NTASGD,
     AveragedSGD,
     FollowsValidation,
-    NTASGDConfig,
-    apply_column_norm,
     is_triggered,
-    model_column_norm,
 )
 
 INF = math.inf
@@ -344,156 +337,3 @@ def test_a_learning_rate_acts_on_the_update_it_is_set_for():
         update_averaged(reference, theirs, step)
     ours.zero_grad()
     assert equal(weights(model), weights(reference))
-
-
-LENGTH = 1.5
-
-
-class Model(nn.Module):
-    """Two matrices whose columns are held, and a vector that is free."""
-
-    def __init__(self, dtype=torch.float32):
-        super().__init__()
-        self.encoding, self.decoding = (nn.Parameter(torch.randn(9, 4)) for _ in range(2))
-        self.free = nn.Parameter(torch.randn(4))
-        self.to(dtype)
-        self.column_norm = ColumnNorm([self.encoding, self.decoding], length=LENGTH)
-
-    def loss(self):
-        return ((self.decoding * self.free) @ self.encoding.t()).float().sub(1).square().sum()
-
-
-def lengths(weight):
-    return weight.detach().double().norm(dim=0)
-
-
-def assert_held(*weights):
-    for weight in weights:
-        torch.testing.assert_close(lengths(weight), torch.full((4,), LENGTH).double(), rtol=1e-6, atol=0)
-
-
-def make_optimizer(parameters, **options):
-    config = NTASGDConfig(**options)
-    config.lr, config.task, config.lr_scheduler, config.fp16, config.bf16 = [0.05], "stateful_lm", "fixed", False, False
-    return NTASGD(config, list(parameters))
-
-
-def make_16_bits(model):
-    copies = FP16Optimizer.build_fp32_params(None, list(model.parameters()), flatten=False)
-    config = SimpleNamespace(optimizer=None, common=SimpleNamespace(bf16=True, fp16_scale_window=1))
-    return FP16Optimizer(config, list(model.parameters()), make_optimizer(copies), copies)
-
-
-def update_constrained(model, optimizer):
-    optimizer.zero_grad()
-    optimizer.backward(model.loss())
-    optimizer.step()
-    apply_column_norm(model, optimizer)
-
-
-@pytest.mark.parametrize("averaging", ["triggered", "immediate"])
-def test_every_update_leaves_the_columns_as_long_in_averages_too(averaging):
-    model = Model()
-    optimizer = make_optimizer(model.parameters(), averaging=averaging)
-    for _ in range(5):
-        before = model.encoding.detach().clone()
-        update_constrained(model, optimizer)
-        assert_held(model.encoding, model.decoding)
-        assert not torch.equal(model.encoding, before)
-        optimizer.zero_grad()  # the raw weights
-        assert_held(model.encoding, model.decoding)
-        optimizer.show_average()
-        assert_held(model.encoding, model.decoding)
-    assert (lengths(model.free.unsqueeze(1)) - LENGTH).abs().item() > 1e-3
-
-
-def test_what_is_shown_is_the_mean_of_the_held_iterates_brought_to_the_length():
-    model = Model(torch.float64)
-    optimizer, iterates = make_optimizer(model.parameters(), averaging="immediate"), []
-    for _ in range(8):
-        update_constrained(model, optimizer)
-        optimizer.zero_grad()
-        assert_held(model.encoding)
-        iterates.append(model.encoding.detach().clone())
-        optimizer.show_average()
-        mean = torch.stack(iterates[-max(1, len(iterates) - 1) :]).mean(dim=0)
-        expected = LENGTH * mean / lengths(mean)
-        torch.testing.assert_close(model.encoding.detach(), expected, rtol=1e-7, atol=1e-9)
-    assert (lengths(mean) < 0.999 * LENGTH).any()  # so that means of held means would differ
-
-
-def test_columns_are_held_under_another_optimiser():
-    model = Model()
-    settings = SimpleNamespace(lr=[0.05], initial_accumulator=0.1, weight_decay=0.0)
-    optimizer = DampedAdagrad(settings, model.parameters())
-    for _ in range(3):
-        update_constrained(model, optimizer)
-        assert_held(model.encoding, model.decoding)
-
-
-def test_copies_in_32_bits_are_held_and_the_model_follows_them():
-    model = Model(torch.bfloat16)
-    optimizer = make_16_bits(model)
-    for _ in range(3):
-        update_constrained(model, optimizer)
-        copies = optimizer.fp32_params[:2]
-        assert all(one.dtype == torch.float32 for one in copies)
-        assert_held(*copies)
-        assert all(torch.equal(weight, one.bfloat16()) for weight, one in zip(model.column_norm.weights, copies))
-
-
-def test_one_vector_of_all_weights_is_refused():
-    model = Model(torch.bfloat16)
-    optimizer = make_16_bits(model)
-    optimizer.fp32_params = {0: torch.cat([one.detach().flatten() for one in optimizer.fp32_params])}
-    with pytest.raises(ValueError, match="--column-norm .* add --fp16-no-flatten-grads"):
-        apply_column_norm(model, optimizer)
-
-
-def test_a_model_without_such_columns_stays_as_it_is():
-    model = Model()
-    optimizer = make_optimizer(model.parameters())
-    with torch.no_grad():
-        model.encoding *= 2
-    before = copy.deepcopy(model.state_dict())
-    model.column_norm = None
-    apply_column_norm(model, optimizer)
-    apply_column_norm(None, optimizer)
-    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
-
-
-def test_the_constraint_of_a_model_is_found():
-    norm = model_column_norm(build_tiny_lm("full", column_norm=1.0))
-    assert isinstance(norm, ColumnNorm) and not norm.is_held
-    assert model_column_norm(build_tiny_lm("full")) is None and model_column_norm(None) is None
-
-
-def test_averages_go_on_from_a_checkpoint_bit_for_bit():
-    model = Model()
-    optimizer = make_optimizer(model.parameters(), averaging="immediate")
-    for _ in range(3):
-        update_constrained(model, optimizer)
-    other = copy.deepcopy(model)
-    other.column_norm = ColumnNorm([other.encoding, other.decoding], length=LENGTH)
-    other.load_state_dict(model.state_dict())
-    resumed = make_optimizer(other.parameters(), averaging="immediate")
-    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-    for _ in range(3):
-        update_constrained(model, optimizer)
-        update_constrained(other, resumed)
-        assert torch.equal(model.encoding, other.encoding) and torch.equal(model.decoding, other.decoding)
-
-
-def test_an_average_that_was_saved_without_lengths_gets_them():
-    model = Model()
-    free = [nn.Parameter(parameter.detach().clone()) for parameter in model.parameters()]
-    optimizer = make_optimizer(free, averaging="immediate")
-    for _ in range(3):
-        optimizer.zero_grad()
-        ((free[1] * free[2]) @ free[0].t()).sum().backward()
-        optimizer.step()
-    resumed = make_optimizer(model.parameters(), averaging="immediate")
-    resumed.load_state_dict(optimizer.state_dict())
-    for _ in range(2):
-        update_constrained(model, resumed)
-        assert_held(model.encoding, model.decoding)

@@ -13,7 +13,7 @@ from fairseq.optim.adam import Adam as FairseqAdam
 from nearness import assert_scores
 from torch import nn
 
-from fairseq_plugins.modules.layers import LabelNetwork
+from fairseq_plugins.output_layers.labels import LabelNetwork
 
 V = 101
 WIDTHS = [8, 12, 8]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from binarised_lines import write_split
-from builders import build_tiny_lm, make_dictionary
+from builders import build_lm, build_model, build_tiny_lm, make_dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from stateful_training import Training, random_tokens
@@ -239,14 +239,13 @@ def test_models_of_pairs_are_refused_by_fairseqs_task_of_one_text(arch):
         model.build_model(SimpleNamespace(arch=arch), task)
 
 
-def test_the_column_norm_constraint_of_a_model_is_marked_as_applied(training, monkeypatch):
-    model, tokens = build_tiny_lm("full", column_norm=1.0).train(), torch.ones(1, 2, dtype=torch.int64)
-    monkeypatch.setattr(LanguageModelingTask, "build_model", lambda self, args, from_checkpoint: model)
-    with pytest.raises(ValueError, match="--column-norm needs --task stateful_lm"):
+def test_training_with_a_column_norm_needs_this_task(training):
+    flags, tokens = dict(column_norm=1.0, embed_dim=8, hidden_sizes="8"), torch.ones(1, 2, dtype=torch.int64)
+    model = build_lm("lstm_lm_awd", 9, **flags).train()
+    with pytest.raises(ValueError, match="^--column-norm needs --task stateful_lm, which holds it after every update$"):
         model(tokens)
     model.eval()(tokens)
-    assert training.task.build_model(SimpleNamespace()) is model
-    model.train()(tokens)
+    build_model("lstm_lm_awd", training.task, **flags).train()(tokens)
 
 
 @pytest.mark.parametrize("arch", ["lstm_encdec_doc", "transformer_doc", "transformer"])

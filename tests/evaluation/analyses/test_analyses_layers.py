@@ -230,7 +230,7 @@ def model_with(connections):
     model = build_tiny_lm("full", rnn_cell="diagonal", hidden_sizes=width).double()
     (layer,) = model.decoder.stack.layers
     with torch.no_grad():
-        layer.connection_bias.copy_(torch.atanh(torch.tensor(connections).double()) - layer.start)
+        layer.connection_bias.copy_(torch.atanh(torch.tensor(connections).double()) - layer.connection_offset)
     return model
 
 

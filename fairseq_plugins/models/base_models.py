@@ -1,0 +1,166 @@
+"""The trained language models under the gate of ``--arch gated_lm``.
+
+A new run reads their checkpoints. The gated model's own checkpoint holds their weights, and the flags to build them by.
+"""
+
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import Any, Dict, List, Tuple, Type
+
+import torch
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, FairseqLanguageModel
+from torch import Tensor
+
+from fairseq_plugins.data.text import TextTask, file_digest
+from fairseq_plugins.fairseq_patches.checkpoints import fitting_weights
+from fairseq_plugins.fairseq_patches.resume import restored_checkpoint
+from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint, read_state
+from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
+from fairseq_plugins.models.transformer_lm import TransformerLanguageModel
+from fairseq_plugins.options import UserError, listed_paths
+from fairseq_plugins.output_layers.gates import OUTPUT_GATES, NoGate
+from fairseq_plugins.parts import naming_parts
+
+BaseFlags = Dict[str, Any]
+"""``arch`` and the other flags to build a base model by: numbers and texts, which checkpoints may hold."""
+
+BaseModel = Tuple[BaseFlags, FairseqLanguageModel]
+
+FLAGS_IN_CHECKPOINT = "base_model_flags"
+"""Key of the flags of all base models, a list, among the flags of a gated model's checkpoint."""
+
+_NO_PATH = "--base-model: give the checkpoint of a trained language model, or several joined by colons"
+
+
+def base_models(args: Namespace, task: TextTask) -> List[FairseqLanguageModel]:
+    """The base models of a gated model, in the order of ``--base-model``.
+
+    A new run reads the checkpoints of ``args.base_model``, joined by colons. A resumed run reads the base models from
+    the checkpoint that it resumes, and compares base files that still exist. Both keep the flags of the base models in
+    ``args``. Where ``args`` come from a checkpoint, they hold these flags: the models are built by them, and their
+    weights are loaded with those of the gate.
+
+    Args:
+        args: flags of the gated model.
+        task: holds the dictionary that all models read.
+
+    Raises:
+        UserError: if no model is named, one is named twice, a checkpoint is missing, damaged, of another vocabulary,
+            or holds another kind of model, or a resumed run has other base models.
+    """
+    kept = getattr(args, FLAGS_IN_CHECKPOINT, None)
+    if kept is not None:
+        return [_build(flags, args, task) for flags in kept]
+    paths = _base_model_paths(args)
+    found = _resumed_base_models(args, task, paths)
+    if not found:
+        if not paths:
+            raise UserError(_NO_PATH)
+        check_checkpoints(paths)
+        found = [_read(path, args, task) for path in paths]
+    setattr(args, FLAGS_IN_CHECKPOINT, [flags for flags, _ in found])
+    return [model for _, model in found]
+
+
+def _base_model_paths(args: Namespace) -> List[str]:
+    """The checkpoints that ``--base-model`` names; empty if it is not given."""
+    given: str = getattr(args, "base_model", None) or ""
+    paths = listed_paths(given) if given else []
+    if not all(paths):
+        raise UserError(_NO_PATH)
+    known: Dict[str, str] = {}
+    for path in paths if len(paths) > 1 else ():
+        content = file_digest(Path(path)) if Path(path).is_file() else path
+        if content in known:
+            raise UserError(
+                f"--base-model: {path} is the same model as {known[content]}; give each model of an ensemble once"
+            )
+        known[content] = path
+    return paths
+
+
+def _resumed_base_models(args: Namespace, task: TextTask, paths: List[str]) -> List[BaseModel]:
+    """The base models in the checkpoint that a run resumes. Empty if it resumes none, or one of another kind.
+
+    Raises:
+        UserError: if ``--base-model`` names others, as far as their files still exist.
+    """
+    resumed = restored_checkpoint(args)
+    if resumed is None:
+        return []
+    state = read_state(resumed)
+    found: List[BaseModel] = []
+    for n, flags in enumerate(_saved_flags(state).get(FLAGS_IN_CHECKPOINT) or ()):
+        prefix = f"decoder.members.{n}."
+        weights = {f"decoder.{name[len(prefix) :]}": w for name, w in state["model"].items() if name.startswith(prefix)}
+        with naming_checkpoint(resumed), fitting_weights(resumed):
+            model = _build(flags, args, task)
+            model.load_state_dict(weights)
+        found.append((flags, model))
+    pairs = [(_read(path, args, task), one) for path, one in zip(paths, found) if Path(path).is_file()]
+    if found and paths and (len(paths) != len(found) or not all(_are_equal(*pair) for pair in pairs)):
+        raise UserError(
+            f"{resumed} holds a gate on other base models than --base-model {':'.join(paths)}: take another "
+            "--save-dir, start from other weights, or leave --base-model out to go on with those of the checkpoint"
+        )
+    return found
+
+
+def _are_equal(read: BaseModel, saved: BaseModel) -> bool:
+    """Whether a base model that was read from its file has the flags and weights of that in a gated model's."""
+    return read[0] == saved[0] and all(map(_is_rounded, read[1].parameters(), saved[1].parameters()))
+
+
+def _is_rounded(weight: Tensor, saved: Tensor) -> bool:
+    """Whether a weight is the saved one. A run in 16 bits has rounded it, and fairseq saves that in 32 bits."""
+    dtypes = (weight.dtype, torch.bfloat16, torch.float16)
+    return any(torch.equal(weight.to(dtype).to(weight.dtype), saved) for dtype in dtypes)
+
+
+def _read(path: str, args: Namespace, task: TextTask) -> BaseModel:
+    """The flags of a checkpoint's model, and the model with its weights."""
+    state = read_state(path)
+    saved = _saved_flags(state)
+    with naming_checkpoint(path), naming_parts(state.get("cfg"), name=f"{path} "):
+        parser = ArgumentParser(add_help=False)
+        _base_class(saved.get("arch")).add_args(parser)
+        names = {"arch", *(action.dest for action in parser._actions)}
+        flags = {name: value for name, value in saved.items() if name in names}
+        gate = flags.get(OUTPUT_GATES.destination, NoGate.name)
+        if gate != NoGate.name:
+            raise UserError(f"{path} has a gate already, {OUTPUT_GATES.flag} {gate}: give a model without one")
+        model = _build(flags, args, task)
+        with fitting_weights(path):
+            model.load_state_dict(state["model"])
+    return flags, model
+
+
+def _saved_flags(state: Dict[str, Any]) -> Dict[str, Any]:
+    """The flags of a checkpoint's model. A model with a dataclass of fairseq's keeps only its name, as ``arch``."""
+    config = state.get("cfg")
+    saved = state.get("args") if config is None else config.get("model")
+    return vars(saved) if isinstance(saved, Namespace) else {"arch": None if saved is None else saved.get("_name")}
+
+
+def _build(flags: BaseFlags, args: Namespace, task: TextTask) -> FairseqLanguageModel:
+    """Build a base model by its flags, with the precision of the gated model's ``args`` where they give one.
+
+    Its loss is always the fused one, which never holds the logits of all tokens.
+    """
+    model_class = _base_class(flags.get("arch"))
+    own = Namespace(**{name: value for name, value in flags.items() if name != "output_loss"})
+    if getattr(args, "output_precision", None) is not None:
+        own.output_precision = args.output_precision
+    ARCH_CONFIG_REGISTRY[own.arch](own)
+    return model_class.build_model(own, task)
+
+
+def _base_class(arch: object) -> Type[FairseqLanguageModel]:
+    """The class of an architecture that can be a base model."""
+    model_class = ARCH_MODEL_REGISTRY.get(arch) if isinstance(arch, str) else None
+    if model_class is None or not issubclass(model_class, (RecurrentLanguageModel, TransformerLanguageModel)):
+        raise UserError(
+            f"--arch {arch} cannot be a base model: take a language model of this package, such as lstm_lm_awd or "
+            "transformer_lm_doc"
+        )
+    return model_class

@@ -1,0 +1,147 @@
+"""Label networks against their equation."""
+
+import math
+
+import pytest
+import torch
+from plain_formulas import encoded
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from fairseq_plugins.output_layers.labels import ACTIVATIONS, LabelLayer, LabelNetwork
+
+V, C = 11, 6
+RATE = 0.6
+
+every_mask = pytest.mark.parametrize("mask", ["variational", "standard"])
+every_place = pytest.mark.parametrize("place", ["input", "output"])
+
+
+def build(width=C, *, depth=2, residual=True, layer_residual=False, **options):
+    options = {**dict(activation="sigmoid", dropout=0.0, mask="variational", place="input"), **options}
+    layers = [LabelLayer(width, width, initialisation="uniform", **options) for _ in range(depth)]
+    network = LabelNetwork(layers, residual=residual, layer_residual=layer_residual).double()
+    for param in network.parameters():
+        nn.init.uniform_(param, -0.7, 0.7)
+    return network
+
+
+def draw_labels(width=C):
+    return torch.randn(V, width, dtype=torch.float64, requires_grad=True)
+
+
+@pytest.fixture
+def masks(monkeypatch):
+    """Every 0-1 mask that is drawn, in order."""
+    drawn = []
+
+    def spy(draw):
+        return lambda x, p: drawn.append(draw(x, p).double()) or x
+
+    for name in ("bernoulli_", "lt_"):  # of features, and of single values
+        monkeypatch.setattr(torch.Tensor, name, spy(getattr(torch.Tensor, name)))
+    return drawn
+
+
+def assert_same(result, expected, network, e):
+    torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-12)
+    inputs, upstream = [e, *network.parameters()], torch.randn_like(result)
+    ours, theirs = (torch.autograd.grad(y, inputs, upstream) for y in (result, expected))
+    torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "depth, activation, residual, layer_residual",
+    [
+        *((n, "sigmoid", n % 2 == 0, n > 2) for n in range(5)),
+        *((3, "tanh", residual, other) for residual in (False, True) for other in (False, True)),
+        *((2, activation, True, False) for activation in sorted(ACTIVATIONS)),
+    ],
+)
+def test_labels_and_gradients_are_those_of_the_equation(depth, activation, residual, layer_residual):
+    network = build(depth=depth, activation=activation, residual=residual, layer_residual=layer_residual)
+    e = draw_labels()
+    assert (network.residual, network.layer_residual) == (residual, layer_residual)
+    assert_same(network(e), encoded(network, e, activation), network, e)
+
+
+def test_without_layers_labels_stay_as_they_are():
+    e = draw_labels()
+    assert build(depth=0, dropout=RATE)(e) is e
+
+
+# dropout
+
+
+@every_mask
+@every_place
+@pytest.mark.parametrize(
+    "depth, activation, residual, layer_residual",
+    [(1, "sigmoid", True, False), (2, "relu", False, False), (4, "tanh", True, True), (3, "linear", True, False)],
+)
+def test_dropped_labels_and_gradients_are_those_of_the_masks(
+    depth, activation, residual, layer_residual, place, mask, masks
+):
+    options = dict(depth=depth, activation=activation, residual=residual, layer_residual=layer_residual)
+    network, e = build(dropout=RATE, mask=mask, place=place, **options), draw_labels()
+    result = network(e)
+    assert len(masks) == depth
+    scaled = {f"{place}_masks": [m / (1 - RATE) for m in masks]}
+    assert_same(result, encoded(network, e, activation, **scaled), network, e)
+
+
+@every_mask
+@every_place
+def test_masks_are_fresh_in_each_layer_and_each_pass(place, mask, masks):
+    network = build(64, depth=3, dropout=RATE, mask=mask, place=place)
+    for _ in range(2):
+        network(draw_labels(64))
+    assert len({tuple(m.flatten().tolist()) for m in masks}) == 2 * 3
+
+
+@every_mask
+@every_place
+def test_evaluation_drops_nothing(place, mask, masks):
+    network, e = build(dropout=RATE, mask=mask, place=place).eval(), draw_labels()
+    assert_same(network(e), encoded(network, e), network, e)
+    assert masks == []
+
+
+def products(network, e):
+    """Multiply-adds of a forward and backward pass."""
+    with FlopCounterMode(display=False) as counter:
+        network(e).sum().backward()
+    return counter.get_total_flops() / 2
+
+
+def test_dropped_features_are_not_multiplied(masks):
+    network, e = build(100, depth=3, dropout=RATE), draw_labels(100)
+    assert products(network, e) == 3 * V * 100 * sum(m.sum().item() for m in masks)
+    assert 0.2 * 300 < sum(m.sum().item() for m in masks) < 0.6 * 300
+    assert products(network.eval(), e) == 3 * V * 100 * 300
+
+
+# precision, initialisation, errors
+
+
+@pytest.mark.parametrize("how", ["float32", "bfloat16", "autocast"])
+def test_narrow_types(how):
+    network, e = build(depth=4), draw_labels()
+    expected = encoded(network, e)
+    dtype = torch.bfloat16 if how == "bfloat16" else torch.float32
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=how == "autocast"):
+        result = network.to(dtype)(e.to(dtype))
+    assert result.dtype == dtype
+    tolerance = 1e-6 if how == "float32" else 3e-2
+    torch.testing.assert_close(result.double(), expected, rtol=tolerance, atol=tolerance)
+    result.sum().backward()
+    assert all(param.grad.dtype == dtype and param.grad.isfinite().all() for param in network.parameters())
+
+
+@pytest.mark.parametrize("initialisation, bound", [("uniform", 0.1), ("glorot", math.sqrt(6 / (300 + 100)))])
+def test_matrices_and_biases_start_within_their_bounds(initialisation, bound):
+    options = dict(activation="relu", dropout=0.0, mask="standard", place="input", initialisation=initialisation)
+    layer = LabelLayer(300, 100, **options)
+    for param, limit in ((layer.weight, bound), (layer.bias, 1 / math.sqrt(300))):
+        assert 0.9 * limit < param.max() <= limit and -limit <= param.min() < -0.9 * limit
+        assert abs(param.mean()) < 0.2 * limit
