@@ -168,7 +168,7 @@ def build_output_layer(
     **flags,
 ) -> OutputLayer:
     """A layer as it starts; it may share the embedding that is given, or one that is drawn."""
-    if shared_weight is None and has_shared_weight:
+    if shared_weight is None and has_shared_weight and not never_shares(name):
         shared_weight = nn.Parameter(torch.empty(vocab_size, widths[0]).uniform_(-0.5, 0.5))
     dictionary = make_dictionary(vocab_size)
     args = Namespace(output_layer=name, **flags)

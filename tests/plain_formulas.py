@@ -279,7 +279,7 @@ def _softmax_probs(output_layer, layers, labels, hidden):
 def _mixture_probs(output_layer, layers, labels, hidden):
     d, b = labels.size(1), output_layer.projection.bias
     k = []
-    for n, latent in zip(output_layer.source_layers, output_layer.latents):
+    for n, latent in zip(output_layer.source_layers, output_layer.latent_projections):
         joined = torch.tanh(layers[n] @ latent.weight.T + latent.bias)
         k.extend(joined.split(d, dim=-1))
     logits = torch.stack([k_j @ labels.T + b for k_j in k], dim=-2)

@@ -31,7 +31,7 @@ from fairseq_plugins.options import (
     choices,
     parse_int_list,
 )
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, SharingFlags, build_output_layer
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, TyingFlags, build_output_layer
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.projected import ProjectedOutput
 from fairseq_plugins.output_layers.scores import DecoderStates
@@ -226,7 +226,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
             args,
             dictionary=dictionary,
             layer_widths=layer_widths,
-            shared_weight=SharingFlags().shared_weight(args, embedding),
+            shared_weight=TyingFlags().shared_weight(args, embedding),
         )
         decoder = RecurrentDecoder(
             dictionary,

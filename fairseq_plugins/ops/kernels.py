@@ -32,17 +32,18 @@ class Kernels:
         name: for benchmarks.
         vocab_multiple: W gets rows of zeros up to a multiple of this many words. Rows of logits then start at multiples
             of 16 bytes, which fast matrix products and wide loads need.
-        looks_at_values: whether tokens of weight zero are left out, and improbable tokens computed again. Finding them
-            waits for the device.
-        keeps_narrow: whether the chunks of inputs in bfloat16 stay in it, with statistics in float32.
+        may_synchronize: whether Python may read values of tensors, for which a GPU would have to wait. Then tokens of
+            weight zero are left out, and improbable tokens computed again.
+        bfloat16_logits: whether operands in bfloat16 have logits and probabilities in it, too, with statistics in
+            float32. Otherwise these are in float32.
     """
 
     name = "plain"
     vocab_multiple = 16
-    looks_at_values = False
-    keeps_narrow = False
+    may_synchronize = False
+    bfloat16_logits = False
 
-    def joins_bias(self, dtype: torch.dtype, like: Tensor) -> bool:
+    def fuses_bias_gradient(self, dtype: torch.dtype, like: Tensor) -> bool:
         """Whether the gradient of the bias is one more column of the product for that of W, which saves a pass.
 
         Args:
@@ -86,9 +87,9 @@ class CPUKernels(Kernels):
 
     name = "cpu"
     vocab_multiple = 1
-    looks_at_values = True
+    may_synchronize = True
 
-    def joins_bias(self, dtype: torch.dtype, like: Tensor) -> bool:
+    def fuses_bias_gradient(self, dtype: torch.dtype, like: Tensor) -> bool:
         return False
 
     def add_product(self, total: Tensor, a: Tensor, b: Tensor) -> None:

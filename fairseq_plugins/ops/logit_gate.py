@@ -1,4 +1,4 @@
-"""Changes of a mixture's logits or distribution: gate, adversarial margins, interpolation.
+"""The gate on a mixture's logits (Takase et al. 2017, eq. 6).
 
 Shapes: * any leading dimensions, N tokens or the n tokens of a chunk, J experts, d width of their hidden states, D_g
 features of the gate, V words. A row is one expert of one token.
@@ -11,8 +11,6 @@ from torch import Tensor
 
 from fairseq_plugins.ops.matmul import accumulation_dtype, autocast_dtype, project
 from fairseq_plugins.options import UserError
-
-# The gate (Takase et al. 2017, eq. 6)
 
 
 class LogitGate(NamedTuple):
@@ -102,7 +100,6 @@ def gated_logits(
     *,
     gate: Optional[Tensor],
     dtype: torch.dtype,
-    margins: "Optional[TargetMargins]" = None,
 ) -> Tensor:
     """The logits g * (W k + b) of a chunk in ``dtype``, (n * J, V), without a gradient.
 
@@ -111,11 +108,8 @@ def gated_logits(
         weight: W, (V, d).
         bias: b, (V).
         gate: values g, (n, V).
-        margins: of the n tokens. They are subtracted before the gate.
     """
     logits = project(rows, weight, bias, dtype=dtype)
-    if margins is not None:
-        margins.subtract(logits)
     if gate is not None:
         multiply_by_gate(logits, gate)
     return logits
@@ -139,109 +133,3 @@ def gate_gradient(products: Tensor, values: Tensor) -> Tensor:
     products = products.view(values.size(0), -1, values.size(1))
     total = products.squeeze(1) if products.size(1) == 1 else products.sum(dim=1)
     return total.mul_(torch.sub(values.new_ones(()), values, out=values))
-
-
-# Margins by which adversarial training lowers the logits of target words (Wang, Gong & Liu 2019). The logit of a target
-# y is that of a changed label, (w_y + dw_j) . k_j with dw_j = -eps |w_y| k_j / |k_j|, where w_y . k_j > 0. The change
-# dw_j is a constant for the gradient, and the k_j that it is multiplied by is not. So the margin eps |w_y| |k_j| has a
-# gradient with respect to k_j and none with respect to w_y.
-
-
-class TargetMargins(NamedTuple):
-    """Margins that are subtracted from the logits of the targets, one for each token and expert.
-
-    Attributes:
-        target: words, (N).
-        values: margins, (N, J), in float32 or wider.
-        slopes: each margin divided by |k_j|^2, (N, J): the gradient of a margin by k_j is its slope times k_j.
-    """
-
-    target: Tensor
-    values: Tensor
-    slopes: Tensor
-
-    def select(self, chosen: Union[slice, Tensor]) -> "TargetMargins":
-        """The margins of some tokens."""
-        return TargetMargins(self.target[chosen], self.values[chosen], self.slopes[chosen])
-
-    def subtract(self, logits: Tensor) -> None:
-        """Lower the targets' logits among those of all words, (N * J, V), in place."""
-        places = self._places(logits)
-        lowered = logits.take(places) - self.values.flatten()
-        logits.view(-1)[places] = lowered.to(logits.dtype)
-
-    def at_targets(self, logits: Tensor) -> Tensor:
-        """The elements of the targets, (N, J), among those of all words, (N * J, V)."""
-        return logits.take(self._places(logits)).view_as(self.values)
-
-    def latent_gradient(self, d_logits: Tensor, latents: Tensor) -> Tensor:
-        """dL/dk that the margins add, (N, J, d), given that of the targets' lowered logits, (N, J)."""
-        return -(d_logits * self.slopes).unsqueeze(-1) * latents
-
-    def _places(self, logits: Tensor) -> Tensor:
-        return target_places(self.target, num_experts=self.values.size(1), vocab_size=logits.size(1))
-
-
-def adversarial_margins(latents: Tensor, weight: Tensor, target: Tensor, *, epsilon: float) -> TargetMargins:
-    """The margins eps |w_y| |k_j| where w_y . k_j > 0, otherwise 0.
-
-    The worst change of w_y by a vector of length eps |w_y| lowers the target's logit by so much.
-
-    Args:
-        latents: k, (N, J, d).
-        weight: W, (V, d).
-        target: y, (N); a word outside the vocabulary counts as the nearest inside.
-        epsilon: eps, 0 <= eps < 1.
-    """
-    target = target.clamp(0, weight.size(0) - 1)
-    dtype = accumulation_dtype(latents)
-    rows = weight.index_select(0, target).to(dtype)
-    products = torch.bmm(latents.to(dtype), rows.unsqueeze(2)).squeeze(2)
-    lengths = torch.linalg.vector_norm(latents, dim=2, dtype=dtype)
-    changes = epsilon * torch.linalg.vector_norm(rows, dim=1, keepdim=True)
-    nothing = (products <= 0) | (lengths == 0)
-    return TargetMargins(
-        target, (lengths * changes).masked_fill_(nothing, 0), (changes / lengths).masked_fill_(nothing, 0)
-    )
-
-
-def target_places(target: Tensor, *, num_experts: int, vocab_size: int) -> Tensor:
-    """Indices of the targets (N) in the flattened scores of all words, (N * J): one for each expert."""
-    words = target.repeat_interleave(num_experts)
-    return torch.arange(0, words.numel() * vocab_size, vocab_size, device=words.device) + words
-
-
-# Interpolation of the mixture with another distribution
-
-
-class Interpolation(NamedTuple):
-    """P(y) = exp(log_weight) P_mixture(y) + exp(log_other) for each target y.
-
-    Attributes:
-        log_weight: log of the mixture's weight, (*), in the type of the mixture's log pi.
-        log_other: log of the other distribution's weight times what it gives the target, (*), likewise; -inf where
-            that is nothing.
-    """
-
-    log_weight: Tensor
-    log_other: Tensor
-
-    def flattened(self) -> "Interpolation":
-        """The same interpolation with one leading dimension, (N)."""
-        return Interpolation(self.log_weight.flatten(), self.log_other.flatten())
-
-    def select(self, chosen: Union[slice, Tensor]) -> "Interpolation":
-        """The interpolation of some tokens, for shape (N)."""
-        return Interpolation(self.log_weight[chosen], self.log_other[chosen])
-
-    def nll(self, mixture_nll: Tensor) -> Tensor:
-        """-log P(y), (*), given that of the mixture."""
-        return -torch.logaddexp(self.log_weight - mixture_nll, self.log_other)
-
-    def mixture_posterior(self, mixture_nll: Tensor, nll: Tensor) -> Tensor:
-        """Posterior probability of the mixture given y, (*)."""
-        return torch.exp(self.log_weight - mixture_nll + nll)
-
-    def other_posterior(self, nll: Tensor) -> Tensor:
-        """Posterior probability of the other distribution given y, (*), exact where it is small."""
-        return torch.exp(self.log_other + nll)

@@ -1,4 +1,4 @@
-"""The loss of one chunk of tokens under a mixture of softmaxes, and its gradient with respect to the logits.
+"""One chunk of tokens: its size, its loss under a mixture of softmaxes, and its gradient by the logits.
 
 Shapes: n tokens of the chunk, J experts, V words. A row is one expert of one token, so that there are n * J rows.
 
@@ -15,13 +15,23 @@ For a token of weight w the gradients are
 """
 
 import math
-from typing import Callable, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor
 
-from fairseq_plugins.ops.logit_gate import target_places
 from fairseq_plugins.ops.matmul import SMALLEST_PROBABILITY, accumulation_dtype, is_normal
+
+CPU_CHUNK_BYTES = 32 * 2**20
+"""Logits of a chunk on a CPU: about a last-level cache."""
+GPU_CHUNK_SHARE = 1 / 128
+"""Logits of a chunk on a GPU, as a share of its memory."""
+MIN_CHUNK_ROWS = 480
+"""Fewer rows slow the matrix products down, so a chunk has at least about this many. :func:`even_chunk_size` may halve
+the number. From 17,477 words on, such a chunk exceeds :data:`CPU_CHUNK_BYTES`."""
+
+Tokens = Union[slice, Tensor]
+"""Indices of the tokens of a chunk."""
 
 
 class LogitGradient(NamedTuple):
@@ -193,3 +203,145 @@ def _recompute_improbable(
         log_softmax = torch.log_softmax(recompute_logits(improbable), dim=-1, dtype=joint.dtype)
         words = target[improbable].view(-1, 1, 1).expand(-1, joint.size(1), 1)
         joint[improbable] = log_prior[improbable] + log_softmax.gather(2, words).squeeze(2)
+
+
+def target_places(target: Tensor, *, num_experts: int, vocab_size: int) -> Tensor:
+    """Indices of the targets (N) in the flattened scores of all words, (N * J): one for each expert."""
+    words = target.repeat_interleave(num_experts)
+    return torch.arange(0, words.numel() * vocab_size, vocab_size, device=words.device) + words
+
+
+class Interpolation(NamedTuple):
+    """P(y) = exp(log_weight) P_mixture(y) + exp(log_other) for each target y.
+
+    Attributes:
+        log_weight: log of the mixture's weight, (*), in the type of the mixture's log pi.
+        log_other: log of the other distribution's weight times what it gives the target, (*), likewise; -inf where
+            that is nothing.
+    """
+
+    log_weight: Tensor
+    log_other: Tensor
+
+    def nll(self, mixture_nll: Tensor) -> Tensor:
+        """-log P(y), (*), given that of the mixture."""
+        return -torch.logaddexp(self.log_weight - mixture_nll, self.log_other)
+
+    def mixture_posterior(self, mixture_nll: Tensor, nll: Tensor) -> Tensor:
+        """Posterior probability of the mixture given y, (*)."""
+        return torch.exp(self.log_weight - mixture_nll + nll)
+
+    def other_posterior(self, nll: Tensor) -> Tensor:
+        """Posterior probability of the other distribution given y, (*), exact where it is small."""
+        return torch.exp(self.log_other + nll)
+
+
+class MeanLogits:
+    """mean_v of W k + b, and its gradients, for label smoothing without a pass over the logits.
+
+    The mean over the words is that of W's rows times k, plus that of b. Its gradient is the same for all words.
+
+    Args:
+        weight: W, (V, d).
+        bias: b, (V), or None.
+        dtype: of the means, float32 or wider.
+    """
+
+    def __init__(self, weight: Tensor, bias: Optional[Tensor], *, dtype: torch.dtype):
+        self.vocab_size = weight.size(0)
+        self._row = weight.mean(dim=0, dtype=dtype)
+        self._bias = 0.0 if bias is None else bias.mean(dtype=dtype)
+        self._sum_of_rows = torch.zeros_like(self._row)
+        self._sum_of_uniform = torch.zeros_like(self._row[:1])
+
+    def compute(self, latents: Tensor) -> Tensor:
+        """The means of a chunk's logits, (n, J), for k (n, J, d)."""
+        return latents.to(self._row.dtype) @ self._row + self._bias
+
+    def subtract_gradients(
+        self, uniform: Tensor, latents: Tensor, tokens: Tokens, *, gradients: Dict[str, Tensor]
+    ) -> None:
+        """Subtract the gradients of sum_j uniform_j mean_v(z_j) from those of the ``tokens``: uniform (n, J).
+
+        Those of W and b are subtracted at the end, by :meth:`finish`: they are one row for all words.
+        """
+        if "latents" in gradients:
+            gradients["latents"][tokens] -= uniform.unsqueeze(-1) * self._row
+        self._sum_of_rows += uniform.flatten() @ latents.flatten(0, 1).to(uniform.dtype)
+        self._sum_of_uniform += uniform.sum()
+
+    def finish(self, gradients: Dict[str, Tensor]) -> None:
+        """Subtract the sums over all chunks from the gradients of W and b."""
+        if "weight" in gradients:
+            gradients["weight"].sub_(self._sum_of_rows / self.vocab_size)
+        if "bias" in gradients:
+            gradients["bias"].sub_(self._sum_of_uniform / self.vocab_size)
+
+
+# Which tokens a chunk has
+
+
+def iter_chunks(weights: Tensor, chunk_size: int, *, drop_ignored: bool) -> Sequence[Tokens]:
+    """Indices of the tokens of each chunk.
+
+    Args:
+        weights: of the tokens, (N).
+        drop_ignored: whether tokens of weight zero are in no chunk. Finding them waits for the device.
+    """
+    num_tokens = weights.numel()
+    kept = weights.nonzero().squeeze(-1) if drop_ignored else None
+    if kept is None or kept.numel() == num_tokens:
+        return [slice(first, first + chunk_size) for first in range(0, num_tokens, chunk_size)]
+    return kept.split(chunk_size) if kept.numel() else []
+
+
+def default_chunk_size(num_experts: int, vocab_size: int, *, dtype: torch.dtype, device: torch.device) -> int:
+    """The number of tokens of a chunk that runs fastest.
+
+    Their logits fill :data:`CPU_CHUNK_BYTES`, or on a GPU :data:`GPU_CHUNK_SHARE` of its memory. They have about
+    :data:`MIN_CHUNK_ROWS` rows, or more, whatever the vocabulary. ``dtype`` is that of the losses: logits of 16 bits
+    take half as much.
+    """
+    if device.type == "cuda":
+        chunk_bytes = torch.cuda.get_device_properties(device).total_memory * GPU_CHUNK_SHARE
+    else:
+        chunk_bytes = CPU_CHUNK_BYTES
+    num_rows = max(MIN_CHUNK_ROWS, int(chunk_bytes / (vocab_size * dtype.itemsize)))
+    return max(1, num_rows // num_experts)
+
+
+def even_chunk_size(num_tokens: int, chunk_size: int) -> int:
+    """The smallest size that gives as few chunks as ``chunk_size`` does, so that all are about equally large."""
+    num_chunks = max(1, -(-num_tokens // chunk_size))
+    return max(1, -(-num_tokens // num_chunks))
+
+
+# The scale of a chunk's gradients in float16
+
+
+def float16_scale(rows: Tensor, weight: Tensor, factors: Tensor, *, chunk_size: int) -> Tensor:
+    """The power of two that brings a chunk's gradients near the largest float16 without passing it.
+
+    The gradients of the scores ``rows`` W' of one token add up to at most twice its factor in absolute value, and to
+    no more than the factor for any word.
+
+    Args:
+        rows: one or several for each token, (N, ..., d).
+        weight: W, (V, d).
+        factors: of the tokens, (N).
+        chunk_size: tokens of a chunk.
+    """
+    largest_row, largest_weight, largest_factor = (
+        torch.linalg.vector_norm(x, float("inf")).float() for x in (rows, weight, factors)
+    )
+    bound = largest_factor * torch.maximum(chunk_size * largest_row, 2 * largest_weight).clamp(min=1)
+    return torch.exp2(torch.floor(torch.log2(2**15 / bound.clamp(min=2**-10))))
+
+
+def logit_bound(latents: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+    """Upper bound of the absolute value of all logits W k + b: latents (..., d), weight (V, d), bias (V)."""
+    longest_latent, longest_weight = (
+        torch.linalg.vector_norm(x, dim=-1, dtype=torch.float32).max() for x in (latents, weight)
+    )
+    bound = longest_latent * longest_weight
+    return bound if bias is None else bound + torch.linalg.vector_norm(bias, float("inf"), dtype=torch.float32)

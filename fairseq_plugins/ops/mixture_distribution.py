@@ -12,7 +12,7 @@ from torch import Tensor
 from fairseq_plugins.ops.kernels import Kernels, choose_kernels
 from fairseq_plugins.ops.logit_gate import LogitGate, check_gate, gated_logits
 from fairseq_plugins.ops.matmul import SMALLEST_PROBABILITY, accumulation_dtype, autocast_dtype, is_normal
-from fairseq_plugins.ops.mixture_loss import default_chunk_size
+from fairseq_plugins.ops.mixture_chunk import default_chunk_size
 
 
 def mixture_log_probs(logits: Tensor, log_prior: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import logging
 from argparse import Namespace
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, Union, cast
+from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, cast
 
 import torch
 from fairseq.data import Dictionary
@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from fairseq_plugins.components import Component, Registry
 from fairseq_plugins.modules.cell import State
-from fairseq_plugins.ops.logit_gate import Interpolation, LogitGate
+from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.ops.matmul import has_native_bfloat16
+from fairseq_plugins.ops.mixture_chunk import Interpolation
 from fairseq_plugins.options import UserError, check_choice, choices
 from fairseq_plugins.output_layers.copying import Copying, NoCopying
 from fairseq_plugins.output_layers.gates import NoGate, OutputGate, build_output_gate
@@ -211,32 +212,25 @@ def check_takes_gate(layer: OutputLayer, *, gate: str) -> None:
         )
 
 
-SharingValue = Union[str, bool]
-
-
 @dataclass(frozen=True)
-class SharingFlags:
-    """The flags of a model that tie the output layer to the input embedding.
+class TyingFlags:
+    """The flags by which a model's users tie the output layer to the input embedding, or untie it.
 
     Without a flag the layer uses the embedding if it can.
 
     Attributes:
-        meanings: what each value of each flag asks for. The greatest request of several flags holds. :meth:`complete`
+        requests: what each value of each flag asks for. The greatest request of several flags holds. :meth:`complete`
             sets the first flag.
         substitute: the layer that replaces the preset's if the preset's is never tied, the user asks for tying and
             names no layer. None makes that an error.
-        cannot_share: the error if tying is asked for and the named ``{layer}`` is never tied.
-        must_share: the error if a separate matrix is asked for and the ``{layer}`` has none.
     """
 
-    meanings: Mapping[str, Mapping[SharingValue, TieEmbeddings]] = field(default_factory=dict)
+    requests: Mapping[str, Mapping[Any, TieEmbeddings]] = field(default_factory=dict)
     substitute: Optional[str] = None
-    cannot_share: str = ""
-    must_share: str = ""
 
     def requested(self, args: Namespace) -> TieEmbeddings:
         """The greatest request in ``args``, or AUTO without a request."""
-        given = [values[getattr(args, flag)] for flag, values in self.meanings.items() if hasattr(args, flag)]
+        given = [values[getattr(args, flag)] for flag, values in self.requests.items() if hasattr(args, flag)]
         return max(given, default=TieEmbeddings.AUTO)
 
     def complete(self, args: Namespace, preset: Mapping[str, Any]) -> None:
@@ -253,8 +247,8 @@ class SharingFlags:
                 setattr(args, OUTPUT_LAYERS.destination, name)
         supported = OUTPUT_LAYERS.find(name).tie_embeddings
         if supported is not TieEmbeddings.AUTO:
-            flag, values = next(iter(self.meanings.items()))
-            vars(args).setdefault(flag, next(value for value, meaning in values.items() if meaning is supported))
+            flag, values = next(iter(self.requests.items()))
+            vars(args).setdefault(flag, next(value for value, request in values.items() if request is supported))
 
     def shared_weight(self, args: Namespace, embedding: nn.Embedding) -> Optional[nn.Parameter]:
         """The matrix of the input embedding if the output layer that ``args`` name uses it, else None.
@@ -264,10 +258,15 @@ class SharingFlags:
         """
         layer = OUTPUT_LAYERS.find(args.output_layer)
         supported, requested = layer.tie_embeddings, self.requested(args)
-        if (supported, requested) == (TieEmbeddings.NEVER, TieEmbeddings.ALWAYS):
-            raise UserError(self.cannot_share.format(layer=layer.name))
-        if (supported, requested) == (TieEmbeddings.ALWAYS, TieEmbeddings.NEVER):
-            raise UserError(self.must_share.format(layer=layer.name))
+        if {supported, requested} == {TieEmbeddings.NEVER, TieEmbeddings.ALWAYS}:
+            given = {flag: getattr(args, flag, None) for flag in self.requests}
+            asking = [flag for flag, value in given.items() if self.requests[flag].get(value) is requested]
+            texts = [f"--{x.replace('_', '-')}" + ("" if given[x] is True else f" {given[x]}") for x in asking]
+            has, other = ("a", "tied") if supported is TieEmbeddings.NEVER else ("no", "full")
+            raise UserError(
+                f"--output-layer {layer.name} has {has} matrix of its own: take --output-layer {other}, or leave out "
+                + " and ".join(texts)
+            )
         return None if TieEmbeddings.NEVER in (supported, requested) else cast(nn.Parameter, embedding.weight)
 
 

@@ -13,8 +13,8 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.components import Component, Registry
-from fairseq_plugins.ops.logit_gate import Interpolation
 from fairseq_plugins.ops.matmul import accumulation_dtype
+from fairseq_plugins.ops.mixture_chunk import Interpolation
 from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.scores import DecoderStates, Scores
 
@@ -99,7 +99,7 @@ class AttentionCopying(Copying):
 
     def __init__(self, *, source: Dictionary, target: Dictionary, width: int, options: FairseqDataclass):
         super().__init__()
-        self.share = nn.Linear(width, 1)
+        self.copy_gate = nn.Linear(width, 1)
         self.register_buffer(
             "target_words", torch.tensor([target.index(word) for word in source.symbols]), persistent=False
         )
@@ -128,7 +128,7 @@ class AttentionCopying(Copying):
 
     def _log_gate(self, states: DecoderStates) -> Tuple[Tensor, Tensor]:
         """log (1 - g) and log g, (B, T)."""
-        score = self.share(states.layers[-1]).squeeze(-1)
+        score = self.copy_gate(states.layers[-1]).squeeze(-1)
         score = score.to(accumulation_dtype(score))
         return nn.functional.logsigmoid(-score), nn.functional.logsigmoid(score)
 

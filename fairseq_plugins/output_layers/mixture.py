@@ -6,7 +6,7 @@ states k (= D_0).
 
 from argparse import Namespace
 from dataclasses import dataclass, field, replace
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -96,7 +96,7 @@ class MixtureOutput(ResetsByLayer, ProjectedOutput):
         self.num_experts = sum(self.experts_per_layer)
         self.latent_width = layer_widths[0]
         self.source_layers = [n for n, num_experts in enumerate(self.experts_per_layer) if num_experts > 0]
-        self.latents: ModuleSequence[Linear] = ModuleSequence(
+        self.latent_projections: ModuleSequence[Linear] = ModuleSequence(
             Linear(layer_widths[n], self.experts_per_layer[n] * self.latent_width) for n in self.source_layers
         )
         self.prior = Linear(layer_widths[-1], self.num_experts, bias=False)
@@ -116,7 +116,7 @@ class MixtureOutput(ResetsByLayer, ProjectedOutput):
 
     def reset_by_layer(self) -> None:
         """Draw each W_j separately."""
-        for n, linear in zip(self.source_layers, self.latents):
+        for n, linear in zip(self.source_layers, self.latent_projections):
             glorot_uniform_(linear.weight, num_stacked=self.experts_per_layer[n])
 
     @classmethod
@@ -157,7 +157,7 @@ class MixtureOutput(ResetsByLayer, ProjectedOutput):
         """k, (B, T, J, d), after dropout."""
         hidden = [
             linear(layers[n]).unflatten(-1, (-1, self.latent_width))
-            for n, linear in zip(self.source_layers, self.latents)
+            for n, linear in zip(self.source_layers, self.latent_projections)
         ]
         return self.latent_dropout(self.latent_activation(torch.cat(hidden, dim=2)))
 
@@ -244,16 +244,9 @@ class DirectOutputConnection(MixtureOutput):
     Options = DirectOutputConnectionOptions
     default_mask = "shared"
 
-    def __init__(
-        self,
-        *,
-        dictionary: Dictionary,
-        layer_widths: Sequence[int],
-        shared_weight: Optional[nn.Parameter],
-        options: DirectOutputConnectionOptions,
-    ):
-        super().__init__(dictionary=dictionary, layer_widths=layer_widths, shared_weight=shared_weight, options=options)
-        for linear in self.latents:
+    def __init__(self, *, options: DirectOutputConnectionOptions, **parts: Any):
+        super().__init__(options=options, **parts)
+        for linear in self.latent_projections:
             nn.init.zeros_(linear.bias)
         check_not_negative(options.expert_warmup, flag="--expert-warmup")
         if options.expert_warmup > 0 and self.experts_per_layer[-1] == 0:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from fairseq_plugins.modules.layers import DropoutModule
 from fairseq_plugins.ops.kernels import KERNEL_NAMES, choose_kernels
-from fairseq_plugins.ops.logit_gate import Interpolation, LogitGate, apply_gate
+from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate
 from fairseq_plugins.ops.matmul import autocast_dtype, is_recorded
+from fairseq_plugins.ops.mixture_chunk import Interpolation
 from fairseq_plugins.ops.mixture_distribution import mixture_log_probs, mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_loss import mixture_nll
 from fairseq_plugins.options import OnOff, UserError, check_positive, choices
@@ -181,8 +182,8 @@ class ProjectedOptions(FairseqDataclass):
         default="auto",
         metadata={
             "help": "on a GPU the fused loss and the distributions of a search run on kernels of Triton or on plain "
-            "operations of torch; auto: triton from compute capability 8.0 on where it is installed and passes a small "
-            "trial. Results differ by rounding only (default: auto)"
+            "operations of torch; auto: triton from compute capability 8.0 on where it is installed and its losses, "
+            "gradients and distributions of a small trial are those of torch up to rounding (default: auto)"
         },
     )
 

@@ -90,13 +90,14 @@ class FullSoftmax(SoftmaxOutput):
         options: ProjectedOptions,
     ):
         super().__init__(options)
+        assert (shared_weight is None) == (self.tie_embeddings is TieEmbeddings.NEVER)
         self.projection = WordProjection(
-            layer_widths[-1], len(dictionary), shared_weight=None, bias=options.output_bias
+            layer_widths[-1], len(dictionary), shared_weight=shared_weight, bias=options.output_bias
         )
 
 
 @OUTPUT_LAYERS.register("tied")
-class TiedSoftmax(SoftmaxOutput):
+class TiedSoftmax(FullSoftmax):
     """Softmax whose matrix is the input embedding (Inan et al. 2017; Press & Wolf 2017).
 
     Raises:
@@ -104,20 +105,6 @@ class TiedSoftmax(SoftmaxOutput):
     """
 
     tie_embeddings = TieEmbeddings.ALWAYS
-
-    def __init__(
-        self,
-        *,
-        dictionary: Dictionary,
-        layer_widths: Sequence[int],
-        shared_weight: Optional[nn.Parameter],
-        options: ProjectedOptions,
-    ):
-        super().__init__(options)
-        assert shared_weight is not None
-        self.projection = WordProjection(
-            layer_widths[-1], len(dictionary), shared_weight=shared_weight, bias=options.output_bias
-        )
 
 
 @OUTPUT_LAYERS.register("bilinear")

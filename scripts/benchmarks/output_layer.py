@@ -47,7 +47,8 @@ from fairseq_plugins.console import OneLineParser, ended_in_a_line
 from fairseq_plugins.criterions.noise_contrastive import UnigramNoise
 from fairseq_plugins.ops.kernels import Kernels
 from fairseq_plugins.ops.matmul import accumulation_dtype, add_matmul, has_native_bfloat16, matmul
-from fairseq_plugins.ops.mixture_loss import default_chunk_size, mixture_nll
+from fairseq_plugins.ops.mixture_chunk import default_chunk_size
+from fairseq_plugins.ops.mixture_loss import mixture_nll
 from fairseq_plugins.ops.noise_contrastive import noise_contrast
 from fairseq_plugins.options import check_at_least_one
 from fairseq_plugins.output_layers.projected import WordProjection

@@ -25,8 +25,9 @@ from fairseq_plugins.modules.cell import RECURRENT_CELLS, map_state, named_tenso
 from fairseq_plugins.modules.stack import EncoderStack, RecurrentStack
 from fairseq_plugins.ops import regularizers
 from fairseq_plugins.ops.attentional_lstm import LayerInput, attentional_lstm
-from fairseq_plugins.ops.logit_gate import Interpolation, LogitGate, apply_gate
+from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate
 from fairseq_plugins.ops.matmul import accumulation_dtype, add_matmul, linear, matmul, project
+from fairseq_plugins.ops.mixture_chunk import Interpolation, float16_scale
 from fairseq_plugins.ops.mixture_distribution import (
     mean_log_probs,
     mixture_log_probs,
@@ -34,7 +35,7 @@ from fairseq_plugins.ops.mixture_distribution import (
     responsibilities,
     softmax_entropies,
 )
-from fairseq_plugins.ops.mixture_loss import float16_scale, mixture_nll
+from fairseq_plugins.ops.mixture_loss import mixture_nll
 from fairseq_plugins.ops.mogrifier import mogrifier_lstm
 from fairseq_plugins.ops.noise_contrastive import chosen_logits, noise_contrast
 from fairseq_plugins.ops.recurrence import StepProducts, linear_scan, masked_lstm, recurrent_highway

@@ -202,7 +202,7 @@ def fine_tune(data, save_dir, checkpoint, model, how="finetune"):
 
 
 def lower_experts_changed(before, after):
-    name = "decoder.output.latents.0.weight"
+    name = "decoder.output.latent_projections.0.weight"
     return not torch.equal(before[name], after[name])
 
 

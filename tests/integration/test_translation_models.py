@@ -89,7 +89,7 @@ def test_fairseqs_criterion_trains_and_measures_bleu(plain_translator):
 def test_the_experts_of_lower_layers_join_after_the_warmup(translator):
     model = load(translator / "checkpoint_last.pt")["model"]
     assert model["decoder.output.warmed_up"] == 1
-    assert model["decoder.output.latents.0.weight"].abs().max() > 0.31  # they start within 0.3
+    assert model["decoder.output.latent_projections.0.weight"].abs().max() > 0.31  # they start within 0.3
 
 
 def test_stops_inside_an_epoch_in_the_warmup_and_after_it_change_nothing(pair_data, translator, tmp_path):

@@ -139,7 +139,7 @@ class CopyingContract(TranslatorContract):
         copied, copying = decoding(tokens), decoding.model.decoder.output.copying
         decoding.model.decoder.output.copying = NoCopying()
         own, extra = decoding(tokens)
-        share = torch.sigmoid(copying.share(extra["states"].layers[-1]))
+        share = torch.sigmoid(copying.copy_gate(extra["states"].layers[-1]))
         source = copying.target_words[decoding.source[0]].unsqueeze(1).expand(-1, T, -1)
         expected = ((1 - share) * own.exp()).scatter_add(-1, source, share * extra["attn"][0])
         torch.testing.assert_close(copied[0].exp(), expected, rtol=1e-4, atol=1e-6)

@@ -94,7 +94,10 @@ def test_forget_gates_start_open_and_other_biases_at_zero(cell):
 
 @pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
 def test_output_layers_and_attention_have_unit_gain_and_embeddings_their_deviation(name):
-    experts = {"mos": {"latents.0.weight": 3}, "doc": {"latents.0.weight": 2, "latents.1.weight": 3}}.get(name, {})
+    experts = {
+        "mos": {"latent_projections.0.weight": 3},
+        "doc": {"latent_projections.0.weight": 2, "latent_projections.1.weight": 3},
+    }.get(name, {})
     flags = {"experts_per_layer": "0 0 0 3" if name == "mos" else "0 0 2 3"} if experts else {}
     model = build_by_layer(output_layer=name, output_gate="iog", attention="mlp", **flags)
     embeddings = {id(part.weight): part.weight for part in model.modules() if isinstance(part, nn.Embedding)}

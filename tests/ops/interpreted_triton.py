@@ -7,7 +7,7 @@ import torch
 from launches import count_launches, waits
 from mixture_cases import draw, formula, outcome
 
-from fairseq_plugins.ops import kernels
+from fairseq_plugins.ops import kernels, triton_mixture
 from fairseq_plugins.ops.mixture_distribution import mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_loss import mixture_nll
 
@@ -116,3 +116,32 @@ def test_launches_beside_the_kernels():
     for of_interpreter in ("set_", "copy_"):
         del more[of_interpreter]
     assert not waits(one) and more.total() <= 7, more
+
+
+@pytest.mark.parametrize("wrong", ["nll", "smoothed loss", "bfloat16", "interpolated", "distribution"])
+def test_the_trial_finds_what_differs_in_one_of_the_variants(wrong, monkeypatch):
+    chunk_class = triton_mixture.TritonChunk
+    prepare, differentiate, mix = chunk_class.__init__, chunk_class.backward, triton_mixture.TritonKernels.log_mixture
+
+    def init(self, **given):
+        prepare(self, **given)
+        self.nll += 0.01 * (wrong == "nll")
+        self.loss += 0.01 * (wrong == "smoothed loss" and given["label_smoothing"] > 0)
+
+    def backward(self, weights, posterior=None):
+        gradient, d_log_prior = differentiate(self, weights, posterior)
+        is_wrong = gradient.rows.dtype == torch.bfloat16 if wrong == "bfloat16" else posterior is not None
+        gradient.rows[0, 5] += 0.1 * (wrong in ("bfloat16", "interpolated") and is_wrong)
+        return gradient, d_log_prior
+
+    def log_mixture(self, logits, log_prior, *, out):
+        is_written = mix(self, logits, log_prior, out=out)
+        out += 0.01 * (wrong == "distribution")
+        return is_written
+
+    device = torch.device("cpu")
+    assert triton_mixture.equals_plain(device)
+    monkeypatch.setattr(chunk_class, "__init__", init)
+    monkeypatch.setattr(chunk_class, "backward", backward)
+    monkeypatch.setattr(triton_mixture.TritonKernels, "log_mixture", log_mixture)
+    assert not triton_mixture.equals_plain(device)

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairseq_plugins.ops.logit_gate import Interpolation, LogitGate
+from fairseq_plugins.ops.logit_gate import LogitGate
+from fairseq_plugins.ops.mixture_chunk import Interpolation
 
 BASE = ("latents", "log_prior", "weight", "bias")
 GATE = ("gate_features", "gate_weight", "gate_bias")

@@ -6,11 +6,7 @@ from mixture_cases import GATE, assert_same, draw, outcome, smoothed_or_not
 from nearness import assert_near
 from plain_formulas import gated
 
-from fairseq_plugins.ops.logit_gate import (
-    LogitGate,
-    adversarial_margins,
-    apply_gate,
-)
+from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate
 from fairseq_plugins.ops.mixture_distribution import mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_loss import mixture_nll
 
@@ -44,9 +40,6 @@ def test_under_autocast_the_gate_may_be_of_another_type():
         ours = apply_gate(logits, gate)
     expected = gated(logits.double(), *(x.double() for x in gate))
     assert_near(ours, expected)
-
-
-# the gate of a chunk
 
 
 # in the mixture loss
@@ -144,15 +137,3 @@ def test_under_autocast_the_types_may_differ():
         for part in LogitGate._fields:
             gate = FITTING._replace(**{part: getattr(FITTING, part).bfloat16()})
             assert all(function(gate).isfinite().all() for function, _, _ in CALLERS)
-
-
-def test_latents_too_short_to_measure_have_no_margin():
-    latents, weight = torch.full((1, 1, 4), 1e-30), torch.full((2, 4), 1e20)
-    margins = adversarial_margins(latents, weight, torch.tensor([1]), epsilon=0.1)
-    assert margins.values.item() == margins.slopes.item() == 0
-
-
-def test_margins_of_narrow_latents_are_wide():
-    latents, weight = 300 * torch.ones(2, 3, 4, dtype=torch.float16), 300 * torch.ones(5, 4, dtype=torch.float16)
-    margins = adversarial_margins(latents, weight, torch.tensor([0, 4]), epsilon=0.1)
-    torch.testing.assert_close(margins.values, torch.full((2, 3), 36_000.0))

@@ -15,18 +15,16 @@ from tensor_sizes import TensorSizes
 from fairseq_plugins.modules.layers import DropoutModule
 from fairseq_plugins.ops import matmul
 from fairseq_plugins.output_layers import base as module
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, OutputPrecision, SharingFlags, TieEmbeddings
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, OutputPrecision, TieEmbeddings, TyingFlags
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.projected import ProjectedOutput
 
-ERRORS = dict(cannot_share="{layer} cannot share", must_share="{layer} must share")
-ONE_FLAG = SharingFlags(
-    meanings={"share": {"no": TieEmbeddings.NEVER, "yes": TieEmbeddings.ALWAYS, "may": TieEmbeddings.AUTO}}, **ERRORS
+ONE_FLAG = TyingFlags(
+    requests={"share": {"no": TieEmbeddings.NEVER, "yes": TieEmbeddings.ALWAYS, "may": TieEmbeddings.AUTO}}
 )
-TWO_FLAGS = SharingFlags(
-    meanings={flag: {True: TieEmbeddings.ALWAYS, False: TieEmbeddings.NEVER} for flag in ("share", "share_all")},
+TWO_FLAGS = TyingFlags(
+    requests={flag: {True: TieEmbeddings.ALWAYS, False: TieEmbeddings.NEVER} for flag in ("share", "share_all")},
     substitute="always",
-    **ERRORS,
 )
 
 
@@ -58,11 +56,19 @@ def test_the_layers_of_the_package():
     [
         ("never", "no", False),
         ("never", "may", False),
-        ("never", "yes", "never cannot share"),
+        (
+            "never",
+            "yes",
+            "has a matrix of its own: take --output-layer tied, or leave out --share yes",
+        ),
         ("auto", "no", False),
         ("auto", "may", True),
         ("auto", "yes", True),
-        ("always", "no", "always must share"),
+        (
+            "always",
+            "no",
+            "has no matrix of its own: take --output-layer full, or leave out --share no",
+        ),
         ("always", "may", True),
         ("always", "yes", True),
     ],
@@ -72,13 +78,13 @@ def test_the_decision(layer, asked, expected):
     if isinstance(expected, bool):
         assert is_shared(ONE_FLAG, args) == expected
     else:
-        with pytest.raises(ValueError, match=f"^{expected}$"):
+        with pytest.raises(ValueError, match=f"^--output-layer {layer} {expected}$"):
             is_shared(ONE_FLAG, args)
 
 
 @pytest.mark.parametrize("layer, expected", [("never", False), ("auto", True), ("always", True)])
 def test_a_model_without_flags_shares_where_the_layer_allows_it(layer, expected):
-    assert is_shared(SharingFlags(), Namespace(output_layer=layer)) == expected
+    assert is_shared(TyingFlags(), Namespace(output_layer=layer)) == expected
 
 
 @pytest.mark.parametrize("first, second, expected", [(True, False, True), (False, True, True), (False, False, False)])

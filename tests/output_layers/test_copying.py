@@ -59,7 +59,7 @@ def build(name, **flags):
 def expected_probs(layer, states):
     """(1 - g) P + g times the attention that each word gets, token by token."""
     probs = layer.log_probs(states).log_probs.exp()
-    share = torch.sigmoid(layer.copying.share(states.layers[-1]))
+    share = torch.sigmoid(layer.copying.copy_gate(states.layers[-1]))
     copied = torch.zeros_like(probs)
     for b, sentence in enumerate(SENTENCES):
         for i, word in enumerate(sentence):
@@ -182,7 +182,7 @@ def test_without_attention_it_is_refused(arch, flags, message):
 def test_checkpoints_with_and_without_copying_differ_in_their_weights():
     copies, other = (build_tiny_encdec("full", copying=name) for name in ("attention", "none"))
     assert copies.state_dict().keys() - other.state_dict().keys() == {
-        f"decoder.output.copying.share.{name}" for name in ("weight", "bias")
+        f"decoder.output.copying.copy_gate.{name}" for name in ("weight", "bias")
     }
 
 

@@ -51,7 +51,7 @@ def test_latent_vectors_are_linear_as_in_the_paper_where_asked_for():
     states = make_states(MIXTURE_WIDTHS, dtype=torch.float64)
     k = [
         h @ weight.T + bias
-        for h, linear in zip(states.layers[1:], layer.latents)
+        for h, linear in zip(states.layers[1:], layer.latent_projections)
         for weight, bias in zip(linear.weight.split(MIXTURE_WIDTHS[0]), linear.bias.split(MIXTURE_WIDTHS[0]))
     ]
     logits = torch.stack([k_j @ layer.projection.weight.T + layer.projection.bias for k_j in k], dim=-2)
@@ -64,7 +64,7 @@ def test_latent_vectors_are_linear_as_in_the_paper_where_asked_for():
 def test_in_the_warmup_doc_is_the_mixture_of_the_experts_of_the_last_layer(output_loss):
     doc = randomise(build("doc", experts_per_layer="1 2 3", expert_warmup=10, output_loss=output_loss))
     mos = build("mos", experts_per_layer="0 0 3")
-    mos.latents[0].load_state_dict(doc.latents[-1].state_dict())
+    mos.latent_projections[0].load_state_dict(doc.latent_projections[-1].state_dict())
     mos.projection.load_state_dict(doc.projection.state_dict())
     mos.prior.weight.data = doc.prior.weight.data[3:]
     states, target = make_states(MIXTURE_WIDTHS), torch.randint(V, (3, 4))
@@ -74,9 +74,9 @@ def test_in_the_warmup_doc_is_the_mixture_of_the_experts_of_the_last_layer(outpu
     torch.testing.assert_close(scores.loss, mos(states, target).loss)
     assert not scores.mixture_weights[..., :3].any()
     scores.loss.backward()
-    assert not any(param.grad.any() for param in doc.latents[:2].parameters())
+    assert not any(param.grad.any() for param in doc.latent_projections[:2].parameters())
     assert not doc.prior.weight.grad[:3].any() and doc.prior.weight.grad[3:].all()
-    assert all(param.grad.isfinite().all() and param.grad.any() for param in doc.latents[2].parameters())
+    assert all(param.grad.isfinite().all() and param.grad.any() for param in doc.latent_projections[2].parameters())
 
 
 def test_after_the_warmup_doc_is_itself():
@@ -121,8 +121,8 @@ def test_a_checkpoint_knows_whether_the_warmup_is_over():
 
 def test_doc_starts_with_zero_latent_biases_and_mos_with_the_librarys():
     doc, mos = build("doc", experts_per_layer="2 2 2"), build("mos")
-    assert all(not linear.bias.any() for linear in doc.latents)
-    assert all(linear.bias.all() for linear in mos.latents)
+    assert all(not linear.bias.any() for linear in doc.latent_projections)
+    assert all(linear.bias.all() for linear in mos.latent_projections)
 
 
 @pytest.mark.parametrize("num_lower", [1, 2, 3])

@@ -11,7 +11,7 @@ from typing import Dict
 from fairseq.models.transformer import base_architecture
 
 from fairseq_plugins.models.presets.preset import Preset, Value, apply_preset
-from fairseq_plugins.output_layers.base import SharingFlags, TieEmbeddings
+from fairseq_plugins.output_layers.base import TieEmbeddings, TyingFlags
 
 TRANSLATION = {"task": "translation", "criterion": "regularized_cross_entropy", "distributed-world-size": 1}
 """Flags of ``fairseq-train`` for every run on sentence pairs."""
@@ -30,18 +30,14 @@ ADAM_HALVED = {
 # Recurrent encoder-decoders: small defaults and the papers' settings.
 
 
-SHARING_FLAGS = SharingFlags(
-    meanings={
+SHARING_FLAGS = TyingFlags(
+    requests={
         "share_embeddings": {
             "none": TieEmbeddings.NEVER,
             "output": TieEmbeddings.ALWAYS,
             "all": TieEmbeddings.AUTO,
         }
     },
-    cannot_share="--share-embeddings output: --output-layer {layer} has a matrix of its own; take another output "
-    "layer, or --share-embeddings none",
-    must_share="--output-layer {layer} needs a model that shares its embedding: leave out --share-embeddings none, or "
-    "take --output-layer full",
 )
 """The meaning of ``--share-embeddings`` for the output layer. ``all`` also concerns the source."""
 
@@ -164,16 +160,12 @@ def apply_encdec_preset(preset: Preset, args: Namespace) -> None:
 # Transformers: small defaults, fairseq's for IWSLT, and the base of WMT.
 
 
-TRANSFORMER_SHARING_FLAGS = SharingFlags(
-    meanings={
+TRANSFORMER_SHARING_FLAGS = TyingFlags(
+    requests={
         flag: {True: TieEmbeddings.ALWAYS, False: TieEmbeddings.NEVER}
         for flag in ("share_decoder_input_output_embed", "share_all_embeddings")
     },
     substitute="tied",
-    cannot_share="--output-layer {layer} has a matrix of its own, which the flags that share the embedding forbid: "
-    "take --output-layer tied",
-    must_share="--output-layer {layer} needs a model that shares its embedding: give "
-    "--share-decoder-input-output-embed, or take --output-layer full",
 )
 """The meaning of fairseq's flags for the output layer."""
 

@@ -38,7 +38,7 @@ def learning_by_hand(model, states, target):
         layers = [layer[0, t].detach().requires_grad_() for layer in states.layers]
         prior = softmax(linear(layers[-1], output.prior.weight), dim=-1)
         latents = []
-        for n, matrix in zip(output.source_layers, output.latents):
+        for n, matrix in zip(output.source_layers, output.latent_projections):
             latents += list(torch.tanh(linear(layers[n], matrix.weight, matrix.bias)).split(width))
         logits = linear(torch.stack(latents), output.projection.weight, output.projection.bias)
         nll = -torch.log((prior * log_softmax(logits, dim=-1)[:, word].exp()).sum())
