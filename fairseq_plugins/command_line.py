@@ -9,7 +9,7 @@ from typing import Any, List, Literal, Optional, Sequence, Union
 import torch
 from tqdm import tqdm
 
-from fairseq_plugins.options import (
+from fairseq_plugins.files import (
     BEST,
     EXPORT_RECORD,
     checkpoints_of,

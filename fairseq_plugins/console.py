@@ -26,7 +26,7 @@ def _escape(error: UnicodeError) -> Tuple[str, int]:
     r"""Write characters as escapes such as ``\u20ac``, which are valid JSON."""
     assert isinstance(error, UnicodeEncodeError)
     units = error.object[error.start : error.end].encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[place : place + 4]}" for place in range(0, len(units), 4)), error.end
+    return "".join(f"\\u{units[i : i + 4]}" for i in range(0, len(units), 4)), error.end
 
 
 codecs.register_error(_ESCAPED, _escape)
@@ -180,13 +180,13 @@ class Command:
         """Parse the arguments."""
         if self.passes_on:
             return _parse_training(parser, [word for word in given if word != "--"])
-        place = given.index("--") if self.forwards_to and "--" in given else len(given)
-        args, unknown = parser.parse_known_args(given[:place])
+        end = given.index("--") if self.forwards_to and "--" in given else len(given)
+        args, unknown = parser.parse_known_args(given[:end])
         if unknown and self.forwards_to and unknown[0].startswith("-"):
             parser.error(f"{unknown[0]}: flags of {self.forwards_to} come after --")
         if unknown:
             parser.error(f"unrecognized arguments: {' '.join(unknown)}{_nearest(unknown[0], parser)}")
-        args.forwarded = given[place + 1 :]
+        args.forwarded = given[end + 1 :]
         return args
 
 

@@ -15,7 +15,8 @@ from fairseq.models import MODEL_REGISTRY
 
 import fairseq_plugins
 from fairseq_plugins.components import ModelFlags, check_flags
-from fairseq_plugins.options import UserError, given_path
+from fairseq_plugins.files import given_path
+from fairseq_plugins.options import UserError
 
 PACKAGE = Path(fairseq_plugins.__file__).resolve().parent
 

@@ -249,13 +249,13 @@ def run_fairseq(program: str, arguments: Sequence[str], *, log: Path, output: Op
 
 
 @dataclass(frozen=True, kw_only=True)
-class Task:
+class Job:
     """A command among others.
 
     Attributes:
         name: for messages.
         command: program and arguments.
-        needs: names of the tasks that must have succeeded before it starts.
+        needs: names of the jobs that must have succeeded before it starts.
     """
 
     name: str
@@ -263,23 +263,23 @@ class Task:
     needs: Collection[str] = ()
 
 
-def run_side_by_side(tasks: Sequence[Task], *, num: int) -> Dict[str, int]:
-    """Run commands in parallel, each as soon as a place is free and the tasks that it needs have succeeded.
+def run_side_by_side(jobs: Sequence[Job], *, num: int) -> Dict[str, int]:
+    """Run commands in parallel, each as soon as fewer than ``num`` run and the jobs that it needs have succeeded.
 
     Their standard output is discarded, their standard error is shown. If one fails, only those that need it are
     skipped. Signals are forwarded to all that run, and no other starts after one. All die with this process.
 
     Args:
-        tasks: with unique names, in the order of their start.
+        jobs: with unique names, in the order of their start.
         num: how many run at once.
 
     Returns:
-        exit status as in a shell, by name, of all tasks that were started.
+        exit status as in a shell, by name, of all jobs that were started.
 
     Raises:
-        SystemExit: after a signal, with its status as in a shell, if no task failed by it.
+        SystemExit: after a signal, with its status as in a shell, if no job failed by it.
     """
-    waiting = list(tasks)
+    waiting = list(jobs)
     running: Dict[str, subprocess.Popen[bytes]] = {}
     statuses: Dict[str, int] = {}
     started_at: Dict[str, float] = {}
@@ -292,15 +292,15 @@ def run_side_by_side(tasks: Sequence[Task], *, num: int) -> Dict[str, int]:
                         hours = (time.monotonic() - started_at[name]) / 3600
                         end = f"ended after {hours:.2f} hours" if status == 0 else f"ended with status {status}"
                         print(f"== {name} {end}", file=sys.stderr, flush=True)
-                ready = [task for task in waiting if all(statuses.get(name) == 0 for name in task.needs)]
-                for task in ready[: num - len(running)]:
+                ready = [job for job in waiting if all(statuses.get(name) == 0 for name in job.needs)]
+                for job in ready[: num - len(running)]:
                     if signals:
                         break
-                    waiting.remove(task)
-                    started_at[task.name] = time.monotonic()
-                    print(f"== {task.name} begins ({len(started_at)} of {len(tasks)})", file=sys.stderr, flush=True)
-                    running[task.name] = process = start_tied(
-                        task.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, process_group=0
+                    waiting.remove(job)
+                    started_at[job.name] = time.monotonic()
+                    print(f"== {job.name} begins ({len(started_at)} of {len(jobs)})", file=sys.stderr, flush=True)
+                    running[job.name] = process = start_tied(
+                        job.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, process_group=0
                     )
                     for number in signals:  # that arrived while it was started
                         process.send_signal(number)

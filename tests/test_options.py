@@ -1,10 +1,8 @@
 """Values of the command line: lists, rates, positive numbers."""
 
-import errno
 import math
-import os
 import re
-from argparse import ArgumentError, ArgumentParser, ArgumentTypeError
+from argparse import ArgumentError, ArgumentParser
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -12,7 +10,6 @@ from typing import Optional
 
 import numpy as np
 import pytest
-import torch
 from builders import build_tiny_encdec, build_tiny_lm, build_tiny_transformer
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -26,20 +23,11 @@ from fairseq_plugins.options import (
     check_choices,
     check_dropout,
     check_not_negative,
-    check_not_read,
     check_positive,
     choices,
-    data_folder,
     named_paths,
     optionally_named_paths,
-    output_file,
-    output_folder,
-    parse_float_list,
-    parse_int_list,
-    picture_file,
-    replaced_file,
-    write_tensors,
-    write_text,
+    parse_numbers,
 )
 
 INTS = [("0 0 5 15", [0, 0, 5, 15]), ("0,0,5,15", [0, 0, 5, 15]), (" 7 ", [7]), ("1, 2", [1, 2]), ("-3 4", [-3, 4])]
@@ -47,17 +35,17 @@ FLOATS = [("0.9 1 .5", [0.9, 1.0, 0.5]), ("0.9,0.6", [0.9, 0.6]), (" 7 ", [7.0])
 
 
 @pytest.mark.parametrize(
-    "read, text, expected",
-    [*((parse_int_list, *case) for case in INTS), *((parse_float_list, *case) for case in FLOATS)],
+    "kind, text, expected", [*((int, *case) for case in INTS), *((float, *case) for case in FLOATS)]
 )
-def test_lists_are_separated_by_spaces_or_commas(read, text, expected):
-    assert read(text, flag="--sizes") == expected
+def test_lists_are_separated_by_spaces_or_commas(kind, text, expected):
+    numbers = parse_numbers(text, kind, flag="--sizes", example="1")
+    assert numbers == expected and {*map(type, numbers)} == {kind}
 
 
 NO_INTS = ["", " ", ",", "a", "1 b", "1.5", "1e3", "3-", "-", "--3", "²", "0x10", "None"]
 REFUSED = [
-    *((parse_int_list, text) for text in NO_INTS),
-    *((parse_float_list, text) for text in ("", ",", "a", "0.9 b", "90%", "None")),
+    *((partial(parse_numbers, kind=int, example="1"), text) for text in NO_INTS),
+    *((partial(parse_numbers, kind=float, example="1"), text) for text in ("", ",", "a", "0.9 b", "90%", "None")),
     *((check_dropout, rate) for rate in (-0.1, 1.0, 1, math.nan, math.inf)),
     *((check_positive, value) for value in (0, -1, math.nan, math.inf)),
     *((check_not_negative, value) for value in (-1, math.nan, math.inf)),
@@ -167,99 +155,6 @@ def test_models_refuse_words_that_are_no_choices(build, flags):
     ((name, value),) = flags.items()
     with pytest.raises(ValueError, match=f"^--{name.replace('_', '-')} {value}: choose one of "):
         build(**flags)
-
-
-not_root = pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
-
-
-def test_what_can_be_read_or_written_is_a_path(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert output_file("a.txt") == Path("a.txt") and output_folder("new/folder") == Path("new/folder")
-    assert data_folder(str(tmp_path)) == output_folder(str(tmp_path)) == tmp_path
-    assert output_file(f"{tmp_path}/a.txt") == tmp_path / "a.txt"
-    assert picture_file(f"{tmp_path}/a.png") == tmp_path / "a.png"
-    assert output_folder(f"{tmp_path}/new/folder") == tmp_path / "new/folder"
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_is_read_is_not_written_whatever_it_is_called_and_before_it_is_there(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("text").touch()
-    os.link("text", "another")
-    for written, read in (("text", "./text"), ("another", "text"), ("later", tmp_path / "later")):
-        with pytest.raises(ValueError, match=f"--out {written} is read by this command: give another name"):
-            check_not_read(Path(written), [Path("of others"), Path(read)], flag="--out")
-    Path("loop").symlink_to("loop")
-    check_not_read(Path("new"), [Path("text"), Path("later"), Path("loop")], flag="--out")
-
-
-@pytest.mark.parametrize(
-    "read, name",
-    [
-        *((data_folder, name) for name in ("nowhere", "file", "")),
-        *((output_file, name) for name in ("no/a.txt", ".", "", "${x}")),
-        *((picture_file, name) for name in ("a.foo", "no/a.png", "a")),
-        *((output_folder, name) for name in ("file/folder", "file")),
-        *((output_file, "pipe.png"), (picture_file, "pipe.png")),  # renaming a file would replace a device
-    ],
-)
-def test_paths_that_cannot_be_used_are_refused(read, name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("file").touch()
-    os.mkfifo("pipe.png")
-    with pytest.raises(ArgumentTypeError, match=re.escape(name)):
-        read(name)
-
-
-@not_root
-def test_a_closed_folder_is_refused(tmp_path):
-    tmp_path.chmod(0o500)
-    for read, name in ((output_file, "a.txt"), (output_folder, "folder")):
-        with pytest.raises(ArgumentTypeError, match="nothing can be written"):
-            read(str(tmp_path / name))
-
-
-def test_a_name_that_is_too_long_is_told_by_the_first_write(tmp_path):
-    path = output_file(f"{tmp_path}/{'x' * 300}.txt")
-    with pytest.raises(OSError, match="File name too long") as error:
-        write_text(path, "a")
-    assert error.value.filename == str(path)
-
-
-def test_a_text_takes_its_name_when_it_is_whole(tmp_path):
-    path = tmp_path / "table.md"
-    write_text(path, "é\n")
-    with replaced_file(path) as aside:
-        aside.write_text("new\n")
-        assert aside.suffix == ".md" and path.read_text(encoding="utf-8") == "é\n"
-    assert path.read_text() == "new\n" and list(tmp_path.iterdir()) == [path]
-
-
-def test_what_fails_leaves_the_earlier_file_alone(tmp_path):
-    path = tmp_path / "table.md"
-    path.write_text("earlier\n")
-    with pytest.raises(RuntimeError):
-        with replaced_file(path) as aside:
-            aside.write_text("half")
-            raise RuntimeError
-    assert path.read_text() == "earlier\n" and list(tmp_path.iterdir()) == [path]
-
-
-@pytest.mark.parametrize("named", ["nothing", "the file beside it", "another"])
-def test_a_full_disk_names_the_file(named, tmp_path):
-    path, other = tmp_path / "table.md", str(tmp_path / "other")
-    with pytest.raises(OSError) as failure:
-        with replaced_file(path) as aside:
-            name = {"nothing": None, "the file beside it": str(aside), "another": other}[named]
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), name)
-    assert failure.value.filename == (other if named == "another" else str(path))
-
-
-def test_equal_tensors_are_equal_files(tmp_path):
-    for name in ("a.pt", "b.pt"):
-        write_tensors(tmp_path / name, {"weight": torch.arange(3.0), "updates": 2})
-    assert (tmp_path / "a.pt").read_bytes() == (tmp_path / "b.pt").read_bytes()
-    assert torch.load(tmp_path / "a.pt")["weight"].tolist() == [0, 1, 2]
 
 
 def subclasses(cls):

@@ -19,7 +19,7 @@ from fairseq_plugins.options import UserError
 from fairseq_plugins.processes import (
     TUNABLES,
     VARIABLES,
-    Task,
+    Job,
     fairseq_command,
     run_fairseq,
     run_logged,
@@ -130,7 +130,7 @@ def test_a_process_whose_output_cannot_be_shown_is_ended(tmp_path, monkeypatch):
 
 RUNS = {
     "logged": lambda command, log: run_logged(command, log=log),
-    "side by side": lambda command, log: run_side_by_side([Task(name="a", command=command)], num=1),
+    "side by side": lambda command, log: run_side_by_side([Job(name="a", command=command)], num=1),
     "of fairseq": lambda command, log: run_fairseq("train", [], log=log),
 }
 
@@ -351,7 +351,7 @@ def task(tmp_path):
 
     def task(name, program, *needs):
         program = f"import os, sys\nos.chdir({str(tmp_path)!r})\n{WAIT}\nname = {name!r}\n{program}"
-        return Task(name=name, command=[sys.executable, "-c", program], needs=needs)
+        return Job(name=name, command=[sys.executable, "-c", program], needs=needs)
 
     return task
 

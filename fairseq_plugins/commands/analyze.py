@@ -18,7 +18,7 @@ from fairseq_plugins.command_line import (
     add_split,
     choose_device,
 )
-from fairseq_plugins.commands.findings import Findings, finding
+from fairseq_plugins.commands.results import Results, results_command
 from fairseq_plugins.data.text import load_dictionary, load_token_stream, load_training_stream
 from fairseq_plugins.evaluation.analyses.experts import default_threshold, rank, singular_values
 from fairseq_plugins.evaluation.analyses.layers import (
@@ -38,13 +38,7 @@ from fairseq_plugins.evaluation.analyses.words import (
 )
 from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
 from fairseq_plugins.evaluation.scoring import check_rows
-from fairseq_plugins.options import (
-    UserError,
-    check_at_least_one,
-    check_not_negative,
-    check_positive,
-    named_paths,
-)
+from fairseq_plugins.options import UserError, check_at_least_one, check_not_negative, check_positive, named_paths
 from fairseq_plugins.reports.analyses import (
     correlation_row,
     correlation_table,
@@ -96,7 +90,7 @@ def _add_frequency_arguments(parser: argparse.ArgumentParser) -> None:
     add_cpu(parser)
 
 
-def _analyze_frequency(args: argparse.Namespace) -> Findings:
+def _analyze_frequency(args: argparse.Namespace) -> Results:
     if len(args.path) != 2:
         raise UserError(f"--path: give two models, the baseline first; there are {len(args.path)}")
     device = choose_device(args)
@@ -116,10 +110,10 @@ def _analyze_frequency(args: argparse.Namespace) -> Findings:
         excluded=[dictionary.eos()],
     )
     figures = {"bands": [asdict(band) for band in bands]}
-    return Findings(figures, frequency_table(bands), lambda: draw_frequency_bands(bands, names=list(models)))
+    return Results(figures, frequency_table(bands), lambda: draw_frequency_bands(bands, names=list(models)))
 
 
-FREQUENCY = finding(
+FREQUENCY = results_command(
     _analyze_frequency,
     _add_frequency_arguments,
     plot="draw both statistics, such as bands.png",
@@ -145,7 +139,7 @@ def _add_rank_arguments(parser: argparse.ArgumentParser) -> None:
     add_cpu(parser)
 
 
-def _analyze_rank(args: argparse.Namespace) -> Findings:
+def _analyze_rank(args: argparse.Namespace) -> Results:
     if args.positions is not None:
         check_at_least_one(args.positions, flag="--positions")
     check_not_negative(args.threshold, flag="--threshold")
@@ -172,10 +166,10 @@ def _analyze_rank(args: argparse.Namespace) -> Findings:
         f"values above {default:<14.4g}{figures['rank_at_default_threshold']:,} "
         "(threshold: max(positions, words) x float32's eps x largest)"
     )
-    return Findings(figures, text)
+    return Results(figures, text)
 
 
-RANK = finding(
+RANK = results_command(
     _analyze_rank,
     _add_rank_arguments,
     description="""\
@@ -193,7 +187,7 @@ def _add_correlation_arguments(parser: argparse.ArgumentParser) -> None:
     add_cpu(parser)
 
 
-def _analyze_correlation(args: argparse.Namespace) -> Findings:
+def _analyze_correlation(args: argparse.Namespace) -> Results:
     device = choose_device(args)
     models, _, dictionary = _load_layered(args)
     tokens = load_token_stream(args.data, args.split, dictionary)
@@ -205,10 +199,10 @@ def _analyze_correlation(args: argparse.Namespace) -> Findings:
     # one set of columns for all models, including those of the Major-Minor LSTM, so that tables can be joined
     groups = list(dict.fromkeys(["major", "minor", *(group for _, layer in found for group in layer.within)]))
     figures = [correlation_row(name, layer, groups) for name, layer in found]
-    return Findings({"layers": figures}, correlation_table(figures, groups))
+    return Results({"layers": figures}, correlation_table(figures, groups))
 
 
-CORRELATION = finding(
+CORRELATION = results_command(
     _analyze_correlation,
     _add_correlation_arguments,
     description="""\
@@ -248,7 +242,7 @@ def _add_masking_arguments(parser: argparse.ArgumentParser) -> None:
     add_cpu(parser)
 
 
-def _analyze_masking(args: argparse.Namespace) -> Findings:
+def _analyze_masking(args: argparse.Namespace) -> Results:
     check_at_least_one(args.runs, flag="--runs")
     probabilities = args.probabilities or PROBABILITIES
     wrong = [probability for probability in probabilities if not 0 <= probability <= 1]
@@ -273,10 +267,10 @@ def _analyze_masking(args: argparse.Namespace) -> Findings:
         show_progress=sys.stderr.isatty(),
     )
     figures = {"curves": [asdict(runs) for runs in curves]}
-    return Findings(figures, masked_layers_table(curves), lambda: draw_masked_layers(curves))
+    return Results(figures, masked_layers_table(curves), lambda: draw_masked_layers(curves))
 
 
-MASKING = finding(
+MASKING = results_command(
     _analyze_masking,
     _add_masking_arguments,
     plot="draw the curves, such as masking.png",
@@ -303,7 +297,7 @@ def _add_gate_words_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _analyze_gate_words(args: argparse.Namespace) -> Findings:
+def _analyze_gate_words(args: argparse.Namespace) -> Results:
     check_not_negative(args.min_count, flag="--min-count")
     check_at_least_one(args.num, flag="--num")
     word_indices(args.words, load_dictionary(args.data))
@@ -318,10 +312,10 @@ def _analyze_gate_words(args: argparse.Namespace) -> Findings:
     )
     figures = {"words": {word: [asdict(one) for one in found] for word, found in raised.items()}}
     rows = [(word, one.word, f"{one.gate:.4f}", f"{one.count:,}") for word, found in raised.items() for one in found]
-    return Findings(figures, as_table(["input word", "raised word", "gate", "occurrences in train"], rows))
+    return Results(figures, as_table(["input word", "raised word", "gate", "occurrences in train"], rows))
 
 
-GATE_WORDS = finding(
+GATE_WORDS = results_command(
     _analyze_gate_words,
     _add_gate_words_arguments,
     description="""\
@@ -338,13 +332,13 @@ def _add_spectrum_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _analyze_spectrum(args: argparse.Namespace) -> Findings:
+def _analyze_spectrum(args: argparse.Namespace) -> Results:
     models, paths, _ = _load_layered(args)
     found = {name: spectra(model, paths[name]) for name, model in models.items()}
     figures = [
         {"name": name, "layers": [_spectrum_figures(one) for one in of_model]} for name, of_model in found.items()
     ]
-    return Findings({"models": figures}, spectrum_table(found), lambda: draw_spectra(found))
+    return Results({"models": figures}, spectrum_table(found), lambda: draw_spectra(found))
 
 
 def _spectrum_figures(one: Spectrum) -> Dict[str, Any]:
@@ -357,7 +351,7 @@ def _spectrum_figures(one: Spectrum) -> Dict[str, Any]:
     }
 
 
-SPECTRUM = finding(
+SPECTRUM = results_command(
     _analyze_spectrum,
     _add_spectrum_arguments,
     plot="draw them, such as spectrum.png",
@@ -374,14 +368,14 @@ def _add_timescales_arguments(parser: argparse.ArgumentParser) -> None:
     add_named_models(parser, help="models with --rnn-cell diagonal")
 
 
-def _analyze_timescales(args: argparse.Namespace) -> Findings:
+def _analyze_timescales(args: argparse.Namespace) -> Results:
     models, paths, _ = _load_layered(args)
     found = {name: timescales(model, paths[name]) for name, model in models.items()}
     figures = [{"name": name, "layers": [asdict(one) for one in of_model]} for name, of_model in found.items()]
-    return Findings({"models": figures}, timescale_table(found), lambda: draw_timescales(found))
+    return Results({"models": figures}, timescale_table(found), lambda: draw_timescales(found))
 
 
-TIMESCALES = finding(
+TIMESCALES = results_command(
     _analyze_timescales,
     _add_timescales_arguments,
     plot="draw them, such as timescales.png",
@@ -405,15 +399,15 @@ def _add_generalization_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _analyze_generalization(args: argparse.Namespace) -> Findings:
+def _analyze_generalization(args: argparse.Namespace) -> Results:
     for level in args.at:
         check_positive(level, flag="--at")
     runs = [read_generalization(name, path) for name, path in named_paths(args.path, repeated_names="refused")]
     figures = {"runs": generalization_record(runs, levels=args.at)}
-    return Findings(figures, generalization_table(runs, levels=args.at), lambda: draw_generalization(runs))
+    return Results(figures, generalization_table(runs, levels=args.at), lambda: draw_generalization(runs))
 
 
-GENERALIZATION = finding(
+GENERALIZATION = results_command(
     _analyze_generalization,
     _add_generalization_arguments,
     plot="draw the curves, such as generalization.png",

@@ -11,7 +11,7 @@ from fairseq_plugins.command_line import (
     add_out,
     choose_device,
 )
-from fairseq_plugins.commands.findings import Findings, finding
+from fairseq_plugins.commands.results import Results, results_command
 from fairseq_plugins.console import Command
 from fairseq_plugins.evaluation.checkpoints import (
     Languages,
@@ -22,13 +22,14 @@ from fairseq_plugins.evaluation.checkpoints import (
     translation_languages,
 )
 from fairseq_plugins.evaluation.decoding import decoded_languages
+from fairseq_plugins.files import given_path
 from fairseq_plugins.metrics.rouge import (
     DEFAULT_SETTINGS,
     NUM_BOOTSTRAP_SAMPLES,
     add_rouge_settings,
     read_rouge_settings,
 )
-from fairseq_plugins.options import UserError, given_path, named_paths
+from fairseq_plugins.options import UserError, named_paths
 from fairseq_plugins.reports.comparison import Metric, PerplexityMetric, compare_runs, learning_table, text_metric
 from fairseq_plugins.reports.plots import draw_learning_curves
 from fairseq_plugins.reports.training_log import (
@@ -141,11 +142,11 @@ def _add_curves_arguments(parser: argparse.ArgumentParser) -> None:
     add_named_folders(parser, help="runs, finished or not")
 
 
-def _compare_curves(args: argparse.Namespace) -> Findings:
+def _compare_curves(args: argparse.Namespace) -> Results:
     paths = named_paths(args.path)
     runs = [_progress(name, path) for name, path in paths]
     check_seeds((run["name"], run["seed"], path) for run, (_, path) in zip(runs, paths))
-    return Findings({"runs": runs}, learning_table(runs), lambda: draw_learning_curves(runs))
+    return Results({"runs": runs}, learning_table(runs), lambda: draw_learning_curves(runs))
 
 
 def _progress(name: str, save_dir: Path) -> Dict[str, Any]:
@@ -153,7 +154,7 @@ def _progress(name: str, save_dir: Path) -> Dict[str, Any]:
     return {"name": name, "seed": log.seed, **log.figures()}
 
 
-CURVES = finding(
+CURVES = results_command(
     _compare_curves,
     _add_curves_arguments,
     plot="draw the curves, such as learning_curves.png",

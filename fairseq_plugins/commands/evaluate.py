@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import List, Sequence
 
 from fairseq_plugins.command_line import add_out, add_output_file
-from fairseq_plugins.commands.findings import Findings, finding
+from fairseq_plugins.commands.results import Results, results_command
 from fairseq_plugins.console import Command
-from fairseq_plugins.data.text import STANDARD_INPUT, read_lines
 from fairseq_plugins.evaluation.decoding import GENERATED_FILE
 from fairseq_plugins.evaluation.scored_text import (
     DECODING_HELP,
@@ -32,9 +31,10 @@ from fairseq_plugins.evaluation.translation_scores import (
     score,
     score_headlines,
 )
+from fairseq_plugins.files import STANDARD_INPUT, check_not_read, given_path, read_lines, write_text
 from fairseq_plugins.metrics.corpus import LetterCase, bleu_of_text
 from fairseq_plugins.metrics.rouge import add_rouge_settings, read_rouge_settings
-from fairseq_plugins.options import UserError, check_at_least_one, check_not_read, given_path, write_text
+from fairseq_plugins.options import UserError, check_at_least_one
 
 HYPOTHESIS = re.compile(r"H-[0-9]+\t")
 """Beginning of a line of ``fairseq-generate``."""
@@ -65,7 +65,7 @@ def _add_bleu_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_file(parser, "--write-hypotheses", help="write the detokenised hypotheses to this file")
 
 
-def _evaluate_bleu(args: argparse.Namespace) -> Findings:
+def _evaluate_bleu(args: argparse.Namespace) -> Results:
     text = read_scored_text(args)
     if len(text.references) > 1:
         raise UserError(
@@ -97,12 +97,12 @@ def _evaluate_bleu(args: argparse.Namespace) -> Findings:
     beside = None if text.decoding is None else text.decoding.out / HYPOTHESES_FILE
     for path in filter(None, (args.write_hypotheses, beside)):
         write_text(path, "".join(f"{line}\n" for line in system.detokenized))
-    found = translation_findings(scores, comparisons)
+    found = translation_results(scores, comparisons)
     text.write(found.text, result="scores.txt")
     return found
 
 
-BLEU = finding(
+BLEU = results_command(
     _evaluate_bleu,
     _add_bleu_arguments,
     description=f"""\
@@ -144,7 +144,7 @@ def _baseline_file(path: Path) -> Path:
     return generated
 
 
-def translation_findings(scores: List[Score], comparisons: List[Comparison]) -> Findings:
+def translation_results(scores: List[Score], comparisons: List[Comparison]) -> Results:
     """All figures, and lines of them."""
     lines = [f"{item.name:<38}{item.value:6.2f} +- {item.interval:.2f}  {item.signature}" for item in scores]
     lines += [
@@ -153,7 +153,7 @@ def translation_findings(scores: List[Score], comparisons: List[Comparison]) -> 
         for item in comparisons
     ]
     figures = {"scores": [asdict(item) for item in scores], "against": [asdict(item) for item in comparisons]}
-    return Findings(figures, "\n".join(lines))
+    return Results(figures, "\n".join(lines))
 
 
 def _add_rouge_arguments(parser: argparse.ArgumentParser) -> None:
@@ -161,7 +161,7 @@ def _add_rouge_arguments(parser: argparse.ArgumentParser) -> None:
     add_rouge_settings(parser)
 
 
-def _evaluate_rouge(args: argparse.Namespace) -> Findings:
+def _evaluate_rouge(args: argparse.Namespace) -> Results:
     settings = read_rouge_settings(args)
     text = read_scored_text(args)
     text.decode(result="rouge.txt")
@@ -179,14 +179,14 @@ def _evaluate_rouge(args: argparse.Namespace) -> Findings:
         f"precision {item.precision:6.2f}"
         for item in scores
     ]
-    found = Findings(
+    found = Results(
         {"scores": [asdict(item) for item in scores], "signature": signature}, "\n".join([*lines, signature])
     )
     text.write(found.text, result="rouge.txt")
     return found
 
 
-ROUGE = finding(
+ROUGE = results_command(
     _evaluate_rouge,
     _add_rouge_arguments,
     description=f"""\

@@ -27,9 +27,9 @@ from fairseq_plugins.command_line import (
     add_tokenised,
     choose_device,
 )
-from fairseq_plugins.commands.findings import Findings, finding
+from fairseq_plugins.commands.results import Results, results_command
 from fairseq_plugins.console import Command
-from fairseq_plugins.data.text import STANDARD_INPUT, load_token_stream, name_of, read_lines
+from fairseq_plugins.data.text import load_token_stream
 from fairseq_plugins.evaluation.analyses.experts import (
     ExpertUse,
     WordExperts,
@@ -44,6 +44,7 @@ from fairseq_plugins.evaluation.checkpoints import load_checkpoint, stateful_lan
 from fairseq_plugins.evaluation.raw_text import encode_line, encode_lines, load_side_text, stream_lines
 from fairseq_plugins.evaluation.scoring import check_rows, prepare_to_score, split_lines, split_pairs
 from fairseq_plugins.evaluation.translation import load_translator
+from fairseq_plugins.files import STANDARD_INPUT, name_of, read_lines
 from fairseq_plugins.models.checkpoints import check_checkpoints, checkpoints_of_updates, naming_checkpoint
 from fairseq_plugins.options import UserError, check_at_least_one, named_paths, optionally_named_paths
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
@@ -124,7 +125,7 @@ def _add_experts_arguments(parser: argparse.ArgumentParser) -> None:
     add_cpu(parser)
 
 
-def _analyze_experts(args: argparse.Namespace) -> Findings:
+def _analyze_experts(args: argparse.Namespace) -> Results:
     check_at_least_one(args.num, flag="--num")
     check_at_least_one(args.rows, flag="--rows")
     if args.tokenised and not args.input:
@@ -154,15 +155,15 @@ def _analyze_experts(args: argparse.Namespace) -> Findings:
             look = _look_at_pairs if isinstance(model, FairseqEncoderDecoderModel) else _look_at_stream
             uses[name], sentences = look(model.to(device), config, path, args, lines)
         title = Path(path).resolve().parent.name if name == path else name
-        for place, sentence in zip(drawn, sentences):
-            place.append((title, sentence))
+        for panels, sentence in zip(drawn, sentences):
+            panels.append((title, sentence))
     args.out.mkdir(parents=True, exist_ok=True)
     for number, panels in enumerate(filter(None, drawn), start=1):
         save_picture(draw_expert_map(panels), args.out / f"sentence_{number}.png")
-    return Findings(_experts_figures(uses, dict(paths), args.split), _experts_text(uses, args.split))
+    return Results(_experts_figures(uses, dict(paths), args.split), _experts_text(uses, args.split))
 
 
-EXPERTS = finding(
+EXPERTS = results_command(
     _analyze_experts,
     _add_experts_arguments,
     description="""\
@@ -274,7 +275,7 @@ def _add_expert_history_arguments(parser: argparse.ArgumentParser) -> None:
     add_cpu(parser)
 
 
-def _analyze_expert_history(args: argparse.Namespace) -> Findings:
+def _analyze_expert_history(args: argparse.Namespace) -> Results:
     check_at_least_one(args.num, flag="--num")
     folders = dict(named_paths(args.path, repeated_names="refused"))
     checkpoints = {name: checkpoints_of_updates(folder) for name, folder in folders.items()}
@@ -294,10 +295,10 @@ def _analyze_expert_history(args: argparse.Namespace) -> Findings:
                     look: Callable[..., LayerLearning] = pairs_learning if len(sentences) == 2 else lines_learning
                     runs[name][num_updates] = look(model.to(device), *sentences, device=device)
                 progress.update()
-    return Findings(_history_figures(runs, args.split), history_table(runs), lambda: draw_history(runs))
+    return Results(_history_figures(runs, args.split), history_table(runs), lambda: draw_history(runs))
 
 
-EXPERT_HISTORY = finding(
+EXPERT_HISTORY = results_command(
     _analyze_expert_history,
     _add_expert_history_arguments,
     plot="draw them, such as experts.png",

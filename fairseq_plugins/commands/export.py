@@ -6,7 +6,7 @@ from pathlib import Path
 from fairseq_plugins.command_line import RUN, Checkpoints
 from fairseq_plugins.console import Command
 from fairseq_plugins.evaluation.export import export_model
-from fairseq_plugins.options import data_folder, output_folder
+from fairseq_plugins.files import data_folder, output_folder
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,9 +20,8 @@ from fairseq_plugins.command_line import (
     choose_device,
     progress_bar,
 )
-from fairseq_plugins.commands.findings import Findings, finding
+from fairseq_plugins.commands.results import Results, results_command
 from fairseq_plugins.console import Command
-from fairseq_plugins.data.text import STANDARD_INPUT, name_of, read_lines
 from fairseq_plugins.evaluation.checkpoints import load_language_models, load_scoring_models
 from fairseq_plugins.evaluation.evaluator import (
     Evaluator,
@@ -36,15 +35,9 @@ from fairseq_plugins.evaluation.generation import STOPS, UNKNOWN_WORDS, Continua
 from fairseq_plugins.evaluation.raw_text import load_side_text, raise_empty, stream_lines
 from fairseq_plugins.evaluation.scoring import check_cut, prepare_to_score
 from fairseq_plugins.evaluation.text_scorer import CONTEXTS, ScoredLine, TextScorer
+from fairseq_plugins.files import STANDARD_INPUT, check_replaceable, given_path, name_of, read_lines, write_text
 from fairseq_plugins.models.checkpoints import check_checkpoints
-from fairseq_plugins.options import (
-    UserError,
-    check_at_least_one,
-    check_not_negative,
-    check_replaceable,
-    given_path,
-    write_text,
-)
+from fairseq_plugins.options import UserError, check_at_least_one, check_not_negative
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.analyses import perplexity_figures, perplexity_lines
 from fairseq_plugins.reports.plots import draw_surprisal
@@ -91,7 +84,7 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _evaluate(args: argparse.Namespace) -> Findings:
+def _evaluate(args: argparse.Namespace) -> Results:
     check_cut(num_rows=args.rows, window=args.window)
     flags = given_flags(args)
     points = grid_points(args.tune, fixed=flags)
@@ -127,10 +120,10 @@ def _evaluate(args: argparse.Namespace) -> Findings:
         f"test-time methods   {shlex.join(f'--{name}={value}' for name, value in flags.items()) or 'none'}",
     ]
     figures = {**perplexity_figures(evaluation.perplexity), "words_per_second": speed, "methods": dict(flags)}
-    return Findings(figures, "\n".join(lines))
+    return Results(figures, "\n".join(lines))
 
 
-EVAL = finding(
+EVAL = results_command(
     _evaluate,
     _add_eval_arguments,
     description="""\

@@ -6,13 +6,14 @@ from dataclasses import asdict
 from typing import Any, Dict, List
 
 from fairseq_plugins.command_line import add_data, add_output_file, add_split
-from fairseq_plugins.commands.findings import Findings, finding
+from fairseq_plugins.commands.results import Results, results_command
 from fairseq_plugins.data.text import load_dictionary, load_token_stream, load_training_stream
 from fairseq_plugins.evaluation.evaluator import FLAGS, evaluate_ngram_model, read_methods
 from fairseq_plugins.evaluation.test_time import EvaluatedText
+from fairseq_plugins.files import given_path
 from fairseq_plugins.ngrams.kneser_ney import FALLBACK, Estimate, estimate_model
 from fairseq_plugins.ngrams.model import NGramModel
-from fairseq_plugins.options import check_at_least_one, given_path
+from fairseq_plugins.options import check_at_least_one
 from fairseq_plugins.reports.analyses import perplexity_figures, perplexity_lines
 
 
@@ -23,7 +24,7 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_file(parser, "--out", required=True, help="ARPA file to write, compressed where its name ends in .gz")
 
 
-def _estimate(args: argparse.Namespace) -> Findings:
+def _estimate(args: argparse.Namespace) -> Results:
     check_at_least_one(args.order, flag="--order")
     dictionary = load_dictionary(args.data)
     tokens = load_training_stream(args.data, dictionary, subset=args.split)
@@ -37,10 +38,10 @@ def _estimate(args: argparse.Namespace) -> Findings:
             f"different words): {values} are taken there",
             file=sys.stderr,
         )
-    return Findings(_estimate_figures(estimate), _estimate_text(estimate))
+    return Results(_estimate_figures(estimate), _estimate_text(estimate))
 
 
-TRAIN = finding(
+TRAIN = results_command(
     _estimate,
     _add_train_arguments,
     description="""\
@@ -82,7 +83,7 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--unigram-cache", metavar=metavar, help=help)
 
 
-def _evaluate(args: argparse.Namespace) -> Findings:
+def _evaluate(args: argparse.Namespace) -> Results:
     methods = read_methods({} if args.unigram_cache is None else {"unigram-cache": args.unigram_cache})
     dictionary = load_dictionary(args.data)
     tokens = load_token_stream(args.data, args.split, dictionary)
@@ -92,10 +93,10 @@ def _evaluate(args: argparse.Namespace) -> Findings:
     result, without_first = evaluate_ngram_model(model, tokens, mixed=mixed)
     lines = [*perplexity_lines(result), f"without first token {without_first.perplexity:.4f}"]
     figures = {**perplexity_figures(result), "perplexity_without_first_token": without_first.perplexity}
-    return Findings(figures, "\n".join(lines))
+    return Results(figures, "\n".join(lines))
 
 
-EVAL = finding(
+EVAL = results_command(
     _evaluate,
     _add_eval_arguments,
     description="""\

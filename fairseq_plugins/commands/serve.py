@@ -6,7 +6,8 @@ from pathlib import Path
 from fairseq_plugins.command_line import RUN, Checkpoints, add_cpu, choose_device
 from fairseq_plugins.console import Command
 from fairseq_plugins.evaluation.api import load_trained
-from fairseq_plugins.options import BEST, LAST, UserError, check_at_least_one, check_positive, data_folder
+from fairseq_plugins.files import BEST, LAST, data_folder
+from fairseq_plugins.options import UserError, check_at_least_one, check_positive
 
 LIBRARIES = ("fastapi", "pydantic", "starlette", "uvicorn")
 

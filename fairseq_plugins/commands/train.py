@@ -1,12 +1,11 @@
 """Training by recipes, fine-tuning in rounds, and averages of checkpoints."""
 
 import argparse
-import itertools
 import os
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from tabulate import tabulate
 
@@ -27,11 +26,7 @@ from fairseq_plugins.evaluation.checkpoints import check_split, raw_reference
 from fairseq_plugins.evaluation.decoding import Decoding, languages_among
 from fairseq_plugins.evaluation.raw_text import subword_kind
 from fairseq_plugins.fairseq_patches.generation import complete_languages
-from fairseq_plugins.models.checkpoints import last_epoch_checkpoints
-from fairseq_plugins.models.presets import ARCHITECTURES
-from fairseq_plugins.options import (
-    UserError,
-    check_at_least_one,
+from fairseq_plugins.files import (
     check_data_folder,
     check_not_read,
     check_output_folder,
@@ -41,17 +36,21 @@ from fairseq_plugins.options import (
     output_folder,
     write_tensors,
 )
+from fairseq_plugins.models.checkpoints import last_epoch_checkpoints
+from fairseq_plugins.models.presets import ARCHITECTURES
+from fairseq_plugins.options import UserError, check_at_least_one
 from fairseq_plugins.parts import user_dir
-from fairseq_plugins.processes import Task, run_side_by_side
+from fairseq_plugins.processes import Job, run_side_by_side
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
 from fairseq_plugins.recipes.fine_tuning import fine_tune, fine_tune_in_rounds
 from fairseq_plugins.recipes.recipe import AVERAGED
 from fairseq_plugins.recipes.training import (
     RUN_FILE,
-    PlannedTraining,
+    SystemTraining,
     Training,
-    TrainingPlan,
     check_not_stopped_by_the_clock,
+    plan_trainings,
+    values_by_flag,
 )
 from fairseq_plugins.reports.comparison import Metric, PerplexityMetric, compare_runs, text_metric
 
@@ -198,21 +197,21 @@ def _run_recipe(args: argparse.Namespace) -> None:
     plan = _plan(recipe, args)
     metric = _metric(recipe, args)
     baseline = _baseline(recipe, args)
-    for planned in plan.trainings:
-        planned.training.check()
-    compared = [plan.add(system, seed=seed) for system in dict.fromkeys(args.systems) for seed in _seeds(args)]
+    for training in plan.values():
+        training.check()
+    compared = [plan[system, seed] for system in dict.fromkeys(args.systems) for seed in _seeds(args)]
     decodings = {one.name: _decoding(one, recipe, args) for one in compared if recipe.compared_by != "perplexity"}
     if args.jobs > 1:
-        _run_side_by_side(plan, decodings, args)
-    for planned in plan.trainings:
-        planned.training.run()
+        _run_side_by_side(list(plan.values()), decodings, args)
+    for training in plan.values():
+        training.run()
     for decoding in decodings.values():
         decoding.check()
         decoding.run()
     if args.out is None:
         return
     report = compare_runs(
-        [(planned.label, planned.result) for planned in compared],
+        [(one.label, one.result) for one in compared],
         metric,
         data=str(args.data),
         baseline=baseline,
@@ -271,17 +270,13 @@ def _seeds(args: argparse.Namespace) -> List[int]:
     return list(dict.fromkeys(args.seeds or [1]))
 
 
-def _plan(recipe: Recipe, args: argparse.Namespace) -> TrainingPlan:
-    """Plan all systems with the first seed, then with the next."""
+def _plan(recipe: Recipe, args: argparse.Namespace) -> Dict[Tuple[str, int], SystemTraining]:
     check_output_folder(args.save_dir)
-    if any(word.partition("=")[0] == "--seed" for word in args.more):
+    if "--seed" in values_by_flag(args.more):
         raise UserError("--seed: give --seeds N..., which name the folders of the trainings")
     check_not_stopped_by_the_clock(args.more)
     more = [*args.more, *(["--cpu"] if args.cpu else [])]
-    plan = TrainingPlan(recipe, data=str(args.data), save_dir=args.save_dir, more=more)
-    for seed, system in itertools.product(_seeds(args), args.systems):
-        plan.add(system, seed=seed)
-    return plan
+    return plan_trainings(recipe, args.systems, _seeds(args), data=str(args.data), save_dir=args.save_dir, more=more)
 
 
 def _metric(recipe: Recipe, args: argparse.Namespace) -> Metric:
@@ -299,55 +294,57 @@ def _metric(recipe: Recipe, args: argparse.Namespace) -> Metric:
     return text_metric(recipe.compared_by, reference, data=args.data, split=split, language=languages[1])
 
 
-def _decoding(planned: PlannedTraining, recipe: Recipe, args: argparse.Namespace) -> Decoding:
+def _decoding(training: SystemTraining, recipe: Recipe, args: argparse.Namespace) -> Decoding:
     return Decoding(
         data=args.data,
-        models=[str(planned.result)],
+        models=[str(training.result)],
         split=args.split,
-        out=planned.result.parent / args.split,
+        out=training.result.parent / args.split,
         beam=args.beam,
         subwords=subword_kind(args.data),
         flags=[*recipe.decoding.flags, *(["--cpu"] if args.cpu else [])],
     )
 
 
-def _run_side_by_side(plan: TrainingPlan, decodings: Mapping[str, Decoding], args: argparse.Namespace) -> None:
+def _run_side_by_side(
+    trainings: Sequence[SystemTraining], decodings: Mapping[str, Decoding], args: argparse.Namespace
+) -> None:
     """Train and decode all that is not done, each run by its own call of this command.
 
     Raises:
         SystemExit: with the status of a failed call, after all calls that do not depend on one have ended.
     """
-    open_ones = [planned for planned in plan.trainings if not _is_done(planned, decodings)]
-    names = {planned.name for planned in open_ones}
-    tasks = [
-        Task(
-            name=planned.name,
-            command=_own_call(planned, args, decodes=bool(decodings)),
-            needs=[needed.name for needed in planned.begins_with if needed.name in names],
+    unfinished = [one for one in trainings if not _is_done(one, decodings)]
+    names = {one.name for one in unfinished}
+    jobs = [
+        Job(
+            name=one.name,
+            command=_own_call(one, args, decodes=bool(decodings)),
+            needs=[needed.name for needed in one.starts_from if needed.name in names],
         )
-        for planned in open_ones
+        for one in unfinished
     ]
-    statuses = run_side_by_side(tasks, num=args.jobs)
+    statuses = run_side_by_side(jobs, num=args.jobs)
     failed = {name: status for name, status in statuses.items() if status != 0}
     if failed:
-        left_out = [task.name for task in tasks if task.name not in statuses]
+        left_out = [job.name for job in jobs if job.name not in statuses]
         message = f"{', '.join(failed)} did not end well" + (f"; {', '.join(left_out)} not begun" if left_out else "")
         log = args.save_dir / next(iter(failed)) / "train.log"
         print(f"{message}: see {log}, and give the same line again to go on", file=sys.stderr)
         raise SystemExit(next(iter(failed.values())))
 
 
-def _is_done(planned: PlannedTraining, decodings: Mapping[str, Decoding]) -> bool:
-    decoding = decodings.get(planned.name)
-    return planned.training.is_finished and planned.result.is_file() and (decoding is None or decoding.is_done)
+def _is_done(training: SystemTraining, decodings: Mapping[str, Decoding]) -> bool:
+    decoding = decodings.get(training.name)
+    return training.is_finished and training.result.is_file() and (decoding is None or decoding.is_done)
 
 
-def _own_call(planned: PlannedTraining, args: argparse.Namespace, *, decodes: bool) -> List[str]:
+def _own_call(training: SystemTraining, args: argparse.Namespace, *, decodes: bool) -> List[str]:
     """Command line that trains and decodes one system with one seed by this command."""
     decoded = ["--split", args.split, "--beam", str(args.beam)] if decodes else []
     return [
         *(sys.executable, "-m", "fairseq_plugins", "run", args.recipe, str(args.data)),
-        *("--systems", planned.system, "--seeds", str(planned.seed), "--save-dir", str(args.save_dir), *decoded),
+        *("--systems", training.system, "--seeds", str(training.seed), "--save-dir", str(args.save_dir), *decoded),
         *("--user-dir", user_dir()),
         *(["--cpu"] if args.cpu else []),
         *args.more,

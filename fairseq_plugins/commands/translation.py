@@ -23,7 +23,6 @@ from fairseq_plugins.command_line import (
     progress_bar,
 )
 from fairseq_plugins.console import Command
-from fairseq_plugins.data.text import STANDARD_INPUT, name_of
 from fairseq_plugins.evaluation.checkpoints import Languages, load_checkpoint, one_pair
 from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compared_case, recorded_unicode, stream_lines
 from fairseq_plugins.evaluation.rescoring import (
@@ -51,19 +50,11 @@ from fairseq_plugins.evaluation.translation import (
 from fairseq_plugins.evaluation.translation import (
     SEED as SAMPLING_SEED,
 )
+from fairseq_plugins.files import STANDARD_INPUT, check_not_read, given_path, name_of, output_file, write_text
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, TITLES, bootstrap_scores, check_script, paired_difference
 from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint
-from fairseq_plugins.options import (
-    UserError,
-    check_at_least_one,
-    check_not_negative,
-    check_not_read,
-    flag_of,
-    given_path,
-    output_file,
-    write_text,
-)
+from fairseq_plugins.options import UserError, check_at_least_one, check_not_negative, flag_of
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.plots import save_attention_map
 from fairseq_plugins.reports.tables import as_table, json_text
@@ -307,7 +298,7 @@ def _rescore(args: argparse.Namespace) -> None:
     if weights is None:
         weights = _tune(args, texts, features, metric=metric, digests=digests)
     sums = weighted_sums(features.values, features.is_candidate, np.array(weights))
-    chosen = [int(place) for place in sums.argmax(1)]
+    chosen = sums.argmax(1).tolist()
     output = _output(args)
     if output == "scores":
         significance = "tested" if args.tune is None else "left out"  # invalid on text that weights are tuned to
@@ -443,13 +434,13 @@ def _tune(
 
 
 def gains_by_metric(
-    texts: CandidateTexts, places: Sequence[int], *, metric: str, significance: Literal["tested", "left out"]
+    texts: CandidateTexts, chosen: Sequence[int], *, metric: str, significance: Literal["tested", "left out"]
 ) -> Dict[str, Dict[str, float]]:
-    """Scores of the decoder's choice and of the choice ``places``, by title of metrics of the same kind as ``metric``.
+    """Scores of the decoder's choice and of the candidates ``chosen`` by index, by titles of metrics like ``metric``.
 
     With significance, p is that of a two-sided paired bootstrap.
     """
-    before, after = texts.chosen(texts.lists.first), texts.chosen(places)
+    before, after = texts.chosen(texts.lists.first), texts.chosen(chosen)
     gains: Dict[str, Dict[str, float]] = {}
     for name in SACREBLEU_METRICS if metric in SACREBLEU_METRICS else ROUGE_METRICS:
         of_corpus = texts.corpus_metric(name)

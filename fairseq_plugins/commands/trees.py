@@ -8,18 +8,12 @@ from typing import Any, Collection, Dict, List, Mapping, Sequence, Tuple, get_ar
 from torch import Tensor
 
 from fairseq_plugins.command_line import add_checkpoints, add_cpu, add_data, add_out, choose_device
-from fairseq_plugins.commands.findings import Findings, finding
-from fairseq_plugins.data.text import check_file, load_dictionary
+from fairseq_plugins.commands.results import Results, results_command
+from fairseq_plugins.data.text import load_dictionary
 from fairseq_plugins.evaluation.checkpoints import load_scoring_models
+from fairseq_plugins.files import check_file, given_path, write_text
 from fairseq_plugins.metrics.rouge import NUM_BOOTSTRAP_SAMPLES
-from fairseq_plugins.options import (
-    UserError,
-    check_at_least_one,
-    check_choice,
-    given_path,
-    optionally_named_paths,
-    write_text,
-)
+from fairseq_plugins.options import UserError, check_at_least_one, check_choice, optionally_named_paths
 from fairseq_plugins.reports.tables import Report, reranking_as_text, reranking_figures, row_names, run_names
 from fairseq_plugins.trees.reranking import (
     ORACLE,
@@ -97,7 +91,7 @@ def _add_rerank_arguments(parser: argparse.ArgumentParser) -> None:
     add_cpu(parser)
 
 
-def _rerank(args: argparse.Namespace) -> Findings:
+def _rerank(args: argparse.Namespace) -> Results:
     check_at_least_one(args.max_tokens, flag="--max-tokens")
     named = optionally_named_paths(args.path)
     paths = [path for _, path in named]
@@ -151,10 +145,10 @@ def _rerank(args: argparse.Namespace) -> Findings:
     report = Report(text="\n\n".join(texts), figures={"splits": figures}, command=args.command_line)
     if args.out:
         report.write(args.out, name="table")
-    return Findings(report.figures, report.text)
+    return Results(report.figures, report.text)
 
 
-RERANK = finding(
+RERANK = results_command(
     _rerank,
     _add_rerank_arguments,
     description="""\
@@ -194,9 +188,9 @@ def check_paths(paths: Sequence[str]) -> None:
     Raises:
         UserError: if two paths lead to the same file.
     """
-    places = [Path(path).resolve() for path in paths]
-    for path, place in zip(paths, places):
-        if places.count(place) > 1:
+    files = [Path(path).resolve() for path in paths]
+    for path, file in zip(paths, files):
+        if files.count(file) > 1:
             raise UserError(f"--path names {path} twice: give each model once")
 
 

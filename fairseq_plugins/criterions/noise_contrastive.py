@@ -23,7 +23,7 @@ from fairseq_plugins.criterions.regularized_cross_entropy import (
     log_mean,
     read_at_once,
 )
-from fairseq_plugins.data.text import training_counts
+from fairseq_plugins.data.tasks import training_counts
 from fairseq_plugins.ops.noise_contrastive import AliasTable
 from fairseq_plugins.options import OnOff, UserError, check_at_least_one, choices
 from fairseq_plugins.output_layers.scores import Gradients, Hits, Noise

@@ -20,7 +20,7 @@ LENGTH_STANDARD_DEVIATION = 5.0
 SHORTEST_RANDOM_WINDOW = 5
 
 ROW_OFFSETS = ("none", "random")
-"""Where rows begin: where the stream is divided, or at a random place in every epoch."""
+"""Where rows begin: where the stream is divided, or at a random position in every epoch."""
 
 TOKENS_AT_ONCE = 2**20
 """Tokens that are hashed at a time."""
@@ -189,8 +189,8 @@ class ContiguousStreams(FairseqDataset):
         if not window.row_offsets:
             return self.rows[:, window.start : end]
         offsets = torch.tensor(window.row_offsets[self.own_rows])
-        places = (offsets.unsqueeze(1) + torch.arange(window.start, end)) % self.rows.size(1)
-        return self.rows.gather(1, places)
+        positions = (offsets.unsqueeze(1) + torch.arange(window.start, end)) % self.rows.size(1)
+        return self.rows.gather(1, positions)
 
     def collater(self, samples: List[Dict[str, Any]]) -> Dict[str, Any]:
         """A batch is one window."""

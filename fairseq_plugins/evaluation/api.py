@@ -23,8 +23,9 @@ from fairseq_plugins.evaluation.translation import (
     load_translator,
     word_attention,
 )
+from fairseq_plugins.files import checkpoints_of
 from fairseq_plugins.models.checkpoints import check_checkpoints
-from fairseq_plugins.options import UserError, check_at_least_one, checkpoints_of
+from fairseq_plugins.options import UserError, check_at_least_one
 
 AnyPath = Union[str, Path]
 

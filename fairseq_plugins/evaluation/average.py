@@ -147,5 +147,5 @@ def _still_fixed(weights: Weights, fixed: Weights, path: Path, first: Path) -> W
 def _tied_as(weights: Weights, means: Weights) -> Weights:
     """The means, as one tensor where several names of ``weights`` are one tensor."""
     first: Dict[Tuple[int, torch.Size, Tuple[int, ...]], str] = {}
-    places = {name: (weight.data_ptr(), weight.shape, weight.stride()) for name, weight in weights.items()}
-    return {name: means[first.setdefault(place, name)] for name, place in places.items()}
+    memory = {name: (weight.data_ptr(), weight.shape, weight.stride()) for name, weight in weights.items()}
+    return {name: means[first.setdefault(block, name)] for name, block in memory.items()}

@@ -1,6 +1,5 @@
 """Loading trained models for evaluation, and what folders of sentence pairs contain."""
 
-import json
 import re
 from argparse import Namespace
 from pathlib import Path
@@ -15,11 +14,12 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig
 
-from fairseq_plugins.data.text import EXPORT_HAS_NO_SPLIT, file_digest, load_dictionary
+from fairseq_plugins.data.text import EXPORT_HAS_NO_SPLIT, load_dictionary
 from fairseq_plugins.fairseq_patches.generation import complete_languages, languages_of
+from fairseq_plugins.files import EXPORT_RECORD, check_data_folder, file_digest, read_json
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint, read_state
 from fairseq_plugins.models.sliding_context import stream_model
-from fairseq_plugins.options import EXPORT_RECORD, UserError, check_data_folder
+from fairseq_plugins.options import UserError
 
 Languages = Tuple[str, str]
 """Source and target language."""
@@ -166,11 +166,8 @@ def load_with_task(
 
 def exported_files(folder: Path) -> Dict[str, str]:
     """SHA-256 of the files of an export, by name. Raises UserError if the record is damaged."""
-    try:
-        files: Dict[str, str] = json.loads((folder / EXPORT_RECORD).read_text(encoding="utf-8"))["files"]
-        return dict(files)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise UserError(f"{folder / EXPORT_RECORD} is damaged: copy the whole folder again") from error
+    wrong = "is damaged: copy the whole folder again"
+    return read_json(folder / EXPORT_RECORD, {"files": dict}, wrong=wrong)["files"]
 
 
 def check_export(folder: Path) -> None:

@@ -16,10 +16,10 @@ from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Tupl
 from fairseq import options
 
 import fairseq_plugins
-from fairseq_plugins.data.text import file_digest, name_of, read_lines
 from fairseq_plugins.evaluation.checkpoints import Languages, check_split, translation_languages
 from fairseq_plugins.fairseq_patches.generation import check_direction
-from fairseq_plugins.options import UserError, write_text
+from fairseq_plugins.files import file_digest, name_of, read_json, read_lines, write_text
+from fairseq_plugins.options import UserError
 from fairseq_plugins.parts import user_dir
 from fairseq_plugins.processes import run_fairseq
 
@@ -88,9 +88,9 @@ class Decoding:
     def arguments(self) -> List[str]:
         """Arguments of ``fairseq-generate``."""
         source, target = self.languages
-        places = ["--user-dir", user_dir(), "--path", os.pathsep.join(self.models)]
+        models = ["--user-dir", user_dir(), "--path", os.pathsep.join(self.models)]
         languages = ["--source-lang", source, "--target-lang", target]
-        return [str(self.data), *places, *languages, "--max-tokens", str(self.max_tokens), *self._deciding_flags]
+        return [str(self.data), *models, *languages, "--max-tokens", str(self.max_tokens), *self._deciding_flags]
 
     def check(self) -> None:
         """Check models, data and flags before any work.
@@ -206,11 +206,10 @@ def _read_record(folder: Path) -> Optional[Record]:
     path = folder / RUN_FILE
     if not path.is_file():
         return None
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        assert all(isinstance(record[name], kind) for name, kind in _FIELDS.items()) and len(record["languages"]) == 2
-    except (AssertionError, KeyError, RecursionError, TypeError, ValueError) as error:
-        raise UserError(f"{path} is no record of a decoding: give another folder, or remove it if damaged") from error
+    wrong = "is no record of a decoding: give another folder, or remove it if damaged"
+    record = read_json(path, _FIELDS, wrong=wrong)
+    if len(record["languages"]) != 2:
+        raise UserError(f"{path} {wrong}")
     return record
 
 
@@ -282,18 +281,18 @@ def read_generated(*paths: Path) -> Tuple[List[str], List[str]]:
     references: Dict[int, str] = {}
     for path in paths:
         earlier = set(hypotheses)
-        for place, line in enumerate(read_lines(path, when_empty="kept"), start=1):
+        for number, line in enumerate(read_lines(path, when_empty="kept"), start=1):
             try:
                 found = read_generated_line(line)
             except ValueError as error:
-                raise UserError(f"{name_of(path)}, line {place}: {error}") from None
+                raise UserError(f"{name_of(path)}, line {number}: {error}") from None
             if found is not None and found.kind == "T":
                 references[found.number] = found.text
             elif found is not None and found.kind == "H":
                 if found.number in earlier:
                     raise UserError(
-                        f"{name_of(path)}, line {place}: sentence {found.number} is in an earlier file, too: give what "
-                        "one decoding wrote"
+                        f"{name_of(path)}, line {number}: sentence {found.number} is in an earlier file, too: give "
+                        "what one decoding wrote"
                     )
                 hypotheses.setdefault(found.number, found.text)
     name = name_of(*paths)

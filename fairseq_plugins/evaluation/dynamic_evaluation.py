@@ -16,10 +16,9 @@ import torch
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor, nn
 
-from fairseq_plugins.data.text import file_digest
 from fairseq_plugins.evaluation.scoring import ScoredWindow, score_windows, scores_in_float32
 from fairseq_plugins.fairseq_patches.checkpoints import check_archive
-from fairseq_plugins.options import write_tensors
+from fairseq_plugins.files import file_digest, write_tensors
 
 RULES = ("rms", "sgd")
 """Update rules: gradients over their root mean squares on the training text, or plain gradients."""

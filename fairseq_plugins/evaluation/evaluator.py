@@ -9,7 +9,7 @@ from collections import defaultdict
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Generator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Generator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -45,7 +45,7 @@ from fairseq_plugins.evaluation.test_time import (
     softmax_temperature,
 )
 from fairseq_plugins.ngrams.model import NGramModel
-from fairseq_plugins.options import UserError, check_choice
+from fairseq_plugins.options import UserError, check_choice, check_not_negative, check_positive
 
 # Flags. Their values stay text until read_methods, because a point of a grid is text, too.
 
@@ -141,7 +141,7 @@ def read_methods(flags: FlagValues) -> Methods:
         if name in NEEDS and NEEDS[name] not in flags:
             raise UserError(f"--{name} belongs to --{NEEDS[name]}: give that as well, or leave it out")
     passes = Passes(
-        temperature=_number(flags, "temperature", "1", above=0),
+        temperature=_number("--temperature", flags.get("temperature", "1"), check=check_positive),
         dropout=_dropout(flags) if "dropout-samples" in flags else None,
         dynamic=_dynamic(flags) if "dynamic" in flags else None,
     )
@@ -159,7 +159,7 @@ def _cache(flags: FlagValues) -> Tuple[ComponentOptions, float]:
     check_choice(start, CACHE_STARTS, flag="--cache-start")
     options = CacheOptions(
         window=_whole("--cache WINDOW", window),
-        theta=_real("--cache THETA", theta, at_least=0, at_most=LARGEST_THETA),
+        theta=_number("--cache THETA", theta, largest=LARGEST_THETA),
         start=start,
     )
     return options, _weight("cache", weight)
@@ -183,7 +183,7 @@ def _ngram(flags: FlagValues) -> Tuple[ComponentOptions, float]:
 def _dropout(flags: FlagValues) -> DropoutOptions:
     return DropoutOptions(
         num_samples=_whole("--dropout-samples", flags["dropout-samples"]),
-        scale=_number(flags, "dropout-scale", "0.8", at_least=0),
+        scale=_number("--dropout-scale", flags.get("dropout-scale", "0.8")),
         seed=_whole("--seed", flags.get("seed", "1"), at_least=0),
     )
 
@@ -196,14 +196,14 @@ def _dynamic(flags: FlagValues) -> DynamicOptions:
                 raise UserError(f"--{name} belongs to --dynamic rms: leave it out")
         if "dynamic-rate" not in flags:
             raise UserError("--dynamic sgd needs a --dynamic-rate: see which does best on valid by --tune")
-    decay = _number(flags, "dynamic-decay", "2e-3" if rule == "rms" else "0", at_least=0)
+    decay = _number("--dynamic-decay", flags.get("dynamic-decay", "2e-3" if rule == "rms" else "0"))
     if rule == "sgd" and decay > 1:
         raise UserError(f"--dynamic-decay {decay:g}: with sgd it is at most 1, which goes all the way back")
     return DynamicOptions(
         rule=rule,
-        rate=_number(flags, "dynamic-rate", "5e-5", at_least=0),
+        rate=_number("--dynamic-rate", flags.get("dynamic-rate", "5e-5")),
         decay=decay,
-        epsilon=_number(flags, "dynamic-epsilon", "2e-5", above=0),
+        epsilon=_number("--dynamic-epsilon", flags.get("dynamic-epsilon", "2e-5"), check=check_positive),
         segment=_whole("--dynamic-segment", flags.get("dynamic-segment", "5")),
         rows=_whole("--dynamic-rows", flags.get("dynamic-rows", "100")),
     )
@@ -216,46 +216,31 @@ def _parts(flags: FlagValues, name: str, number: int) -> List[str]:
     return parts
 
 
-def _number(
-    flags: FlagValues, name: str, default: str, *, at_least: float = -math.inf, above: float = -math.inf
-) -> float:
-    return _real(f"--{name}", flags.get(name, default), at_least=at_least, above=above)
-
-
 def _weight(name: str, text: str) -> float:
-    weight = _real(f"--{name} WEIGHT", text, at_least=0)
-    if weight >= 1:
+    if (weight := _number(f"--{name} WEIGHT", text)) >= 1:
         raise UserError(f"--{name} WEIGHT {text}: a weight is at least 0 and below 1")
     return weight
 
 
-def _real(
-    what: str,
+def _number(
+    flag: str,
     text: str,
     *,
-    at_least: float = -math.inf,
-    above: float = -math.inf,
-    at_most: float = torch.finfo(torch.float32).max,
+    check: Callable[..., float] = check_not_negative,
+    largest: float = torch.finfo(torch.float32).max,
 ) -> float:
     try:
         value = float(text)
     except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise UserError(f"{what} {text}: give a number")
-    if value < at_least or value <= above:
-        raise UserError(
-            f"{what} {text}: give {'at least' if value < at_least else 'more than'} "
-            f"{at_least if value < at_least else above:g}"
-        )
-    if value > at_most:
-        raise UserError(f"{what} {text}: give at most {at_most:g}")
-    return value
+        raise UserError(f"{flag} {text}: give a number") from None
+    if value > largest:
+        raise UserError(f"{flag} {text}: give at most {largest:g}")
+    return check(value, flag=flag)
 
 
-def _whole(what: str, text: str, *, at_least: int = 1) -> int:
+def _whole(flag: str, text: str, *, at_least: int = 1) -> int:
     if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < at_least:
-        raise UserError(f"{what} {text}: give a whole number of at least {at_least}")
+        raise UserError(f"{flag} {text}: give a whole number of at least {at_least}")
     return int(text)
 
 
@@ -295,16 +280,10 @@ def grid_points(items: Sequence[str], *, fixed: FlagValues) -> List[Dict[str, st
     return [{**fixed, **point} for point in points]
 
 
-def _nll(window: TokenScores, methods: Methods, components: Sequence[ComponentOptions]) -> Tensor:
-    """Summed NLL of a window that was scored with ``components``, a superset of those of the methods."""
-    weights = dict(methods.mixed)
-    return -window.mixed([weights.get(one, 0.0) for one in components]).sum()
-
-
 def _values(name: str, text: str) -> List[str]:
     """The values of an axis. The path of an n-gram model is one part, even with commas and colons in it."""
     parts = text.rsplit(",", 1) if name == "ngram" else text.split(",")
-    choices = [[part] if name == "ngram" and place == 0 else part.split(":") for place, part in enumerate(parts)]
+    choices = [[part] if name == "ngram" and i == 0 else part.split(":") for i, part in enumerate(parts)]
     return [",".join(value) for value in itertools.product(*choices)]
 
 
@@ -437,13 +416,14 @@ class Evaluator:
         shown = tqdm(groups.items(), desc="tuning", unit="pass", disable=not self.options["show_progress"])
         for passes, members in shown:
             components = list(dict.fromkeys(one for _, methods in members for one in methods.components))
+            weights = [[dict(methods.mixed).get(one, 0.0) for one in components] for _, methods in members]
             totals = torch.zeros(len(members), dtype=torch.float64)
             num_tokens = 0
             try:
                 with closing(self.score(text, passes, components)) as windows:
                     for window in windows:
                         num_tokens += window.target.numel()
-                        totals += torch.stack([_nll(window, methods, components) for _, methods in members]).cpu()
+                        totals += torch.stack([-window.mixed(each).sum() for each in weights]).cpu()
             except NonFiniteLoss as error:
                 failure = error
                 tuned += [TunedPoint(flags, math.inf) for flags, _ in members]

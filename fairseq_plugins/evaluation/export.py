@@ -15,21 +15,22 @@ from fairseq.tasks.translation import TranslationTask
 from omegaconf import OmegaConf
 
 import fairseq_plugins
-from fairseq_plugins.data.text import check_file, file_digest
 from fairseq_plugins.evaluation.average import OF_ONE_CHECKPOINT, without
 from fairseq_plugins.evaluation.checkpoints import corpus_of, exported_files, load_with_task, training_config
 from fairseq_plugins.evaluation.programs import write_programs
 from fairseq_plugins.evaluation.raw_text import TEXT_RECORD, find_subwords, read_record
 from fairseq_plugins.evaluation.words import HUGGING_FACE
-from fairseq_plugins.models.checkpoints import read_state
-from fairseq_plugins.options import (
+from fairseq_plugins.files import (
     EXPORT_RECORD,
-    UserError,
+    check_file,
     check_output_folder,
     exported_checkpoint,
+    file_digest,
     write_tensors,
     write_text,
 )
+from fairseq_plugins.models.checkpoints import read_state
+from fairseq_plugins.options import UserError
 from fairseq_plugins.parts import PACKAGE
 
 LICENCES = ("licen", "copying", "copyright")

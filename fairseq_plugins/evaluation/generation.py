@@ -15,7 +15,7 @@ from torch import Tensor
 from fairseq_plugins.evaluation.raw_text import SideText, encode_line
 from fairseq_plugins.evaluation.scoring import ScoredStream, average_log_probs, check_vocabularies
 from fairseq_plugins.modules.cell import select_rows
-from fairseq_plugins.options import UserError, check_at_least_one, check_not_negative, check_positive, check_whole
+from fairseq_plugins.options import UserError, check_at_least_one, check_positive, check_whole
 
 
 class NextWords:
@@ -217,7 +217,7 @@ class TextGenerator:
         below one or the seed below zero.
         """
         check_at_least_one(num, flag="number of texts")
-        check_not_negative(check_whole(seed, flag="seed"), flag="seed")
+        check_whole(seed, flag="seed")
         groups = [range(first, min(first + ROWS_AT_A_TIME, num)) for first in range(0, num, ROWS_AT_A_TIME)]
         drawn = [self._sample_group(prefix, group, seed, sampling or Sampling(), after) for group in groups]
         return [one for group in drawn for one in group]

@@ -19,7 +19,6 @@ from sentencepiece import SentencePieceProcessor
 from subword_nmt.apply_bpe import BPE
 from torch import Tensor
 
-from fairseq_plugins.data.text import STANDARD_INPUT, check_file, name_of, numbered_lines
 from fairseq_plugins.evaluation.words import (
     HUGGING_FACE,
     LANGUAGES,
@@ -35,6 +34,7 @@ from fairseq_plugins.evaluation.words import (
     load_tokenizer,
     split_words,
 )
+from fairseq_plugins.files import STANDARD_INPUT, check_file, name_of, numbered_lines
 from fairseq_plugins.metrics.corpus import LetterCase
 from fairseq_plugins.options import UserError
 

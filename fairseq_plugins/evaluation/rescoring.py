@@ -18,11 +18,11 @@ from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, Fairseq
 from scipy.optimize import minimize
 from tqdm import tqdm
 
-from fairseq_plugins.data.text import file_digest, name_of, read_lines
 from fairseq_plugins.evaluation.decoding import SUBWORD_MARKS, read_generated_line, read_sentence_number
 from fairseq_plugins.evaluation.raw_text import UnicodeForm, encode_lines
 from fairseq_plugins.evaluation.scoring import score_pairs, score_sequences
 from fairseq_plugins.evaluation.translation_scores import check_blank_references, check_raw_references, detokenize
+from fairseq_plugins.files import file_digest, name_of, read_lines
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, CorpusMetric, LetterCase
 from fairseq_plugins.metrics.rouge import NO_HYPOTHESIS_HAS_THIS, UNKNOWN_REFERENCE
 from fairseq_plugins.options import UserError
@@ -145,13 +145,13 @@ def read_nbest(paths: Sequence[Path], *, form: str, unicode: UnicodeForm = "NFC"
     candidates: Dict[int, List[Candidate]] = {}
     texts: Dict[str, Dict[int, str]] = {"S": {}, "T": {}}
     for path in paths:
-        for place, line in enumerate(read_lines(path, unicode=unicode), start=1):
+        for line_number, line in enumerate(read_lines(path, unicode=unicode), start=1):
             try:
                 found = read(line) if line.strip() else None
                 if found is not None and found[3] and not math.isfinite(found[3].score):
                     raise ValueError
             except (ValueError, IndexError):
-                raise UserError(f"{name_of(path)}, line {place}: not {LIST_FORMATS[form].form}") from None
+                raise UserError(f"{name_of(path)}, line {line_number}: not {LIST_FORMATS[form].form}") from None
             if found is None:
                 continue
             kind, number, text, candidate = found
@@ -183,7 +183,7 @@ def write_nbest(lists: NBestLists, scores: Sequence[np.ndarray], *, form: str) -
             texts = (("S", lists.sources), ("T", lists.references))
             lines += [f"{kind}-{number}\t{side[number]}" for kind, side in texts if side]
         order = np.argsort(-given, kind="stable")
-        lines += [write(number, found[place], f"{given[place]:.6f}") for place in order]
+        lines += [write(number, found[i], f"{given[i]:.6f}") for i in order]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -301,7 +301,7 @@ def _log_probs(model: BaseFairseqModel, lists: NBestLists, **options: Any) -> Li
     targets = encode_lines([text for _, text in pairs], model.decoder.dictionary)
     totals: Dict[Tuple[int, str], float] = {}
     for batch in score_pairs(model, sources, targets, **options):
-        totals.update((pairs[place], -float(nll)) for place, nll in zip(batch.numbers, batch.nll.sum(1)))
+        totals.update((pairs[number], -float(nll)) for number, nll in zip(batch.numbers, batch.nll.sum(1)))
     return [totals[pair] for pair in every]
 
 
@@ -403,9 +403,9 @@ class CandidateTexts:
         """
         return self._of_lists() if self._reference is None else self._read(self._reference)
 
-    def chosen(self, places: Sequence[int]) -> List[str]:
+    def chosen(self, indices: Sequence[int]) -> List[str]:
         """The candidate of each sentence at the given index of its list, as text."""
-        return self._readable([found[place].text for found, place in zip(self.lists.candidates, places)])
+        return self._readable([found[index].text for found, index in zip(self.lists.candidates, indices)])
 
     def corpus_metric(self, metric: str) -> CorpusMetric:
         """A metric of these texts, by its name in :data:`CORPUS_METRICS`."""

@@ -9,13 +9,13 @@ from typing import List, Optional, Sequence
 from fairseq.data.data_utils import post_process
 
 from fairseq_plugins.command_line import add_beam, add_checkpoints, add_cpu, add_data, add_input, add_out, add_split
-from fairseq_plugins.data.text import STANDARD_INPUT, name_of, read_lines
 from fairseq_plugins.evaluation.checkpoints import num_sentences, raw_reference
 from fairseq_plugins.evaluation.decoding import Decoding
 from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compared_case, is_language, subword_kind
 from fairseq_plugins.evaluation.translation_scores import check_blank_references
+from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, read_lines, write_text
 from fairseq_plugins.metrics.corpus import LetterCase
-from fairseq_plugins.options import UserError, check_at_least_one, flag_of, given_path, write_text
+from fairseq_plugins.options import UserError, check_at_least_one, flag_of
 
 TEXT_FORMATS = ("generate", "text")
 """The output of ``fairseq-generate --remove-bpe``, or plain text, a sentence a line."""

@@ -217,8 +217,8 @@ class ScoredStream:
     def _score(self, tokens: Tensor) -> Tensor:
         target = tokens.unsqueeze(0).to(self.device)
         inputs = shifted(target, first=self.last)
-        place = {"stream": self.name, "position": self.position}
-        nll = average_nll([model.eval()(inputs, target=target, **place)[1]["scores"].nll for model in self.models])
+        where = {"stream": self.name, "position": self.position}
+        nll = average_nll([model.eval()(inputs, target=target, **where)[1]["scores"].nll for model in self.models])
         self.position += len(tokens)
         self.last = int(tokens[-1])
         return nll.squeeze(0).cpu()
@@ -553,7 +553,7 @@ def _output_precisions(models: Sequence[BaseFairseqModel]) -> List[OutputPrecisi
 def split_lines(tokens: Tensor, *, end: int) -> List[Tensor]:
     """The lines of a stream (n,) that are not blank, each with its end mark."""
     ends = (tokens == end).nonzero()[:, 0].tolist()
-    spans = zip([0, *(place + 1 for place in ends)], (place + 1 for place in ends))
+    spans = zip([0, *(i + 1 for i in ends)], (i + 1 for i in ends))
     return [tokens[start:stop] for start, stop in spans if stop - start > 1]
 
 

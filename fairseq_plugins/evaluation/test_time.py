@@ -178,8 +178,8 @@ class DropoutSamples:
     def _sample(self, window: ScoredWindow, sample: int) -> Tensor:
         nll = []
         for number, model in enumerate(self.models):
-            place = f"{self.options.seed} {sample} {number} {self._num_read}"
-            torch.manual_seed(random.Random(place).getrandbits(63))
+            seed = f"{self.options.seed} {sample} {number} {self._num_read}"
+            torch.manual_seed(random.Random(seed).getrandbits(63))
             _, extra = model.eval()(
                 window.inputs, stream=self._stream(sample), position=self._num_read, target=window.target
             )
@@ -217,7 +217,7 @@ class RecentValues:
 class Chunk(NamedTuple):
     """C tokens of a window and the K tokens that they see.
 
-    ``tokens`` are places among the window's T, ``seen`` among the n + T that were kept before or are in the window.
+    ``tokens`` are positions among the window's T, ``seen`` among the n + T that were kept before or are in the window.
     ``band`` says which of the K tokens each of the C tokens sees, (C, K) bool.
     """
 

@@ -18,19 +18,12 @@ from fairseq.tasks.translation import TranslationTask
 from sacremoses import MosesDetokenizer
 from torch import Tensor
 
-from fairseq_plugins.data.text import read_lines
 from fairseq_plugins.evaluation.checkpoints import load_translation_models, one_pair
 from fairseq_plugins.evaluation.generation import Sampling
 from fairseq_plugins.evaluation.raw_text import Subwords, TextPreparation, load_text_preparation
 from fairseq_plugins.evaluation.text_scorer import buffered
-from fairseq_plugins.options import (
-    UserError,
-    check_at_least_one,
-    check_data_folder,
-    check_not_negative,
-    check_whole,
-    flag_of,
-)
+from fairseq_plugins.files import check_data_folder, read_lines
+from fairseq_plugins.options import UserError, check_at_least_one, check_whole, flag_of
 
 EXTRA_PIECES = 200
 """A translation has at most so many pieces more than its source, end mark included, rounded up to :data:`STEP`."""
@@ -87,7 +80,7 @@ class SearchOptions:
 
     def __post_init__(self) -> None:
         check_at_least_one(self.beam, flag="--beam")
-        if not 1 <= check_whole(self.nbest, flag="--nbest") <= self.beam:
+        if check_at_least_one(self.nbest, flag="--nbest") > self.beam:
             raise UserError(f"--nbest {self.nbest} of a beam of {self.beam}: give 1 to {self.beam}, or a larger --beam")
         if not abs(self.lenpen) <= LARGEST_POWER:
             raise UserError(f"--lenpen {self.lenpen}: give {-LARGEST_POWER} to {LARGEST_POWER}")
@@ -96,7 +89,7 @@ class SearchOptions:
         sampling = self.drawn_by
         if not self.sampling and (sampling != Sampling() or self.seed is not None):
             raise UserError("--top-k, --top-p, --temperature and --seed are of --sampling: add it, or leave them out")
-        check_not_negative(check_whole(self.seed or 0, flag="--seed"), flag="--seed")
+        check_whole(self.seed or 0, flag="--seed")
         _ = self.config, self.unknown_words
 
     @property

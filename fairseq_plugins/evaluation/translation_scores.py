@@ -9,9 +9,9 @@ from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest, Result
 from sacremoses import MosesTokenizer
 
-from fairseq_plugins.data.text import name_of, read_lines
 from fairseq_plugins.evaluation.decoding import check_pairs, check_words, read_generated
 from fairseq_plugins.evaluation.raw_text import load_detokenizer
+from fairseq_plugins.files import name_of, read_lines
 from fairseq_plugins.metrics.corpus import LetterCase, bleu_of_text
 from fairseq_plugins.metrics.rouge import (
     UNKNOWN_REFERENCE,

@@ -19,9 +19,10 @@ from fairseq.tasks import FairseqTask
 from fairseq.tasks.fairseq_task import LegacyFairseqTask
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.data.text import DIGESTS_FILE, check_digest, file_digest, read_digests
+from fairseq_plugins.data.text import DIGESTS_FILE, check_digest, read_digests
 from fairseq_plugins.fairseq_patches import wrap
-from fairseq_plugins.options import UserError, write_text
+from fairseq_plugins.files import file_digest, write_text
+from fairseq_plugins.options import UserError
 
 logger = logging.getLogger(__name__)
 

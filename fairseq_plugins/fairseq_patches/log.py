@@ -26,7 +26,7 @@ from fairseq_plugins.console import INTERRUPTED, did_you_mean
 from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.fairseq_patches.checkpoints import get_flag
 from fairseq_plugins.fairseq_patches.errors import exit_with_fault, program_name
-from fairseq_plugins.options import write_text
+from fairseq_plugins.files import write_text
 from fairseq_plugins.processes import TYPED
 
 CONFIG_FILE = "config.yaml"

@@ -26,7 +26,8 @@ from fairseq_plugins.data.streams import TokenStream
 from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.fairseq_patches.checkpoints import saved_version
 from fairseq_plugins.fairseq_patches.resume import PATIENCE
-from fairseq_plugins.options import LAST, UserError
+from fairseq_plugins.files import LAST
+from fairseq_plugins.options import UserError
 
 logger = logging.getLogger(__name__)
 

@@ -11,13 +11,14 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, FairseqLanguageModel
 from torch import Tensor
 
-from fairseq_plugins.data.text import TextTask, file_digest
+from fairseq_plugins.data.tasks import TextTask
 from fairseq_plugins.fairseq_patches.checkpoints import fitting_weights
 from fairseq_plugins.fairseq_patches.resume import restored_checkpoint
+from fairseq_plugins.files import file_digest, listed_paths
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint, read_state
 from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
 from fairseq_plugins.models.transformer_lm import TransformerLanguageModel
-from fairseq_plugins.options import UserError, listed_paths
+from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES, NoGate
 from fairseq_plugins.parts import naming_parts
 

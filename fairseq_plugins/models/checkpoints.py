@@ -15,7 +15,8 @@ from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel
 from torch import Tensor, nn
 
-from fairseq_plugins.data.text import TextTask, dictionary_fingerprint, task_config
+from fairseq_plugins.data.tasks import TextTask, task_config
+from fairseq_plugins.data.text import dictionary_fingerprint
 from fairseq_plugins.options import UserError
 
 Model = TypeVar("Model", bound=BaseFairseqModel)

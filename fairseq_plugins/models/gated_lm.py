@@ -14,7 +14,7 @@ from fairseq.models import FairseqLanguageModel, register_model, register_model_
 from torch import Tensor
 
 from fairseq_plugins.components import ModelFlags
-from fairseq_plugins.data.text import TextTask, check_reads_one_text
+from fairseq_plugins.data.tasks import TextTask, check_reads_one_text
 from fairseq_plugins.models.base_models import base_models
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.decoder import DecoderState, StreamDecoder

@@ -19,7 +19,7 @@ from fairseq.models import (
 from torch import Tensor, nn
 
 from fairseq_plugins.components import ModelFlags
-from fairseq_plugins.data.text import TextTask, check_reads_pairs, check_target_padding
+from fairseq_plugins.data.tasks import TextTask, check_reads_pairs, check_target_padding
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.presets.translation import (
@@ -39,7 +39,7 @@ from fairseq_plugins.options import (
     check_positive,
     choices,
     flag_of,
-    parse_int_list,
+    parse_numbers,
 )
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, build_output_layer
 from fairseq_plugins.output_layers.copying import COPYING, build_copying
@@ -309,7 +309,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         check_reads_pairs(task)
         config = check_choices(RecurrentEncoderDecoderConfig.from_namespace(args))
         source, target = task.source_dictionary, task.target_dictionary
-        hidden_sizes = parse_int_list(config.hidden_sizes, flag="--hidden-sizes")
+        hidden_sizes = parse_numbers(config.hidden_sizes, int, flag="--hidden-sizes", example="400 400 200")
         check_positive(config.embed_dim, flag="--embed-dim")
         check_target_padding(task, reader="a recurrent decoder")
         _check_init(args, config)

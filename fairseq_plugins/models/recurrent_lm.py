@@ -14,7 +14,7 @@ from fairseq.models import FairseqLanguageModel, register_model, register_model_
 from torch import Tensor
 
 from fairseq_plugins.components import ModelFlags
-from fairseq_plugins.data.text import TextTask, check_reads_one_text
+from fairseq_plugins.data.tasks import TextTask, check_reads_one_text
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.decoder import StreamDecoder
 from fairseq_plugins.models.presets import LANGUAGE_MODELS, apply_preset
@@ -23,14 +23,7 @@ from fairseq_plugins.modules.initialisation import InitBiases, initialise_unifor
 from fairseq_plugins.modules.layers import MASKS, WORD_MASKS, BroadcastDropout, FeedForward, WordDropoutEmbedding
 from fairseq_plugins.modules.stack import OUTPUT_SKIPS, RecurrentStack, StackState
 from fairseq_plugins.optim.column_norm import constrain_columns
-from fairseq_plugins.options import (
-    UserError,
-    check_choices,
-    check_dropout,
-    check_positive,
-    choices,
-    parse_int_list,
-)
+from fairseq_plugins.options import UserError, check_choices, check_dropout, check_positive, choices, parse_numbers
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, TyingFlags, build_output_layer
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.projected import ProjectedOutput
@@ -195,7 +188,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         check_reads_one_text(task)
         config = check_choices(RecurrentLanguageModelConfig.from_namespace(args))
         dictionary = task.source_dictionary
-        hidden_sizes = parse_int_list(config.hidden_sizes, flag="--hidden-sizes")
+        hidden_sizes = parse_numbers(config.hidden_sizes, int, flag="--hidden-sizes", example="400 400 200")
         check_positive(config.embed_dim, flag="--embed-dim")
         embedding = WordDropoutEmbedding(
             len(dictionary),

@@ -22,7 +22,7 @@ from fairseq.models.transformer import (
 from torch import Tensor, nn
 
 from fairseq_plugins.components import ModelFlags
-from fairseq_plugins.data.text import TextTask, check_reads_pairs, check_target_padding
+from fairseq_plugins.data.tasks import TextTask, check_reads_pairs, check_target_padding
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.presets.translation import (
@@ -31,13 +31,7 @@ from fairseq_plugins.models.presets.translation import (
     apply_transformer_preset,
 )
 from fairseq_plugins.modules.cell import named_tensors
-from fairseq_plugins.options import (
-    UserError,
-    check_at_least_one,
-    check_dropout,
-    check_not_negative,
-    flag_of,
-)
+from fairseq_plugins.options import UserError, check_at_least_one, check_dropout, check_not_negative, flag_of
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.copying import COPYING, build_copying
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES

@@ -14,7 +14,7 @@ from fairseq.models.transformer_lm import TransformerLanguageModelConfig
 from torch import Tensor, nn
 
 from fairseq_plugins.components import ModelFlags
-from fairseq_plugins.data.text import TextTask, check_reads_one_text
+from fairseq_plugins.data.tasks import TextTask, check_reads_one_text
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.presets.language_models import TRANSFORMER_LM_ARCHITECTURES, apply_transformer_lm_preset
 from fairseq_plugins.models.sliding_context import DEFAULT_LENGTH, SlidingDecoder

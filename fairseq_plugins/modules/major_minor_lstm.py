@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput, map_state
 from fairseq_plugins.modules.lstm import PreparedLSTM, WeightDropLSTM, WeightDropOptions, update, zero_state
-from fairseq_plugins.options import UserError, choices, parse_float_list
+from fairseq_plugins.options import UserError, choices, parse_numbers
 
 MINOR_INPUTS = ("embedding", "previous")
 """Input of the minor LSTMs: that of the stack's first layer, or that of their major LSTM."""
@@ -82,7 +82,7 @@ class MajorMinorLSTM(RecurrentCell):
         Raises:
             UserError: on proportions out of range, on too many or too few, or if a part would be empty.
         """
-        proportions = parse_float_list(options.major_proportions, flag="--major-proportions")
+        proportions = parse_numbers(options.major_proportions, float, flag="--major-proportions", example="0.9 0.9 0.6")
         if len(proportions) == 1:
             proportions *= len(hidden_sizes)
         if len(proportions) != len(hidden_sizes):

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from fairseq_plugins.data.text import byte_lines
-from fairseq_plugins.options import UserError, replaced_file
+from fairseq_plugins.files import byte_lines, replaced_file
+from fairseq_plugins.options import UserError
 
 LOG_ZERO = -99.0
 """The logarithm of a probability of zero in files."""

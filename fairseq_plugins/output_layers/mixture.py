@@ -19,7 +19,7 @@ from fairseq_plugins.modules.layers import BroadcastDropout, Linear, ModuleSeque
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.ops.matmul import accumulation_dtype
 from fairseq_plugins.ops.mixture_distribution import mean_log_probs, responsibilities, softmax_entropies
-from fairseq_plugins.options import UserError, check_not_negative, choices, parse_int_list
+from fairseq_plugins.options import UserError, check_not_negative, choices, parse_numbers
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer
 from fairseq_plugins.output_layers.labels import ACTIVATIONS, LabelNetworkOptions, label_network
 from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput, WordProjection
@@ -141,7 +141,7 @@ class MixtureOutput(ResetsByLayer, ProjectedOutput):
         if text is None:
             return cls.default_experts(num_layers)
         example = " ".join(map(str, cls.default_experts(num_layers)))
-        experts = parse_int_list(text, flag="--experts-per-layer", example=example)
+        experts = parse_numbers(text, int, flag="--experts-per-layer", example=example)
         if len(experts) != num_layers:
             raise UserError(
                 f'--experts-per-layer "{text}" has {len(experts)} numbers: give {num_layers}, one for the embedding '

@@ -7,7 +7,8 @@ from typing import Dict
 
 from fairseq_plugins.options import UserError
 from fairseq_plugins.recipes import language_models, translation
-from fairseq_plugins.recipes.recipe import Recipe, System, training_arguments
+from fairseq_plugins.recipes.recipe import Recipe, System
+from fairseq_plugins.recipes.training import training_arguments
 
 RECIPES: Dict[str, Recipe] = {
     recipe.name: recipe

@@ -25,11 +25,12 @@ from fairseq_plugins.evaluation.raw_text import find_subwords
 from fairseq_plugins.evaluation.scoring import evaluate_perplexity, exponential, score_pairs, split_pairs
 from fairseq_plugins.fairseq_patches.checkpoints import START_FILES
 from fairseq_plugins.fairseq_patches.generation import complete_languages, languages_of
+from fairseq_plugins.files import checkpoint_of, replaced_file
 from fairseq_plugins.models.checkpoints import check_checkpoints, read_state
 from fairseq_plugins.models.presets import ARCHITECTURES, Value
-from fairseq_plugins.options import UserError, checkpoint_of, replaced_file
-from fairseq_plugins.recipes.recipe import COMMON, FULL_SIZE, fairseq_arguments
-from fairseq_plugins.recipes.training import Training
+from fairseq_plugins.options import UserError
+from fairseq_plugins.recipes.recipe import COMMON, FULL_SIZE
+from fairseq_plugins.recipes.training import Training, fairseq_arguments
 
 
 def fine_tuning_flags(arch: str) -> Dict[str, Value]:

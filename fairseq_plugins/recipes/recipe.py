@@ -1,21 +1,11 @@
-"""Recipes: tables of systems, and the flags of ``fairseq-train`` that train one."""
+"""Recipes: tables of systems, with the flags of ``fairseq-train`` of each."""
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Dict, List, Literal, Mapping, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Dict, Literal, Mapping, Optional, Sequence, Tuple
 
-from fairseq.utils import split_paths
-
-from fairseq_plugins.components import Registry, option_names
-from fairseq_plugins.evaluation.raw_text import SubwordNMT, subword_kind
-from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, Value, apply_preset, command_line
-from fairseq_plugins.modules.cell import RECURRENT_CELLS
+from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, Value, apply_preset
 from fairseq_plugins.options import UserError
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
-from fairseq_plugins.output_layers.copying import COPYING
-from fairseq_plugins.output_layers.gates import OUTPUT_GATES
-from fairseq_plugins.parts import user_dir
 
 Result = Literal["best", "last"]
 """The checkpoint that counts as the result of a run: ``checkpoint_best.pt`` or ``checkpoint_last.pt``."""
@@ -111,9 +101,6 @@ FULL_SIZE = {"num-workers": 1, "log-interval": 200}
 ON_CPUS = {"output-precision": "auto"}
 """Flags of recipes for CPUs: the output layer runs in 16 bits where that is faster."""
 
-_MIXTURES_OPTION, _MIXTURES_PENALTY = "experts_per_layer", "balance"
-"""The option that marks an output layer as a mixture, and the penalty that the criterion adds for mixtures only."""
-
 AVERAGED = "-averaged"
 """Suffix of the name of a system that continues another one with averaged weights."""
 
@@ -186,79 +173,3 @@ class Recipe:
         if preset is not None:
             apply_preset(preset, args)
         return vars(args)
-
-
-def training_arguments(
-    recipe: Recipe, system: str, *, data: str, save_dir: str, seed: Optional[int] = None, more: Sequence[str] = ()
-) -> List[str]:
-    """All arguments of ``fairseq-train`` for a system of a recipe, with DATA as data-prep wrote it.
-
-    The seed is the preset's by default, or fairseq's if the preset has none. ``more`` are further arguments, which come
-    last and win. An output layer, gate, recurrent cell or copy mechanism among them replaces that of the recipe, so the
-    recipe's options of the replaced one are dropped. A single softmax drops the penalty of mixtures, too.
-
-    Raises UserError if the recipe has no such system, if ``data`` has subwords of two kinds, or if the system starts
-    from trained models and ``more`` names a wrong number of them. Naming none is an error only if there is no run to
-    resume.
-    """
-    flags = _for_chosen_parts(recipe.flags(system), more)
-    if JOINING_FLAG in flags:
-        kind = subword_kind(Path(data))
-        flags[JOINING_FLAG] = True if kind == SubwordNMT.kind else kind  # True stands for @@, the default
-    _check_base(recipe, system, save_dir=save_dir, more=more)
-    if seed is not None:
-        flags["seed"] = seed
-    return fairseq_arguments(flags, data=data, save_dir=save_dir, more=more)
-
-
-def fairseq_arguments(flags: Mapping[str, Value], *, data: str, save_dir: str, more: Sequence[str] = ()) -> List[str]:
-    """All arguments of ``fairseq-train``. Further ones, ``more``, come last and win.
-
-    ``--keep-last-epochs`` among them keeps checkpoints of epochs.
-    """
-    given = {"user-dir": user_dir(), "save-dir": str(save_dir), **flags}
-    if any(argument.partition("=")[0] == "--keep-last-epochs" for argument in more):
-        del given["no-epoch-checkpoints"]
-    return [str(data), *command_line(given), *more]
-
-
-def _for_chosen_parts(flags: Mapping[str, Value], more: Sequence[str]) -> Dict[str, Value]:
-    """Flags without the options of components that ``more`` replaces by others without these options."""
-    registries: Tuple[Registry[Any], ...] = (OUTPUT_LAYERS, OUTPUT_GATES, RECURRENT_CELLS, COPYING)
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    for registry in registries:
-        parser.add_argument(registry.flag, nargs="?")
-    chosen = parser.parse_known_args(list(more))[0]
-    left_out: Set[str] = set()
-    for registry in registries:
-        part = registry.get(getattr(chosen, registry.destination))
-        if part is not None:  # fairseq reports names that do not exist
-            left_out |= registry.all_option_names() - option_names(part.Options)
-    layer = OUTPUT_LAYERS.get(chosen.output_layer)
-    if layer is not None and _MIXTURES_OPTION not in option_names(layer.Options):
-        left_out.add(_MIXTURES_PENALTY)
-    return {flag: value for flag, value in flags.items() if flag.replace("-", "_") not in left_out}
-
-
-def _check_base(recipe: Recipe, system: str, *, save_dir: Union[str, Path], more: Sequence[str]) -> None:
-    base = recipe.system(system).base
-    if base is None and recipe.flags(system)["arch"] not in GATED_LANGUAGE_MODELS:
-        return
-    flag = "base-model" if base is None else base.flag
-    parser = ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument(f"--{flag}", nargs="?", dest="given")
-    given: Optional[str] = parser.parse_known_args(list(more))[0].given
-    if not given and not Path(save_dir, "checkpoint_last.pt").is_file():
-        what = "is a gate on" if flag == "base-model" else "goes on from"
-        trained = "language model" if base is None else base.system
-        several = "" if base is not None and base.num == 1 else f", or those of an ensemble by --{flag} CKPT:CKPT"
-        raise UserError(
-            f"{system} of recipe {recipe.name} {what} a trained {trained}: "
-            f"give its checkpoint by --{flag} CKPT{several}"
-        )
-    number = len(split_paths(given or ""))
-    if given and base is not None and flag == "base-model" and number != base.num:
-        raise UserError(
-            f"--base-model names {number}: {system} of recipe {recipe.name} is a gate on {base.num}; name that many "
-            "checkpoints, joined by colons"
-        )

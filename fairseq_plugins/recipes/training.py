@@ -1,21 +1,122 @@
-"""Run a training in its own folder, resume it if it was interrupted, and plan the runs of a table."""
+"""A training of a recipe: its command line, its run in a folder of its own, and the trainings of a table."""
 
+import itertools
 import json
 import re
 import shlex
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
 
 from fairseq.utils import split_paths
 
 import fairseq_plugins
-from fairseq_plugins.data.text import file_digest
+from fairseq_plugins.components import Registry, option_names
+from fairseq_plugins.evaluation.raw_text import SubwordNMT, subword_kind
 from fairseq_plugins.fairseq_patches.saving import locked_for_command, newest_checkpoint
-from fairseq_plugins.options import UserError, check_output_folder, write_text
+from fairseq_plugins.files import LAST, check_output_folder, file_digest, read_json, write_text
+from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, Value, command_line
+from fairseq_plugins.modules.cell import RECURRENT_CELLS
+from fairseq_plugins.options import UserError
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+from fairseq_plugins.output_layers.copying import COPYING
+from fairseq_plugins.output_layers.gates import OUTPUT_GATES
+from fairseq_plugins.parts import user_dir
 from fairseq_plugins.processes import fairseq_command, run_logged
-from fairseq_plugins.recipes.recipe import Recipe, training_arguments
+from fairseq_plugins.recipes.recipe import JOINING_FLAG, Recipe
+
+_MIXTURES_OPTION, _MIXTURES_PENALTY = "experts_per_layer", "balance"
+"""The option that marks an output layer as a mixture, and the penalty that the criterion adds for mixtures only."""
+
+# The command line
+
+
+def training_arguments(
+    recipe: Recipe, system: str, *, data: str, save_dir: str, seed: Optional[int] = None, more: Sequence[str] = ()
+) -> List[str]:
+    """All arguments of ``fairseq-train`` for a system of a recipe, with DATA as data-prep wrote it.
+
+    The seed is the preset's by default, or fairseq's if the preset has none. ``more`` are further arguments, which come
+    last and win. An output layer, gate, recurrent cell or copy mechanism among them replaces that of the recipe, so the
+    recipe's options of the replaced one are dropped. A single softmax drops the penalty of mixtures, too.
+
+    Raises UserError if the recipe has no such system, if ``data`` has subwords of two kinds, or if the system starts
+    from trained models and ``more`` names a wrong number of them. Naming none is an error only if there is no run to
+    resume.
+    """
+    flags = _for_chosen_parts(recipe.flags(system), values_by_flag(more))
+    if JOINING_FLAG in flags:
+        kind = subword_kind(Path(data))
+        flags[JOINING_FLAG] = True if kind == SubwordNMT.kind else kind  # True stands for @@, the default
+    _check_base(recipe, system, Path(save_dir), values_by_flag(more))
+    if seed is not None:
+        flags["seed"] = seed
+    return fairseq_arguments(flags, data=data, save_dir=save_dir, more=more)
+
+
+def fairseq_arguments(flags: Mapping[str, Value], *, data: str, save_dir: str, more: Sequence[str] = ()) -> List[str]:
+    """All arguments of ``fairseq-train``. Further ones, ``more``, come last and win.
+
+    ``--keep-last-epochs`` among them keeps checkpoints of epochs.
+    """
+    given = {"user-dir": user_dir(), "save-dir": str(save_dir), **flags}
+    if "--keep-last-epochs" in values_by_flag(more):
+        del given["no-epoch-checkpoints"]
+    return [str(data), *command_line(given), *more]
+
+
+def values_by_flag(arguments: Sequence[str]) -> Dict[str, List[str]]:
+    """Values by flag, and under "" the words before the first flag. The last occurrence of a flag wins."""
+    found: Dict[str, List[str]] = {"": []}
+    flag = ""
+    for word in arguments:
+        if re.match("--|-[A-Za-z]$", word):  # no negative number
+            flag, equals, value = word.partition("=")
+            found[flag] = [value] if equals else []
+        else:
+            found[flag].append(word)
+    return found
+
+
+def _for_chosen_parts(flags: Mapping[str, Value], given: Mapping[str, List[str]]) -> Dict[str, Value]:
+    """Flags without the options of components that ``given`` flags replace by others without these options."""
+    registries: Tuple[Registry[Any], ...] = (OUTPUT_LAYERS, OUTPUT_GATES, RECURRENT_CELLS, COPYING)
+    chosen = {registry.flag: registry.get("".join(given.get(registry.flag, [])[:1])) for registry in registries}
+    left_out: Set[str] = set()
+    for registry in registries:
+        part = chosen[registry.flag]
+        if part is not None:  # fairseq reports names that do not exist
+            left_out |= registry.all_option_names() - option_names(part.Options)
+    layer = chosen[OUTPUT_LAYERS.flag]
+    if layer is not None and _MIXTURES_OPTION not in option_names(layer.Options):
+        left_out.add(_MIXTURES_PENALTY)
+    return {flag: value for flag, value in flags.items() if flag.replace("-", "_") not in left_out}
+
+
+def _check_base(recipe: Recipe, system: str, save_dir: Path, flags: Mapping[str, List[str]]) -> None:
+    """Check that flags name the trained models that a system starts from, or that there is a run to resume."""
+    base = recipe.system(system).base
+    if base is None and recipe.flags(system)["arch"] not in GATED_LANGUAGE_MODELS:
+        return
+    flag = "base-model" if base is None else base.flag
+    given = "".join(flags.get(f"--{flag}", [])[:1])
+    if not given and not (save_dir / LAST).is_file():
+        what = "is a gate on" if flag == "base-model" else "goes on from"
+        trained = "language model" if base is None else base.system
+        several = "" if base is not None and base.num == 1 else f", or those of an ensemble by --{flag} CKPT:CKPT"
+        raise UserError(
+            f"{system} of recipe {recipe.name} {what} a trained {trained}: "
+            f"give its checkpoint by --{flag} CKPT{several}"
+        )
+    number = len(split_paths(given))
+    if given and base is not None and flag == "base-model" and number != base.num:
+        raise UserError(
+            f"--base-model names {number}: {system} of recipe {recipe.name} is a gate on {base.num}; name that many "
+            "checkpoints, joined by colons"
+        )
+
+
+# The run
 
 RUN_FILE = "run.json"
 """File in the folder of a run: the record of the last call that saved a checkpoint.
@@ -38,10 +139,6 @@ MAY_DIFFER = frozenset((*_LENGTHS, *_PATHS, *_LOG, *_MACHINE, *_CHECKPOINTS, *_R
 """Flags that may change when a run is resumed. The contents behind the paths are compared by digests."""
 
 
-Record = Dict[str, Any]
-"""The content of :data:`RUN_FILE`."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Training:
     """A run of ``fairseq-train`` in its own folder, ``save_dir``, which its arguments name as ``--save-dir``.
@@ -61,7 +158,8 @@ class Training:
     @property
     def is_finished(self) -> bool:
         """Whether the run with these arguments is finished."""
-        return (self._record.get("status"), self._record.get("command")) == ("finished", self.command_line)
+        record = _read_record(self.save_dir)
+        return (record.get("status"), record.get("command")) == ("finished", self.command_line)
 
     def check(self) -> None:
         """Check that the folder is empty or holds this run.
@@ -69,14 +167,13 @@ class Training:
         Raises UserError if nothing can be written to ``save_dir``, or it holds a run with other flags, with other data,
         or with another checkpoint to start from.
         """
-        record = self._record
-        if self._is_resumed and record:
-            self._check_start(record["started_from"])
-            self._check_data(record["data"])
         if not self.is_finished:
             check_output_folder(self.save_dir)
-            if self._is_resumed and record:
-                self._check_flags(record["command"])
+        if self._is_resumed and (record := _read_record(self.save_dir)):
+            for difference, remedy in _differences(record, self.arguments):
+                raise UserError(
+                    f"{self.save_dir} holds a training {difference}: give another --save-dir, or remove {remedy}"
+                )
 
     def run(self) -> None:
         """Train, or resume an interrupted run. The output is shown and appended to ``train.log``.
@@ -89,230 +186,190 @@ class Training:
             return
         self.save_dir.mkdir(parents=True, exist_ok=True)
         with locked_for_command(self.save_dir):
-            record = self._new_record()
-            with self._recorded(record):
+            former, saved = _read_record(self.save_dir), _last_saved(self.save_dir)
+            kept = {"started_from": [], **former} if self._is_resumed else {}
+            start, data = _starting_checkpoints(self.arguments), _data_files(self.arguments)
+            record = {
+                "command": self.command_line,
+                "status": "begun",
+                "started_from": kept.get("started_from", [file_digest(path) for path in start]),
+                "data": kept.get("data") or {name: file_digest(path) for name, path in data.items()},
+                "version": fairseq_plugins.__version__,
+            }
+            _write_record(self.save_dir, record)
+            try:
                 status = run_logged(fairseq_command("train", self.arguments), log=self.save_dir / "train.log")
+            finally:
+                if _last_saved(self.save_dir) == saved:
+                    _write_record(self.save_dir, former)
             if status != 0:
                 raise SystemExit(status)
-            if STOPPING_FLAG not in _by_flag(self.arguments):
-                self._write({**record, "status": "finished"})
-
-    @contextmanager
-    def _recorded(self, record: Record) -> Iterator[None]:
-        """Write a record. If the call saves no checkpoint, restore the former one."""
-        former, saved = self._record, self._last_saved
-        self._write(record)
-        try:
-            yield
-        finally:
-            if self._last_saved == saved:
-                self._write(former)
-
-    @property
-    def _last_saved(self) -> Optional[Tuple[int, int]]:
-        """Inode and time of the newest checkpoint, which change whenever one is saved."""
-        path = newest_checkpoint(self.save_dir)
-        return None if path is None else (path.stat().st_ino, path.stat().st_mtime_ns)
-
-    @property
-    def _record(self) -> Record:
-        """The record in the folder, empty if there is none. Raises UserError if it is damaged."""
-        path = self.save_dir / RUN_FILE
-        if not path.is_file():
-            return {}
-        try:
-            record = json.loads(path.read_text(encoding="utf-8"))
-            shlex.split(record["command"])
-            is_whole = {"status": str, "started_from": list, "data": dict}
-            assert all(isinstance(record[name], kind) for name, kind in is_whole.items())
-        except (AssertionError, AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-            raise UserError(f"{path} is no record of a training: remove it") from error
-        return record
-
-    def _write(self, record: Record) -> None:
-        """Replace the record; an empty one removes it."""
-        if record:
-            write_text(self.save_dir / RUN_FILE, f"{json.dumps(record, indent=1)}\n")
-        else:
-            (self.save_dir / RUN_FILE).unlink(missing_ok=True)
-
-    def _new_record(self) -> Record:
-        """The record of this call. A run that is resumed keeps the digests of its first call."""
-        former = self._record if self._is_resumed else {}
-        start = () if self._is_resumed else self._start
-        return {
-            "command": self.command_line,
-            "status": "begun",
-            "started_from": former.get("started_from", [file_digest(path) for path in start]),
-            "data": former.get("data") or {name: file_digest(path) for name, path in self._data.items()},
-            "version": fairseq_plugins.__version__,
-        }
-
-    @property
-    def _start(self) -> List[Path]:
-        """The checkpoints from whose weights the run starts. Empty if a file is missing."""
-        given = _by_flag(self.arguments)
-        values = [value for flag in _STARTING_FLAGS for value in given.get(flag, [])]
-        paths = [Path(path) for value in values for path in split_paths(value)]
-        return paths if all(path.is_file() for path in paths) else []
+            if STOPPING_FLAG not in values_by_flag(self.arguments):
+                _write_record(self.save_dir, {**record, "status": "finished"})
 
     @property
     def _is_resumed(self) -> bool:
         """Whether there is a run to resume. fairseq then does not read the checkpoints of the start again."""
-        return self._record.get("status") == "finished" or self._last_saved is not None
-
-    def _check_start(self, digests: Sequence[str]) -> None:
-        remedy = "give another --save-dir, or remove that folder to begin anew"
-        if len(self._start) > len(digests):
-            raise UserError(f"{self.save_dir} holds a training that did not start from {self._start[-1]}: {remedy}")
-        for path, digest in zip(self._start, digests):
-            if digest != file_digest(path):
-                raise UserError(f"{self.save_dir} holds a training that started from another {path}: {remedy}")
-
-    @property
-    def _data(self) -> Dict[str, Path]:
-        """The dictionaries and binarised files that the run reads, by name."""
-        given = _by_flag(self.arguments)
-        subsets = [",".join(given.get(flag) or [default]) for flag, default in _SUBSETS.items()]
-        names = "|".join(map(re.escape, ",".join(subsets).split(",")))
-        is_read = re.compile(rf"dict\.(.+\.)?txt|({names})\d*(\..+)?\.(bin|idx)")
-        (data, *_) = [*given[""], ""]
-        folders = [data] if Path(data).is_dir() else split_paths(data)
-        return {
-            path.name if len(folders) == 1 else f"{number}/{path.name}": path
-            for number, folder in enumerate(folders, start=1)
-            for path in sorted(Path(folder).glob("*"))
-            if is_read.fullmatch(path.name) and path.is_file()
-        }
-
-    def _check_data(self, former: Mapping[str, str]) -> None:
-        data = self._data
-        for name in dict.fromkeys([*former, *data]):
-            if name not in data or former.get(name) != file_digest(data[name]):
-                raise UserError(
-                    f"{self.save_dir} holds a training on other data than those of today, which differ in {name}: give "
-                    "another --save-dir, or remove that folder to begin anew"
-                )
-
-    def _check_flags(self, command: str) -> None:
-        former, now = _by_flag(shlex.split(command)[1:]), _by_flag(self.arguments)
-        for flag in dict.fromkeys([*former, *now]):
-            if former.get(flag) != now.get(flag) and flag not in MAY_DIFFER:
-                raise UserError(
-                    f"{self.save_dir} holds a training with {_flag_text(flag, former)}, and this one has "
-                    f"{_flag_text(flag, now)}: give another --save-dir, or remove {RUN_FILE} there to go on with "
-                    "the flags of this one"
-                )
+        return _read_record(self.save_dir).get("status") == "finished" or _last_saved(self.save_dir) is not None
 
 
 def check_not_stopped_by_the_clock(arguments: Sequence[str]) -> None:
     """Reject ``--stop-time-hours`` where later steps need a finished run. Raises UserError if the flag is given."""
-    if STOPPING_FLAG in _by_flag(arguments):
+    if STOPPING_FLAG in values_by_flag(arguments):
         raise UserError(
             f"{STOPPING_FLAG}: what follows would begin with a training that is to go on. Leave it out: a command that "
             "is interrupted goes on where it was"
         )
 
 
-def _by_flag(arguments: Sequence[str]) -> Dict[str, List[str]]:
-    """Values by flag. The last occurrence of a flag wins."""
-    found: Dict[str, List[str]] = {"": []}
-    flag = ""
-    for word in arguments:
-        if re.match("--|-[A-Za-z]$", word):  # no negative number
-            flag, equals, value = word.partition("=")
-            found[flag] = [value] if equals else []
-        else:
-            found[flag].append(word)
-    return found
+def _last_saved(save_dir: Path) -> Optional[Tuple[int, int]]:
+    """Inode and time of the newest checkpoint, which change whenever one is saved."""
+    path = newest_checkpoint(save_dir)
+    return None if path is None else (path.stat().st_ino, path.stat().st_mtime_ns)
 
 
-def _flag_text(flag: str, given: Mapping[str, Sequence[str]]) -> str:
-    if flag not in given:
-        return f"no {flag}"
-    return " ".join([flag, *given[flag]])
+def _read_record(save_dir: Path) -> Dict[str, Any]:
+    """The content of :data:`RUN_FILE`, empty if there is none. Raises UserError if it is damaged."""
+    path = save_dir / RUN_FILE
+    if not path.is_file():
+        return {}
+    wrong = "is no record of a training: remove it"
+    record = read_json(path, {"command": str, "status": str, "started_from": list, "data": dict}, wrong=wrong)
+    try:
+        shlex.split(record["command"])
+    except ValueError as error:
+        raise UserError(f"{path} {wrong}") from error
+    return record
 
 
-# The runs of a table: systems with several seeds, and before them the runs that they start from.
+def _write_record(save_dir: Path, record: Dict[str, Any]) -> None:
+    """Replace :data:`RUN_FILE`; an empty record removes it."""
+    if record:
+        write_text(save_dir / RUN_FILE, f"{json.dumps(record, indent=1)}\n")
+    else:
+        (save_dir / RUN_FILE).unlink(missing_ok=True)
+
+
+def _differences(record: Mapping[str, Any], arguments: Sequence[str]) -> Iterator[Tuple[str, str]]:
+    """How a training differs from the recorded one, and which file or folder the user may remove."""
+    anew = "that folder to begin anew"
+    start = _starting_checkpoints(arguments)
+    if len(start) > len(record["started_from"]):
+        yield f"that did not start from {start[-1]}", anew
+    for path, digest in zip(start, record["started_from"]):
+        if digest != file_digest(path):
+            yield f"that started from another {path}", anew
+    data = _data_files(arguments)
+    for name in dict.fromkeys([*record["data"], *data]):
+        if name not in data or record["data"].get(name) != file_digest(data[name]):
+            yield f"on other data than those of today, which differ in {name}", anew
+    former, now = values_by_flag(shlex.split(record["command"])[1:]), values_by_flag(arguments)
+    for flag in dict.fromkeys([*former, *now]):
+        if former.get(flag) != now.get(flag) and flag not in MAY_DIFFER:
+            old, new = (" ".join([flag, *given[flag]]) if flag in given else f"no {flag}" for given in (former, now))
+            yield f"with {old}, and this one has {new}", f"{RUN_FILE} there to go on with the flags of this one"
+
+
+def _starting_checkpoints(arguments: Sequence[str]) -> List[Path]:
+    """The checkpoints from whose weights a run starts. Empty if a file is missing."""
+    given = values_by_flag(arguments)
+    values = [value for flag in _STARTING_FLAGS for value in given.get(flag, [])]
+    paths = [Path(path) for value in values for path in split_paths(value)]
+    return paths if all(path.is_file() for path in paths) else []
+
+
+def _data_files(arguments: Sequence[str]) -> Dict[str, Path]:
+    """The dictionaries and binarised files that a run reads, by name."""
+    given = values_by_flag(arguments)
+    subsets = [",".join(given.get(flag) or [default]) for flag, default in _SUBSETS.items()]
+    names = "|".join(map(re.escape, ",".join(subsets).split(",")))
+    is_read = re.compile(rf"dict\.(.+\.)?txt|({names})\d*(\..+)?\.(bin|idx)")
+    (data, *_) = [*given[""], ""]
+    folders = [data] if Path(data).is_dir() else split_paths(data)
+    return {
+        path.name if len(folders) == 1 else f"{number}/{path.name}": path
+        for number, folder in enumerate(folders, start=1)
+        for path in sorted(Path(folder).glob("*"))
+        if is_read.fullmatch(path.name) and path.is_file()
+    }
+
+
+# The trainings of a table
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannedTraining:
-    """A run of a system of a recipe with a seed.
+class SystemTraining(Training):
+    """A training of a system of a recipe with a seed.
 
-    ``label`` names the system in tables. ``result`` is the path of the checkpoint that counts. ``begins_with`` are the
-    runs whose models it starts from.
+    ``label`` names the system in tables, ``result`` is the checkpoint that counts, and ``starts_from`` are the
+    trainings whose results the system starts from.
     """
 
     system: str
     seed: int
     label: str
-    training: Training
     result: Path
-    begins_with: Sequence["PlannedTraining"]
+    starts_from: Sequence["SystemTraining"]
 
     @property
     def name(self) -> str:
-        """Name of its folder."""
-        return self.training.save_dir.name
+        """Name of the folder."""
+        return self.save_dir.name
 
 
-class TrainingPlan:
-    """Runs of a recipe, each in ``save_dir/SYSTEM-SEED``. Further arguments, ``more``, come last in each and win.
+def plan_trainings(
+    recipe: Recipe,
+    systems: Sequence[str],
+    seeds: Iterable[int],
+    *,
+    data: str,
+    save_dir: Path,
+    more: Sequence[str] = (),
+) -> Dict[Tuple[str, int], SystemTraining]:
+    """Trainings by system and seed: all systems with the first seed, then the next, each after those it starts from.
 
-    A dash replaces a colon in the name of a system, because colons separate checkpoints.
+    Each has its folder ``save_dir/SYSTEM-SEED``. A dash replaces a colon in the name of a system, because colons
+    separate checkpoints. Further arguments, ``more``, come last in each and win. A training that starts from one model
+    has its seed. One with seed s that starts from ``num`` models takes the s-th block of ``num`` seeds (1 to ``num``
+    for s = 1), so that no two trainings share a model.
 
-    Attributes:
-        trainings: all runs, each after those that it starts from.
+    Raises UserError if the recipe has no such system, a gate has no base in the recipe, the seed of a gate on several
+    models is below 1, or a path of its base models contains a colon, which separates them.
     """
+    planned: Dict[Tuple[str, int], SystemTraining] = {}
 
-    def __init__(self, recipe: Recipe, *, data: str, save_dir: Path, more: Sequence[str] = ()) -> None:
-        self.recipe, self.data, self.save_dir, self.more = recipe, data, save_dir, list(more)
-        self._planned: Dict[Tuple[str, int], PlannedTraining] = {}
-
-    @property
-    def trainings(self) -> List[PlannedTraining]:
-        return list(self._planned.values())
-
-    def add(self, system: str, *, seed: int) -> PlannedTraining:
-        """Plan a run of a system with a seed, and the runs that it starts from.
-
-        A run that starts from one model has its seed. A run with seed s that starts from ``num`` models takes the s-th
-        block of ``num`` seeds (1 to ``num`` for s = 1), so that no two runs share a model. Raises UserError if the
-        recipe has no such system, a gate has no base in the recipe, the seed of a gate on several models is below 1, or
-        a path of its base models contains a colon, which separates them.
-        """
-        if (system, seed) not in self._planned:
-            base = self.recipe.system(system).base
-            seeds = _seeds_of_models(system, num=base.num, seed=seed) if base is not None else ()
-            begins_with = [self.add(base.system, seed=one) for one in seeds] if base is not None else []
-            self._planned[system, seed] = self._plan(system, seed=seed, begins_with=begins_with)
-        return self._planned[system, seed]
-
-    def _plan(self, system: str, *, seed: int, begins_with: Sequence[PlannedTraining]) -> PlannedTraining:
-        save_dir = self.save_dir / f"{system}-{seed}".replace(":", "-")
-        base = self.recipe.system(system).base
-        checkpoints = [str(planned.result) for planned in begins_with]
-        flags = [] if base is None else [f"--{base.flag}={':'.join(checkpoints)}"]
-        if base is not None and base.flag == "base-model" and ":" in "".join(checkpoints):
-            raise UserError(f"--save-dir {self.save_dir}: a colon parts base models, give a directory without")
-        arguments = training_arguments(
-            self.recipe, system, data=self.data, save_dir=str(save_dir), seed=seed, more=[*flags, *self.more]
-        )
-        return PlannedTraining(
-            system=system,
+    def plan(name: str, seed: int) -> SystemTraining:
+        if (name, seed) in planned:
+            return planned[name, seed]
+        system = recipe.system(name)
+        folder = save_dir / f"{name}-{seed}".replace(":", "-")
+        starts_from: List[SystemTraining] = []
+        flags: List[str] = []
+        if system.base is not None:
+            base, num = system.base, system.base.num
+            if num > 1 and seed < 1:
+                raise UserError(
+                    f"--seeds {seed}: {name} begins with {num} models, whose seeds count from 1: give 1 or more"
+                )
+            of_models = [seed] if num == 1 else range((seed - 1) * num + 1, seed * num + 1)
+            starts_from = [plan(base.system, one) for one in of_models]
+            checkpoints = [str(one.result) for one in starts_from]
+            if base.flag == "base-model" and ":" in "".join(checkpoints):
+                raise UserError(f"--save-dir {save_dir}: a colon parts base models, give a directory without")
+            flags = [f"--{base.flag}={':'.join(checkpoints)}"]
+        planned[name, seed] = SystemTraining(
+            arguments=training_arguments(
+                recipe, name, data=data, save_dir=str(folder), seed=seed, more=[*flags, *more]
+            ),
+            save_dir=folder,
+            system=name,
             seed=seed,
-            label=self.recipe.label(system),
-            training=Training(arguments=arguments, save_dir=save_dir),
-            result=save_dir / f"checkpoint_{self.recipe.system(system).result}.pt",
-            begins_with=begins_with,
+            label=recipe.label(name),
+            result=folder / f"checkpoint_{system.result}.pt",
+            starts_from=starts_from,
         )
+        return planned[name, seed]
 
-
-def _seeds_of_models(system: str, *, num: int, seed: int) -> Sequence[int]:
-    """Seeds of the ``num`` models that a run starts from."""
-    if num == 1:
-        return [seed]
-    if seed < 1:
-        raise UserError(f"--seeds {seed}: {system} begins with {num} models, whose seeds count from 1: give 1 or more")
-    return range((seed - 1) * num + 1, seed * num + 1)
+    for seed, name in itertools.product(seeds, systems):
+        plan(name, seed)
+    return planned

@@ -65,14 +65,14 @@ def draw_frequency_bands(bands: Sequence[FrequencyBand], *, names: Sequence[str]
     """Bars of both statistics of each band. ``names`` are those of the baseline and of the other model."""
     picture = new_picture()
     axes = picture.subplots()
-    places = range(len(bands))
+    positions = range(len(bands))
     for shift, values, label in (
         (-0.2, [band.mean_of_types for band in bands], "mean over types, (B - O) / O"),
         (0.2, [band.of_the_loss for band in bands], "of the band's loss, (B - O) / B"),
     ):
-        axes.bar([place + shift for place in places], values, width=0.4, label=label)
+        axes.bar([position + shift for position in positions], values, width=0.4, label=label)
     axes.axhline(0, color="black", linewidth=0.8)
-    axes.set_xticks(places, [_band_title(band) for band in bands], rotation=30, ha="right")
+    axes.set_xticks(positions, [_band_title(band) for band in bands], rotation=30, ha="right")
     axes.set(
         xlabel="occurrences in the training text", ylabel=f"gain of {as_label(names[1])} over {as_label(names[0])}, %"
     )
@@ -109,10 +109,12 @@ def draw_masked_layers(curves: Sequence[MaskedRuns]) -> "Figure":
         for model in dict.fromkeys(runs.model for runs in curves):
             chosen = [runs for runs in curves if (runs.model, runs.layers) == (model, layers)]
             chosen.sort(key=lambda runs: runs.probability)
-            places = [runs.probability for runs in chosen]
-            axes.plot(places, [runs.perplexity for runs in chosen], marker="o", markersize=3, label=as_label(model))
+            probabilities = [runs.probability for runs in chosen]
+            axes.plot(
+                probabilities, [runs.perplexity for runs in chosen], marker="o", markersize=3, label=as_label(model)
+            )
             axes.fill_between(
-                places,
+                probabilities,
                 [min(runs.perplexities) for runs in chosen],
                 [max(runs.perplexities) for runs in chosen],
                 alpha=0.2,

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Literal, Optional, Sequence, Tuple
 from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
 from tqdm import tqdm
 
-from fairseq_plugins.data.text import load_dictionary, load_token_stream, read_lines
+from fairseq_plugins.data.text import load_dictionary, load_token_stream
 from fairseq_plugins.evaluation.checkpoints import stateful_language_model
 from fairseq_plugins.evaluation.decoding import GENERATED_FILE, check_decoded_by, decoded_with
 from fairseq_plugins.evaluation.raw_text import compared_case, is_of_characters
@@ -24,6 +24,7 @@ from fairseq_plugins.evaluation.translation_scores import (
     score,
     score_headlines,
 )
+from fairseq_plugins.files import read_lines
 from fairseq_plugins.metrics.corpus import (
     CORPUS_METRICS,
     TITLES,
@@ -388,8 +389,8 @@ def _check_baseline(baseline: Optional[str], metric: Metric, *, names: Sequence[
 def _check_trainings(runs: Sequence[TrainedRun]) -> None:
     """Check that runs of one name have different seeds and equal sizes, because means are taken over them."""
     check_seeds((run.name, run.seed, run.save_dir) for run in runs)
-    for place, run in enumerate(runs):
-        first = next((other for other in runs[:place] if other.name == run.name), None)
+    for index, run in enumerate(runs):
+        first = next((other for other in runs[:index] if other.name == run.name), None)
         if first is not None:
             sizes = [one.figures()["parameters"] for one in (first, run)]
             if sizes[0] != sizes[1]:

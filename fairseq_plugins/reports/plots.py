@@ -77,8 +77,8 @@ def _styles(runs: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
     names = [run["name"] for run in runs]
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     styles = []
-    for place, (name, run) in enumerate(zip(names, runs)):
-        round_of_lines, line = divmod(names[:place].count(name), len(LINE_STYLES))
+    for index, (name, run) in enumerate(zip(names, runs)):
+        round_of_lines, line = divmod(names[:index].count(name), len(LINE_STYLES))
         label = name if names.count(name) == 1 else f"{name}, seed {run['seed']}"
         marker = MARKERS[(round_of_lines + numbers[name] // 10) % len(MARKERS)]
         colour = f"C{numbers[name]}"
@@ -93,8 +93,8 @@ def _draw_lines(axes: "Axes", curves: Dict[int, Dict[int, float]], styles: Seque
         axes.plot(list(curve), list(curve.values()), markersize=4, **style)
     # every end has its value, above the curve or, if it ends below the one before, under it
     ends = sorted((curve[max(curve)], max(curve), number) for number, curve in curves.items() if curve)
-    for place, (value, epoch, number) in enumerate(ends):
-        side = "bottom" if place == len(ends) - 1 else "top"
+    for index, (value, epoch, number) in enumerate(ends):
+        side = "bottom" if index == len(ends) - 1 else "top"
         offset = (5, 2 if side == "bottom" else -2)
         label = dict(textcoords="offset points", va=side, fontsize="small", color=styles[number]["color"])
         axes.annotate(f"{value:.2f}", (epoch, value), xytext=offset, **label)
@@ -249,13 +249,13 @@ def word_surprisals(line: ScoredLine, text: SideText) -> List[WordSurprisal]:
     """Surprisal of the words of a line. The end mark is the last."""
     *pieces, end = line.tokens
     words: List[WordSurprisal] = []
-    place, bits = 0, line.bits
+    start, bits = 0, line.bits
     for word in [*text.group(pieces), [end]]:
-        until = place + len(word)
+        until = start + len(word)
         words.append(
-            WordSurprisal(word="".join(word), bits=math.fsum(bits[place:until]), unknown=any(line.unknown[place:until]))
+            WordSurprisal(word="".join(word), bits=math.fsum(bits[start:until]), unknown=any(line.unknown[start:until]))
         )
-        place = until
+        start = until
     return words
 
 
@@ -297,8 +297,8 @@ def draw_expert_map(sentences: Sequence[Tuple[str, WordExperts]]) -> "Figure":
 
 def expert_names(layers: Sequence[int]) -> List[str]:
     """Names of experts by the layer that they read and their number among those that read it: "layer 2, 1"."""
-    places = [sum(other == layer for other in layers[: number + 1]) for number, layer in enumerate(layers)]
-    return [f"{layer_name(layer)}, {place}" for layer, place in zip(layers, places)]
+    numbers = [sum(other == layer for other in layers[: number + 1]) for number, layer in enumerate(layers)]
+    return [f"{layer_name(layer)}, {number}" for layer, number in zip(layers, numbers)]
 
 
 def layer_name(layer: int) -> str:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Literal, 
 import numpy as np
 from tabulate import tabulate
 
+from fairseq_plugins.files import replaced_file, write_text
 from fairseq_plugins.metrics.corpus import bootstrap_means, paired_difference
-from fairseq_plugins.options import replaced_file, write_text
 from fairseq_plugins.reports.training_log import with_origin
 from fairseq_plugins.trees.reranking import ORACLE, Sentence, Systems, SystemScore
 from fairseq_plugins.trees.trees import BracketCounts

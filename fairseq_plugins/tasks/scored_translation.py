@@ -26,13 +26,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, check_script
 from fairseq_plugins.metrics.rouge import NO_HYPOTHESIS_HAS_THIS
-from fairseq_plugins.options import (
-    UserError,
-    check_at_least_one,
-    check_choice,
-    choices,
-    flag_of,
-)
+from fairseq_plugins.options import UserError, check_at_least_one, check_choice, choices, flag_of
 
 EvalScorer = choices(list(CORPUS_METRICS))
 

@@ -20,9 +20,9 @@ from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 from tqdm import tqdm
 
-from fairseq_plugins.data.text import numbered_lines
 from fairseq_plugins.evaluation.raw_text import encode_lines
 from fairseq_plugins.evaluation.scoring import average_nll, score_sequences
+from fairseq_plugins.files import numbered_lines
 from fairseq_plugins.options import UserError
 from fairseq_plugins.trees.trees import (
     BracketCounts,

@@ -40,9 +40,10 @@ from training import NUM_INTERVALS, training_run
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.command_line import add_cpu
+from fairseq_plugins.files import data_folder, output_file
 from fairseq_plugins.models.presets import command_line
 from fairseq_plugins.ops.kernels import PLAIN, choose_kernels
-from fairseq_plugins.options import UserError, data_folder, output_file
+from fairseq_plugins.options import UserError
 from fairseq_plugins.recipes import Recipe, find_recipe, training_arguments
 from fairseq_plugins.reports.tables import json_text
 from fairseq_plugins.reports.training_log import describe_code

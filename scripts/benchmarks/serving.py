@@ -21,8 +21,8 @@ from typing import Any, Dict, Iterator, List, Sequence, Tuple
 from output_layer import make_parser, report_name, run_command
 
 from fairseq_plugins.command_line import add_cpu, add_input, add_out, choose_device
-from fairseq_plugins.data.text import read_lines
-from fairseq_plugins.options import UserError, check_at_least_one, given_path
+from fairseq_plugins.files import given_path, read_lines
+from fairseq_plugins.options import UserError, check_at_least_one
 from fairseq_plugins.reports.tables import Report, as_table
 
 

@@ -11,9 +11,9 @@ from typed_commands import type_command
 from fairseq_plugins import command_line
 from fairseq_plugins.commands import train
 from fairseq_plugins.commands.app import COMMANDS, PROGRAM, load_command
-from fairseq_plugins.options import given_path
+from fairseq_plugins.files import given_path
 from fairseq_plugins.recipes import find_recipe
-from fairseq_plugins.recipes.training import TrainingPlan
+from fairseq_plugins.recipes.training import plan_trainings
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("data-prep", "fairseq_plugins", "results", "scripts", "tests")
@@ -86,9 +86,8 @@ def check(words, capsys):
     if name == "train" and args.recipe.islower():
         type_command(name, [*rest, "--dry-run"])
     if name == "run" and args.recipe.islower():
-        plan = TrainingPlan(find_recipe(args.recipe), data=str(args.data), save_dir=args.save_dir, more=args.more)
-        for system in args.systems:
-            plan.add(system, seed=1)
+        where = dict(data=str(args.data), save_dir=args.save_dir)
+        plan_trainings(find_recipe(args.recipe), args.systems, [1], **where, more=args.more)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -188,7 +188,7 @@ def test_what_is_missing_is_told(lm_data, pair_data, lm):
         (lambda: load(model, lm_data, max_tokens=0), "max_tokens 0: give at least 1"),
         (lambda: load(model, lm_data, device="gpu"), "device gpu: there is none here; give 'cpu', or 'cuda'"),
         (lambda: lm.continuations("the", beam=2, top_k=3), "beam: a search draws nothing; leave out temperature"),
-        (lambda: lm.sample("the", seed=-1), "seed -1: give 0 or more"),
+        (lambda: lm.sample("the", seed=-1), "seed -1: give at least 0"),
         (lambda: lm.sample("the", seed=None), "seed None: give a whole number"),
         (lambda: lm.score("the dog"), "is one text: give a list of lines"),
         (lambda: lm.score(Path("text.en")), "text.en'.* is of type PosixPath: give a list of lines"),

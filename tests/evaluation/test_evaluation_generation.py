@@ -187,7 +187,7 @@ def test_a_beam_of_one_takes_the_most_probable_word_as_the_coldest_sampling_does
         ({}, "search", {"beam": 1, "num": 2}, "2 texts of a beam of 1: give a beam of at least 2"),
         ({}, "search", {"beam": 2.0}, "beam 2.0: give a whole number"),
         ({}, "sample", {"num": 0}, "number of texts 0: give at least 1"),
-        ({}, "sample", {"seed": -1}, "seed -1: give 0 or more"),
+        ({}, "sample", {"seed": -1}, "seed -1: give at least 0"),
         ({"max_length": 0}, "sample", {}, "maximum length 0: give at least 1"),
         ({"stop": "never"}, "sample", {}, "stop never: give one of end, length"),
         ({"unknown": "rare"}, "sample", {}, "unknown words rare: give one of allowed, excluded"),

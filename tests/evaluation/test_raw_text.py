@@ -14,7 +14,6 @@ from fairseq_cli import preprocess
 from sacremoses import MosesTokenizer
 from subword_nmt.apply_bpe import BPE
 
-from fairseq_plugins.data.text import read_lines
 from fairseq_plugins.evaluation import raw_text
 from fairseq_plugins.evaluation.raw_text import (
     LONGEST_WORD,
@@ -26,6 +25,7 @@ from fairseq_plugins.evaluation.raw_text import (
     load_text_preparation,
     stream_lines,
 )
+from fairseq_plugins.files import read_lines
 
 
 @pytest.fixture

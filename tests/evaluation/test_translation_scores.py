@@ -13,7 +13,7 @@ from fairseq.data import Dictionary
 from sacremoses import MosesTokenizer
 from typed_commands import type_command
 
-from fairseq_plugins.commands.evaluate import translation_findings
+from fairseq_plugins.commands.evaluate import translation_results
 from fairseq_plugins.evaluation.translation_scores import (
     LOWEST_SIMILARITY,
     Translation,
@@ -76,7 +76,7 @@ def test_figures_survive_json_with_full_precision():
     for other in (first, second):
         comparisons = compare(first, other, references)
         expected = {"scores": [asdict(item) for item in scores], "against": [asdict(item) for item in comparisons]}
-        found = json.loads(json_text(translation_findings(scores, comparisons).figures))
+        found = json.loads(json_text(translation_results(scores, comparisons).figures))
         assert found == expected
     assert len(expected["scores"]) == 3 and len(expected["against"]) == 2
 

@@ -14,8 +14,8 @@ from fairseq.data import Dictionary, bucket_pad_length_dataset, data_utils, inde
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
-from fairseq_plugins.data.text import file_digest
 from fairseq_plugins.fairseq_patches import data as data_module
+from fairseq_plugins.files import file_digest
 from fairseq_plugins.options import UserError
 
 LINES = [[5, 6, 2], [7, 2], [8, 9, 10, 2]]

@@ -9,9 +9,9 @@ import torch
 from commands import load, training_arguments
 from translation_commands import FAIRSEQ_FLAGS, RECURRENT_SIZES, TRAINING_FLAGS
 
-from fairseq_plugins.data.text import file_digest
 from fairseq_plugins.fairseq_patches import saving
 from fairseq_plugins.fairseq_patches.saving import VALIDATION
+from fairseq_plugins.files import file_digest
 
 SHORT = ["--no-epoch-checkpoints", "--max-epoch", 3]
 """One epoch more than the fixture ``trained``."""

@@ -9,7 +9,7 @@ from binarised_lines import write_split
 from commands import ROOT
 
 from fairseq_plugins.commands.app import COMMANDS
-from fairseq_plugins.data.text import file_digest
+from fairseq_plugins.files import file_digest
 
 OLDER = ROOT / "tests/fixtures/small_models"
 SCORE, GENERATE, TRANSLATE = "lm score lm --path lm.pt", "lm generate lm --path lm.pt", "translate pairs --path mt.pt"

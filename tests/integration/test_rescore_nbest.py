@@ -12,7 +12,7 @@ import pytest
 from commands import MODEL_FLAGS, ROOT, preprocess
 from translation_commands import FAIRSEQ_FLAGS
 
-from fairseq_plugins.data.text import file_digest
+from fairseq_plugins.files import file_digest
 
 pytestmark = pytest.mark.slow
 

@@ -16,9 +16,9 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from translation_commands import DOC, FAIRSEQ_FLAGS, preprocess_pairs, train_to_the_end, translate
 
 import fairseq_plugins  # noqa: F401
-from fairseq_plugins.data.text import file_digest
 from fairseq_plugins.evaluation.checkpoints import load_translation_models
 from fairseq_plugins.fairseq_patches.checkpoints import OF_TRAINING, _actions, other_flags
+from fairseq_plugins.files import file_digest
 from fairseq_plugins.models.checkpoints import read_state
 from fairseq_plugins.models.presets import command_line
 from fairseq_plugins.recipes import fine_tuning

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from rouge_score import rouge_scorer
 
-from fairseq_plugins.data.text import read_lines
 from fairseq_plugins.evaluation.translation_scores import read_headlines, score_headlines
+from fairseq_plugins.files import read_lines
 from fairseq_plugins.metrics import rouge as rouge_module
 from fairseq_plugins.metrics.rouge import (
     METRICS,

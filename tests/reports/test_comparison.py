@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import sacrebleu
 
-from fairseq_plugins.data.text import file_digest
 from fairseq_plugins.evaluation.decoding import RUN_FILE
+from fairseq_plugins.files import file_digest
 from fairseq_plugins.metrics.rouge import RougeSettings
 from fairseq_plugins.reports import comparison
 from fairseq_plugins.reports.comparison import (

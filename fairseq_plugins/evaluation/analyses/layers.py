@@ -353,11 +353,11 @@ def _spectrum(number: int, matrix: Tensor) -> Spectrum:
     is_negative = (values.imag == 0) & (values.real < 0)
     most_negative, shares = float("nan"), [float("nan")] * 2
     if is_negative.any():
-        place = int(values.real.masked_fill(~is_negative, torch.inf).argmin())
-        most_negative = float(values.real[place])
+        index = int(values.real.masked_fill(~is_negative, torch.inf).argmin())
+        most_negative = float(values.real[index])
         left_values, left = torch.linalg.eig(matrix.t())
-        same = int((left_values - values[place]).abs().argmin())
-        shares = [_same_sign(vectors.real) for vectors in (right[:, place], left[:, same])]
+        same = int((left_values - values[index]).abs().argmin())
+        shares = [_same_sign(vectors.real) for vectors in (right[:, index], left[:, same])]
     return Spectrum(layer=number, eigenvalues=values[order], most_negative=most_negative, same_sign=shares)
 
 

@@ -1,4 +1,4 @@
-"""Commands that find figures, which they print as tables or as JSON and may draw."""
+"""Commands that print results as tables or as JSON and may draw them."""
 
 import argparse
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Findings:
+class Results:
     """Results of a command.
 
     Attributes:
@@ -28,8 +28,8 @@ class Findings:
     draw: "Optional[Callable[[], Figure]]" = None
 
 
-def finding(
-    find: Callable[[argparse.Namespace], Findings],
+def results_command(
+    compute: Callable[[argparse.Namespace], Results],
     add_arguments: Callable[[argparse.ArgumentParser], None],
     *,
     plot: str = "",
@@ -37,12 +37,12 @@ def finding(
     example: str,
     forwards_to: str = "",
 ) -> Command:
-    """A command that prints findings as tables or, with ``--json``, as JSON.
+    """A command that prints results as tables or, with ``--json``, as JSON.
 
     Args:
-        find: maps arguments to findings.
+        compute: maps arguments to results.
         add_arguments: declares the arguments, except ``--json`` and ``--plot``.
-        plot: help of ``--plot``, which draws the findings; without it there is no such flag.
+        plot: help of ``--plot``, which draws the results; without it there is no such flag.
         description, example, forwards_to: see :class:`Command`.
     """
 
@@ -53,10 +53,10 @@ def finding(
         add_json(parser)
 
     def run(args: argparse.Namespace) -> None:
-        found = find(args)
-        if found.draw is not None and args.plot:
-            save_picture(found.draw(), args.plot)
-        print(json_text(with_origin(found.figures, command=args.command_line)) if args.json else found.text)
+        results = compute(args)
+        if results.draw is not None and args.plot:
+            save_picture(results.draw(), args.plot)
+        print(json_text(with_origin(results.figures, command=args.command_line)) if args.json else results.text)
 
     return Command(
         add_arguments=add_all_arguments, run=run, description=description, example=example, forwards_to=forwards_to

@@ -1,0 +1,104 @@
+"""Counts of the words that a task trains on."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from binarised_lines import V, counts_of, random_lines, write_split
+from builders import make_dictionary
+from fairseq.data import indexed_dataset
+
+from fairseq_plugins.data import tasks
+from fairseq_plugins.data.tasks import count_words, training_counts
+
+
+@pytest.mark.parametrize("vocab_size, dtype", [(V, np.uint16), (70_000, np.uint32), (2**32, np.int64)])
+def test_every_word_is_counted_whatever_its_type_in_the_file(vocab_size, dtype, tmp_path):
+    lines = random_lines()
+    split = write_split(tmp_path, "train", lines, vocab_size=vocab_size)
+    assert indexed_dataset.MMapIndexedDataset.Index(f"{split}.idx").dtype == dtype
+    counts = count_words(split, V)
+    assert counts.dtype == torch.int64 and counts.tolist() == counts_of(lines)
+
+
+@pytest.mark.parametrize("tokens_at_once", [1, 7])
+def test_pieces_are_added_up(tokens_at_once, tmp_path, monkeypatch):
+    monkeypatch.setattr(tasks, "TOKENS_AT_ONCE", tokens_at_once)
+    lines = random_lines()
+    assert count_words(write_split(tmp_path, "train", lines), V).tolist() == counts_of(lines)
+
+
+def test_a_text_without_words_has_none(tmp_path):
+    assert count_words(write_split(tmp_path, "train", []), V).tolist() == [0] * V
+
+
+def test_a_word_that_the_dictionary_does_not_have_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="train.bin has word 17, but the dictionary has 17 words: binarise the text"):
+        count_words(write_split(tmp_path, "train", [[3, 17], [4]]), 17)
+
+
+def test_another_format_is_refused_with_the_remedy(tmp_path):
+    with pytest.raises(
+        ValueError, match="train.bin: its words cannot be counted; .*fairseq-preprocess --dataset-impl mmap"
+    ):
+        count_words(write_split(tmp_path, "train", [[3, 4]], impl="cached"), V)
+
+
+def make_task(data, *, languages=(), as_args=False, **flags):
+    config = SimpleNamespace(data=data, **dict(zip(("source_lang", "target_lang"), languages)), **flags)
+    task = dict(cfg=None, args=config) if as_args else dict(cfg=config)
+    return SimpleNamespace(target_dictionary=make_dictionary(V), **task)
+
+
+@pytest.mark.parametrize("flags", [{}, {"train_subset": "train"}, {"train_subset": "half"}])
+@pytest.mark.parametrize("as_args", [True, False])
+def test_a_language_model_has_one_file(as_args, flags, tmp_path):
+    lines = random_lines()
+    write_split(tmp_path, flags.get("train_subset", "train"), lines), write_split(tmp_path, "valid", random_lines())
+    counts = training_counts(make_task(str(tmp_path), as_args=as_args, **flags))
+    assert counts.tolist() == counts_of(lines)
+
+
+@pytest.mark.parametrize("pair", ["de-en", "en-de"])
+def test_a_translation_has_the_words_of_its_target(pair, tmp_path):
+    source, target = random_lines(), random_lines()
+    write_split(tmp_path, f"train.{pair}.de", source), write_split(tmp_path, f"train.{pair}.en", target)
+    task = make_task(str(tmp_path), languages=("de", "en"), train_subset="train")
+    assert training_counts(task).tolist() == counts_of(target)
+
+
+def test_of_both_directions_in_one_folder_the_one_that_fairseq_reads_counts(tmp_path):
+    read, first, more = random_lines(), random_lines(), random_lines()
+    write_split(tmp_path, "train.de-en.en", read), write_split(tmp_path, "train.en-de.en", first)
+    write_split(tmp_path, "train1.en-de.en", more)
+    task = make_task(str(tmp_path), languages=("de", "en"), train_subset="train")
+    assert training_counts(task).tolist() == counts_of(read, more)
+
+
+@pytest.mark.parametrize("side", ["", ".de-en.en"])
+def test_the_parts_that_fairseq_trains_on_count_as_well(side, tmp_path):
+    texts = [random_lines() for _ in range(4)]
+    for number, lines in zip(("", "1", "2", "4"), texts):
+        write_split(tmp_path, f"train{number}{side}", lines)
+    task = make_task(str(tmp_path), languages=("de", "en") if side else ())
+    assert training_counts(task).tolist() == counts_of(*texts[:3])
+
+
+def test_several_directories_are_one_text(tmp_path):
+    texts = [random_lines() for _ in range(2)]
+    folders = [write_split(tmp_path / f"part{i}", "train", lines).parent for i, lines in enumerate(texts)]
+    assert training_counts(make_task(":".join(map(str, folders)))).tolist() == counts_of(*texts)
+
+
+def test_without_the_training_text_there_are_no_counts(tmp_path):
+    write_split(tmp_path, "valid", random_lines())
+    assert training_counts(make_task(str(tmp_path))) is None
+    write_split(tmp_path, "train.de-en.de", random_lines())
+    assert training_counts(make_task(str(tmp_path), languages=("de", "en"))) is None
+
+
+def test_a_training_text_that_does_not_fit_is_refused(tmp_path):
+    write_split(tmp_path, "train", [[V + 3, 4]], vocab_size=2 * V)
+    with pytest.raises(ValueError, match=f"train.bin has word {V + 3}"):
+        training_counts(make_task(str(tmp_path)))
