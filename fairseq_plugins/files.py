@@ -290,6 +290,16 @@ def write_text(path: Path, text: str) -> None:
         aside.write_text(text, encoding="utf-8")
 
 
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write lines, each with a newline, as :func:`write_text`."""
+    write_text(path, "".join(f"{line}\n" for line in lines))
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write an object for :func:`read_json`, as :func:`write_text`."""
+    write_text(path, f"{json.dumps(content, indent=1)}\n")
+
+
 def write_tensors(path: Path, content: Dict[str, Any]) -> None:
     """Save tensors through :func:`replaced_file`. Equal contents give equal files.
 

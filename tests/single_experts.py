@@ -20,18 +20,18 @@ def output_layer(model: nn.Module) -> OutputLayer:
 @contextmanager
 def only_expert(output: OutputLayer, expert: int):
     """Within, the mixture of an output layer has this expert alone."""
-    log_prior = output.log_prior
+    scores = output.prior_scores
 
     def ruled_out(layers):
-        others = torch.full_like(log_prior(layers), float("-inf"))
+        others = torch.full_like(scores(layers), float("-inf"))
         others[..., expert] = 0
         return others
 
-    output.log_prior = ruled_out
+    output.prior_scores = ruled_out
     try:
         yield
     finally:
-        del output.log_prior
+        del output.prior_scores
 
 
 def mean_log_probs(output: OutputLayer, distribution: Callable[[], Scores]) -> Tuple[Tensor, Tensor]:

@@ -34,8 +34,8 @@ from fairseq_plugins.reports.comparison import Metric, PerplexityMetric, compare
 from fairseq_plugins.reports.plots import draw_learning_curves
 from fairseq_plugins.reports.training_log import (
     TrainingLog,
+    best_checkpoint,
     check_seeds,
-    checkpoint_of,
 )
 
 METRICS = ("perplexity", "bleu", "rouge")
@@ -117,7 +117,7 @@ Writes table.md, runs.json and learning_curves.png.""",
 
 def _languages(run: Path, data: Path, split: str) -> Languages:
     """Source and target language of a run, from its checkpoint, its decoded text or DATA, whichever exists."""
-    checkpoint = checkpoint_of(run)
+    checkpoint = best_checkpoint(run)
     if checkpoint.exists():
         return translation_languages([checkpoint], data, split)
     return decoded_languages(checkpoint.parent / split) or split_languages(data, split)

@@ -31,7 +31,7 @@ from fairseq_plugins.evaluation.translation_scores import (
     score,
     score_headlines,
 )
-from fairseq_plugins.files import STANDARD_INPUT, check_not_read, given_path, read_lines, write_text
+from fairseq_plugins.files import STANDARD_INPUT, check_not_read, given_path, read_lines, write_lines
 from fairseq_plugins.metrics.corpus import LetterCase, bleu_of_text
 from fairseq_plugins.metrics.rouge import add_rouge_settings, read_rouge_settings
 from fairseq_plugins.options import UserError, check_at_least_one
@@ -96,7 +96,7 @@ def _evaluate_bleu(args: argparse.Namespace) -> Results:
         comparisons = compare(system.detokenized, baseline.detokenized, references, case=case, language=language)
     beside = None if text.decoding is None else text.decoding.out / HYPOTHESES_FILE
     for path in filter(None, (args.write_hypotheses, beside)):
-        write_text(path, "".join(f"{line}\n" for line in system.detokenized))
+        write_lines(path, system.detokenized)
     found = translation_results(scores, comparisons)
     text.write(found.text, result="scores.txt")
     return found
@@ -172,7 +172,7 @@ def _evaluate_rouge(args: argparse.Namespace) -> Results:
     show_progress = sys.stderr.isatty()
     scores = score_headlines(hypotheses, text.name, text.references, settings, show_progress=show_progress)
     if text.decoding is not None:
-        write_text(text.decoding.out / HYPOTHESES_FILE, "".join(f"{line}\n" for line in hypotheses))
+        write_lines(text.decoding.out / HYPOTHESES_FILE, hypotheses)
     signature = settings.signature(num_references=len(text.references))
     lines = [
         f"{item.metric}  F1 {item.f1:6.2f} +- {item.f1_interval:.2f}  recall {item.recall:6.2f}  "
@@ -231,7 +231,7 @@ def _write_baselines(args: argparse.Namespace) -> None:
     }
     args.out.mkdir(parents=True, exist_ok=True)
     for name, lines in headlines.items():
-        write_text(args.out / f"{name}.txt", "".join(f"{line}\n" for line in lines))
+        write_lines(args.out / f"{name}.txt", lines)
 
 
 BASELINES = Command(

@@ -79,14 +79,14 @@ def _analyze_attention(args: argparse.Namespace) -> None:
     device = choose_device(args)
     translator = load_translator(args.path, args.data, device=device)
     prepare_to_score(translator.models, device=device, precision=args.output_precision)
-    lines = list(translator.preparation.watched(islice(with_words, args.num), name=name_of(*paths)))
+    lines = list(translator.source.watched(islice(with_words, args.num), name=name_of(*paths)))
     if not lines:
         raise UserError("there is no sentence to draw, all lines are blank")
     for number, line in enumerate(tqdm(lines, unit="picture", disable=None, leave=False), start=1):
         (sentence,) = translator.translate([line], beam=args.beam)
         args.out.mkdir(parents=True, exist_ok=True)
         picture = args.out / f"sentence_{number}.png"
-        save_attention_map(sentence, translator.preparation, picture)
+        save_attention_map(sentence, translator.source.subwords, picture)
         print(f"{picture}\t{sentence.text}", flush=True)
 
 
@@ -217,7 +217,7 @@ def _translated(
     device = choose_device(args)
     translator = load_translator([path], args.data, device=device)
     prepare_to_score(translator.models, device=device, precision="float32")
-    found = translator.translate(list(translator.preparation.watched(lines, name=name_of(*args.input))))
+    found = translator.translate(list(translator.source.watched(lines, name=name_of(*args.input))))
     sources = encode_lines([" ".join(sentence.source) for sentence in found], sides[0])
     targets = encode_lines([" ".join(sentence.target) for sentence in found], sides[1])
     return list(zip(sources, targets))

@@ -140,7 +140,7 @@ def _translate(args: argparse.Namespace) -> None:
     device = choose_device(args)
     translator = load_translator(args.path, args.data, device=device)
     prepare_to_score(translator.models, device=device, precision=args.output_precision)
-    lines, raw_lines = tee(translator.preparation.watched(lines, name=name_of(*paths)))
+    lines, raw_lines = tee(translator.source.watched(lines, name=name_of(*paths)))
     translated = translator.translate_stream(
         lines,
         search,
@@ -152,7 +152,7 @@ def _translate(args: argparse.Namespace) -> None:
     with progress_bar("translating", unit="line") as bar:
         for sentence, line in zip(translated, raw_lines):
             if draws and sentence.source:
-                save_attention_map(sentence, translator.preparation, args.plot)
+                save_attention_map(sentence, translator.source.subwords, args.plot)
                 draws = False
             found = [sentence, *sentence.others]
             if args.json:

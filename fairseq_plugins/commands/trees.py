@@ -11,7 +11,7 @@ from fairseq_plugins.command_line import add_checkpoints, add_cpu, add_data, add
 from fairseq_plugins.commands.results import Results, results_command
 from fairseq_plugins.data.text import load_dictionary
 from fairseq_plugins.evaluation.checkpoints import load_scoring_models
-from fairseq_plugins.files import check_file, given_path, write_text
+from fairseq_plugins.files import check_file, given_path, write_lines
 from fairseq_plugins.metrics.rouge import NUM_BOOTSTRAP_SAMPLES
 from fairseq_plugins.options import UserError, check_at_least_one, check_choice, optionally_named_paths
 from fairseq_plugins.reports.tables import Report, reranking_as_text, reranking_figures, row_names, run_names
@@ -250,5 +250,5 @@ def write_choices(
         for hypothesis, *nll in zip(sentence.hypotheses, *columns):
             figures = [f"{hypothesis.candidate.score:.9g}", *(f"{one:.6f}" for one in nll)]
             rows.append("\t".join([sentence.name, str(hypothesis.place), *figures]))
-    write_text(folder / f"{name}.reranked.trees", "".join(f"{tree}\n" for tree in trees))
-    write_text(folder / f"{name}.scores.tsv", "".join(f"{row}\n" for row in rows))
+    write_lines(folder / f"{name}.reranked.trees", trees)
+    write_lines(folder / f"{name}.scores.tsv", rows)

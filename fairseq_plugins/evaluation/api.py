@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any, Iterable, Iterator, List, Optional, Sequence, Union
 
 import torch
-from fairseq.models import FairseqLanguageModel
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
 from fairseq_plugins.evaluation.checkpoints import check_export, corpus_of, load_scoring_models, trained_task
 from fairseq_plugins.evaluation.generation import Continuation, Sampling, Stop, TextGenerator, UnknownWords
-from fairseq_plugins.evaluation.raw_text import SideText, TextKind, check_text_kind, load_side_text
+from fairseq_plugins.evaluation.raw_text import TextKind, check_text_kind, load_side_text
 from fairseq_plugins.evaluation.scoring import exponential, prepare_to_score
 from fairseq_plugins.evaluation.text_scorer import Context, ScoredLine, TextScorer
 from fairseq_plugins.evaluation.translation import (
@@ -30,23 +29,8 @@ from fairseq_plugins.options import UserError, check_at_least_one
 AnyPath = Union[str, Path]
 
 
-class TrainedLanguageModel:
-    """A language model, or an ensemble. Several threads can use it at the same time.
-
-    Args:
-        models: in evaluation mode, on ``device``; several are averaged as probabilities.
-        text: conversion of lines to tokens and back.
-        max_tokens: of a batch of lines, at least 1.
-        device: where the models are.
-    """
-
-    def __init__(
-        self, models: Sequence[FairseqLanguageModel], text: SideText, *, max_tokens: int = 4096, device: str = "cpu"
-    ):
-        self.models = models
-        self.text = text
-        self.device = device
-        self.scorer = TextScorer(models, text, max_tokens=max_tokens, device=device)
+class TrainedLanguageModel(TextScorer):
+    """A language model, or an ensemble. Several threads can use it at the same time."""
 
     def score(self, lines: Sequence[str], *, context: Context = "line") -> List[ScoredLine]:
         """Log-probabilities of each line, in the order of the lines.
@@ -58,7 +42,7 @@ class TrainedLanguageModel:
         Raises:
             UserError: if there is no such context, or an NLL is not finite.
         """
-        return self.scorer.score(_checked_lines(lines), context=context)
+        return super().score(_checked_lines(lines), context=context)
 
     def perplexity(self, text: Union[str, Sequence[str]], *, context: Context = "document") -> float:
         """Perplexity of a text, end marks of its lines included.
@@ -73,9 +57,7 @@ class TrainedLanguageModel:
         if isinstance(text, str):
             text = text.removesuffix("\n").split("\n") if text else []
         lines = _checked_lines(text)
-        log_probs = [
-            log_prob for line in self.scorer.score_stream(lines, context=context) for log_prob in line.log_probs
-        ]
+        log_probs = [log_prob for line in self.score_stream(lines, context=context) for log_prob in line.log_probs]
         if not log_probs:
             raise UserError("a text without a line has no perplexity")
         return exponential(-math.fsum(log_probs) / len(log_probs))
@@ -151,7 +133,7 @@ class TrainedTranslator:
         Raises:
             UserError: if a line is longer than the models read, or an option does not fit.
         """
-        lines = list(self.translator.preparation.watched(_checked_lines(lines)))
+        lines = list(self.translator.source.watched(_checked_lines(lines)))
         return self.translator.translate(lines, batch_size=batch_size, **options)
 
     def attention(self, line: str, *, beam: int = 5) -> WordAttention:
@@ -160,11 +142,11 @@ class TrainedTranslator:
         Raises:
             UserError: if the line is blank, or the models have no attention.
         """
-        lines = list(self.translator.preparation.watched([_checked_line(line)]))
+        lines = list(self.translator.source.watched([_checked_line(line)]))
         (sentence,) = self.translator.translate(lines, beam=beam)
         if not sentence.source:
             raise UserError("a blank line has no attention")
-        return word_attention(sentence, self.translator.preparation.subwords)
+        return word_attention(sentence, self.translator.source.subwords)
 
 
 def _checked_lines(lines: Sequence[str]) -> List[str]:

@@ -2,7 +2,6 @@
 
 import argparse
 import fcntl
-import json
 import os
 import re
 import shlex
@@ -18,7 +17,7 @@ from fairseq import options
 import fairseq_plugins
 from fairseq_plugins.evaluation.checkpoints import Languages, check_split, translation_languages
 from fairseq_plugins.fairseq_patches.generation import check_direction
-from fairseq_plugins.files import file_digest, name_of, read_json, read_lines, write_text
+from fairseq_plugins.files import file_digest, name_of, read_json, read_lines, write_json
 from fairseq_plugins.options import UserError
 from fairseq_plugins.parts import user_dir
 from fairseq_plugins.processes import run_fairseq
@@ -158,7 +157,7 @@ class Decoding:
         try:
             run_fairseq("generate", [*IN_ONE_PROCESS, *self.arguments], log=log, output=aside)
             self.generated.unlink(missing_ok=True)  # an old output must never stand beside the new record
-            write_text(self.out / RUN_FILE, f"{json.dumps(record, indent=1)}\n")
+            write_json(self.out / RUN_FILE, record)
             aside.replace(self.generated)
         finally:
             aside.unlink(missing_ok=True)

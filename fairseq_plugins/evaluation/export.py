@@ -26,8 +26,8 @@ from fairseq_plugins.files import (
     check_output_folder,
     exported_checkpoint,
     file_digest,
+    write_json,
     write_tensors,
-    write_text,
 )
 from fairseq_plugins.models.checkpoints import read_state
 from fairseq_plugins.options import UserError
@@ -97,7 +97,7 @@ def export_model(
     if subwords is not None:
         sources[subwords.name] = subwords
     record = read_record(folder)
-    text: Optional[str] = None
+    text: Optional[Dict[str, Any]] = None
     if record is not None:
         sources[TEXT_RECORD] = folder / TEXT_RECORD
         if record.tokenizer.startswith(HUGGING_FACE):
@@ -105,7 +105,7 @@ def export_model(
             check_file(tokenizer, wanted="the tokenizer's file")
             sources[tokenizer.name] = tokenizer
             found = json.loads((folder / TEXT_RECORD).read_text(encoding="utf-8"))
-            text = json.dumps({**found, "tokenizer": f"{HUGGING_FACE}{tokenizer.name}"}) + "\n"
+            text = {**found, "tokenizer": f"{HUGGING_FACE}{tokenizer.name}"}
     provenance = {
         "command": shlex.join(_without_folders(shlex.split(command))),
         "version": fairseq_plugins.__version__,
@@ -125,11 +125,11 @@ def export_model(
         for name, source in sources.items():
             shutil.copyfile(source, aside / name)
         if text is not None:
-            write_text(aside / TEXT_RECORD, text)
+            write_json(aside / TEXT_RECORD, text)
         if programs:
             write_programs(models[0], aside, origin=paths[0])
         provenance["files"] = {one.name: file_digest(one) for one in sorted(aside.iterdir())}
-        write_text(aside / EXPORT_RECORD, json.dumps(provenance, indent=2) + "\n")
+        write_json(aside / EXPORT_RECORD, provenance)
         _replace(out, aside)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

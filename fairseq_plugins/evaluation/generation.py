@@ -100,7 +100,7 @@ class Sampling:
         highest = log_probs.max(dim=1, keepdim=True).values  # 0 after the shift, so that no temperature overflows
         scaled = torch.log_softmax((log_probs - highest) / self.temperature, dim=1)
         if self.top_k is None and self.top_p is None:
-            return _drawn_places(scaled.exp(), draws)
+            return _drawn_columns(scaled.exp(), draws)
         sorted_log_probs, words = scaled.sort(dim=1, descending=True, stable=True)
         probs = sorted_log_probs.exp()
         if self.top_k is not None:
@@ -108,10 +108,10 @@ class Sampling:
         if self.top_p is not None:
             before = sorted_log_probs.exp().cumsum(dim=1) - sorted_log_probs.exp()
             probs[before >= self.top_p] = 0
-        return words.gather(1, _drawn_places(probs, draws).unsqueeze(1)).squeeze(1)
+        return words.gather(1, _drawn_columns(probs, draws).unsqueeze(1)).squeeze(1)
 
 
-def _drawn_places(probs: Tensor, draws: Tensor) -> Tensor:
+def _drawn_columns(probs: Tensor, draws: Tensor) -> Tensor:
     """A column for each row, (R,), drawn by inversion from probabilities (R, V), which need not be normalised."""
     sums = probs.cumsum(dim=1)
     # draw * total may round up to the total, beyond the last column

@@ -1,8 +1,7 @@
 """Raw lines as the tokens that data-prep made of them, and back.
 
 A word is a token of a tokenizer. A piece is a part of a word, by subword-nmt or sentencepiece. :class:`SideText` is one
-side of a corpus, :class:`TextPreparation` both sides of a corpus of pairs. ``text.json`` in the folder of a corpus
-records how its text was prepared.
+side of a corpus. ``text.json`` in the folder of a corpus records how its text was prepared.
 """
 
 import io
@@ -12,7 +11,21 @@ from abc import ABC, abstractmethod
 from contextlib import redirect_stderr
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Dict, Iterable, Iterator, List, Literal, NoReturn, Optional, Sequence, Type, get_args
+from typing import (
+    Any,
+    ClassVar,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Literal,
+    NoReturn,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    get_args,
+)
 
 from fairseq.data import Dictionary
 from sentencepiece import SentencePieceProcessor
@@ -391,33 +404,8 @@ def load_detokenizer(data: Optional[Path], *, language: str) -> Tokenizer:
     return side_tokenizer(folder, record or TextRecord(), language)
 
 
-# Both sides of a corpus of pairs.
-
-
-class TextPreparation:
-    """Preparation of a corpus of pairs. Case, form of Unicode and subwords are the same on both sides."""
-
-    def __init__(self, *, source: Tokenizer, target: Tokenizer, case: Case, unicode: UnicodeForm, subwords: Subwords):
-        self.subwords = subwords
-        self._source, self._target = (
-            SideText(side, case=case, unicode=unicode, subwords=subwords) for side in (source, target)
-        )
-
-    def split(self, line: str) -> List[str]:
-        """Pieces of a raw line of the source; none for a blank one."""
-        return self._source.split(line)
-
-    def watched(self, lines: Iterable[str], *, name: str = "the text") -> Iterator[str]:
-        """Lines of the source, with a warning if they look tokenised already; see :meth:`SideText.watched`."""
-        return self._source.watched(lines, name=name)
-
-    def join(self, pieces: Sequence[str]) -> str:
-        """The raw line of the target that pieces make."""
-        return self._target.join(pieces)
-
-
-def load_text_preparation(data: Path, *, source: str, target: str) -> TextPreparation:
-    """Preparation of the corpus of pairs in ``data``, by its record; without one there is a warning.
+def load_pair_texts(data: Path, *, source: str, target: str) -> Tuple[SideText, SideText]:
+    """Preparation of both sides of the pairs in ``data``, by its record; without one there is a warning.
 
     Raises UserError if there is neither a record nor a model of subwords, or several models, or a file is damaged.
     """
@@ -432,14 +420,9 @@ def load_text_preparation(data: Path, *, source: str, target: str) -> TextPrepar
             f"{data} has no {TEXT_RECORD} of data-prep: its text is taken as tokens of Moses in their own case"
         )
         record = TextRecord()
-    source_tokenizer, target_tokenizer = (side_tokenizer(data, record, side) for side in (source, target))
-    return TextPreparation(
-        source=source_tokenizer,
-        target=target_tokenizer,
-        case=record.case,
-        unicode=record.unicode,
-        subwords=load_subwords(data),
-    )
+    shared: Dict[str, Any] = dict(case=record.case, unicode=record.unicode, subwords=load_subwords(data))
+    first, second = (SideText(side_tokenizer(data, record, side), **shared) for side in (source, target))
+    return first, second
 
 
 # Numbers of tokens in a vocabulary.

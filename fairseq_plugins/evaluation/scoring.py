@@ -28,7 +28,7 @@ from torch.nn.utils.rnn import pad_sequence
 from tqdm import tqdm
 
 from fairseq_plugins.data.streams import ContiguousStreams, fixed_windows
-from fairseq_plugins.models.decoder import DecoderState, new_stream
+from fairseq_plugins.models.decoder import StreamState, new_stream
 from fairseq_plugins.ops.mixture_distribution import mean_log_probs
 from fairseq_plugins.options import UserError, check_choice
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS, OutputLayer, OutputPrecision
@@ -223,7 +223,7 @@ class ScoredStream:
         self.last = int(tokens[-1])
         return nll.squeeze(0).cpu()
 
-    def states(self) -> List[Optional[DecoderState]]:
+    def states(self) -> List[Optional[StreamState]]:
         """The state of each model before :attr:`last`, one row; None, which stands for zeros, at the start."""
         if self.position == 0:
             return [None] * len(self.models)

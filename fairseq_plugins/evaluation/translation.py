@@ -20,7 +20,7 @@ from torch import Tensor
 
 from fairseq_plugins.evaluation.checkpoints import load_translation_models, one_pair
 from fairseq_plugins.evaluation.generation import Sampling
-from fairseq_plugins.evaluation.raw_text import Subwords, TextPreparation, load_text_preparation
+from fairseq_plugins.evaluation.raw_text import SideText, Subwords, load_pair_texts
 from fairseq_plugins.evaluation.text_scorer import buffered
 from fairseq_plugins.files import check_data_folder, read_lines
 from fairseq_plugins.options import UserError, check_at_least_one, check_whole, flag_of
@@ -235,15 +235,16 @@ class _SeededSampling(Search):
 class Translator:
     """Translates sentences by fairseq's beam search. Several threads can use it at the same time.
 
-    The models are an ensemble of encoder-decoders in evaluation mode, on one device, with fairseq's task.
+    The models are an ensemble of encoder-decoders in evaluation mode, on one device, with fairseq's task. Text is
+    prepared as ``source`` and ``target`` say, which share their subwords.
     """
 
     def __init__(
-        self, *, models: Sequence[FairseqEncoderDecoderModel], task: TranslationTask, preparation: TextPreparation
+        self, *, models: Sequence[FairseqEncoderDecoderModel], task: TranslationTask, source: SideText, target: SideText
     ):
         self.models = list(models)
         self.task = task
-        self.preparation = preparation
+        self.source, self.target = source, target
         for model in self.models:
             model.make_generation_fast_(need_attn=True)  # no beam size, which would be fixed for all translations
         limits = utils.resolve_max_positions(task.max_positions(), *[model.max_positions() for model in self.models])
@@ -277,7 +278,7 @@ class Translator:
         check_at_least_one(batch_size, flag="--batch-size")
         num_read = 0
         for group in buffered(lines, num_lines=buffer):
-            pieces = [self.preparation.split(line) for line in group]
+            pieces = [self.source.split(line) for line in group]
             too_long = next((n for n, one in enumerate(pieces) if len(one) >= self.max_length), len(pieces))
             yield from self._translate_group(pieces[:too_long], search, batch_size=batch_size)
             if too_long < len(pieces):
@@ -361,7 +362,7 @@ class Translator:
 
     def _join(self, pieces: Sequence[str]) -> str:
         """Plain text of pieces. Models may write ``<s>``, which fairseq leaves out as well."""
-        return self.preparation.join([piece for piece in pieces if piece != self.task.target_dictionary.bos_word])
+        return self.target.join([piece for piece in pieces if piece != self.task.target_dictionary.bos_word])
 
 
 def load_translator(paths: Sequence[Union[str, Path]], data: Union[str, Path], *, device: str = "cpu") -> Translator:
@@ -374,8 +375,8 @@ def load_translator(paths: Sequence[Union[str, Path]], data: Union[str, Path], *
     loaded = load_translation_models(paths, data)
     models, tasks = [model.to(device) for model, _ in loaded], [task for _, task in loaded]
     source, target = one_pair((str(task.cfg.source_lang), str(task.cfg.target_lang)) for task in tasks)
-    preparation = load_text_preparation(Path(data), source=source, target=target)
-    return Translator(models=models, task=tasks[0], preparation=preparation)
+    texts = load_pair_texts(Path(data), source=source, target=target)
+    return Translator(models=models, task=tasks[0], source=texts[0], target=texts[1])
 
 
 # Attention between whole words.

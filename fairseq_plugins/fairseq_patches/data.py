@@ -1,6 +1,5 @@
 """Patches of reading data: changed files are refused, and every sentence is used."""
 
-import json
 import logging
 import os
 import re
@@ -21,7 +20,7 @@ from fairseq.trainer import Trainer
 
 from fairseq_plugins.data.text import DIGESTS_FILE, check_digest, read_digests
 from fairseq_plugins.fairseq_patches import wrap
-from fairseq_plugins.files import file_digest, write_text
+from fairseq_plugins.files import file_digest, write_json
 from fairseq_plugins.options import UserError
 
 logger = logging.getLogger(__name__)
@@ -92,7 +91,7 @@ def _add_digests(folder: Path) -> None:
     names = sorted(path.name for path in folder.iterdir() if DATA_FILES.fullmatch(path.name) and path.is_file())
     if new := [name for name in names if name not in known]:
         found = {**known, **{name: file_digest(folder / name) for name in new}}
-        write_text(folder / DIGESTS_FILE, f"{json.dumps(found, indent=1)}\n")
+        write_json(folder / DIGESTS_FILE, found)
 
 
 def _check_and_open(

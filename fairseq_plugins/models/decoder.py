@@ -36,8 +36,8 @@ class CachingDecoder(FairseqIncrementalDecoder):
         self.cache(incremental_state, select_rows(self.cached(incremental_state), new_order))
 
 
-DecoderState = Dict[str, Any]
-"""State of a decoder: the states of its parts by name, with a batch row for each row of a stream."""
+StreamState = Dict[str, Any]
+"""State of a :class:`StreamDecoder`: the states of its parts by name, with a batch row for each row of a stream."""
 
 
 _STREAM_NUMBERS = count(1)
@@ -56,11 +56,11 @@ class CarriedState:
     """
 
     def __init__(self):
-        self._streams: Dict[str, Dict[int, Optional[DecoderState]]] = {}
+        self._streams: Dict[str, Dict[int, Optional[StreamState]]] = {}
         self.num_repeatable = 1
         """Number of last windows of a stream that can be repeated."""
 
-    def get(self, stream: str, position: int) -> Optional[DecoderState]:
+    def get(self, stream: str, position: int) -> Optional[StreamState]:
         """State before the token at ``position``. None at the start of a stream, which is the initial state.
 
         fairseq skips a window that does not fit in memory. The next window then starts from the state before that one.
@@ -78,7 +78,7 @@ class CarriedState:
             )
         return states[max(earlier)]
 
-    def set(self, stream: str, position: int, state: DecoderState) -> None:
+    def set(self, stream: str, position: int, state: StreamState) -> None:
         """Store the state after the window that ended before the token at ``position``."""
         states = self._streams.setdefault(stream, {})
         for later in [p for p in states if p >= position]:
@@ -137,7 +137,7 @@ class StreamDecoder(CachingDecoder):
         """
         raise NotImplementedError
 
-    def initial_state(self, num_rows: int) -> DecoderState:
+    def initial_state(self, num_rows: int) -> StreamState:
         """The state of ``num_rows`` rows before any token."""
         rows = next(self.parameters()).new_empty(num_rows, 0)
         return {"layers": self.initial_layers(num_rows), "gate": self.output.gate.initial_state(rows)}
@@ -145,12 +145,12 @@ class StreamDecoder(CachingDecoder):
     def score(
         self,
         tokens: Tensor,
-        state: DecoderState,
+        state: StreamState,
         *,
         incremental: bool,
         target: Optional[Tensor],
         **loss: Any,
-    ) -> Tuple[DecoderStates, Scores, DecoderState]:
+    ) -> Tuple[DecoderStates, Scores, StreamState]:
         """Run the layers and the output layer.
 
         Args:
@@ -202,7 +202,7 @@ class StreamDecoder(CachingDecoder):
             UserError: in training with :attr:`state_dropout` on separate sequences, which carry no state.
         """
         tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
-        state: Optional[DecoderState] = self.cached(incremental_state)
+        state: Optional[StreamState] = self.cached(incremental_state)
         if stream is not None:
             state = self.carried_state.get(stream, position)
         if self.state_dropout > 0 and self.training:
@@ -227,7 +227,7 @@ class StreamDecoder(CachingDecoder):
             self.carried_state.set(stream, position + tokens.size(1), state)
         return scores.output, {"attn": [None], "states": states, "scores": scores}
 
-    def _drop_rows(self, state: DecoderState) -> DecoderState:
+    def _drop_rows(self, state: StreamState) -> StreamState:
         """The state with some random rows replaced by the initial state."""
         num_rows, device = next((len(x), x.device) for x in state_tensors(state))
         dropped = torch.rand(num_rows, device=device) < self.state_dropout

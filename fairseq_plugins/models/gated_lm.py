@@ -17,7 +17,7 @@ from fairseq_plugins.components import ModelFlags
 from fairseq_plugins.data.tasks import TextTask, check_reads_one_text
 from fairseq_plugins.models.base_models import base_models
 from fairseq_plugins.models.checkpoints import keep_vocabularies
-from fairseq_plugins.models.decoder import DecoderState, StreamDecoder
+from fairseq_plugins.models.decoder import StreamDecoder, StreamState
 from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, apply_preset
 from fairseq_plugins.models.sliding_context import SlidingDecoder
 from fairseq_plugins.modules.layers import ModuleSequence
@@ -73,7 +73,7 @@ class GatedDecoder(StreamDecoder):
                 module.training = mode
         return self
 
-    def initial_state(self, num_rows: int) -> DecoderState:
+    def initial_state(self, num_rows: int) -> StreamState:
         rows = self.members[0].embedding.weight.new_empty(num_rows, 0)
         return {
             "members": [member.initial_layers(num_rows) for member in self.members],
@@ -83,13 +83,13 @@ class GatedDecoder(StreamDecoder):
     def score(
         self,
         tokens: Tensor,
-        state: DecoderState,
+        state: StreamState,
         *,
         incremental: bool,
         target: Optional[Tensor],
         noise: Optional[Noise] = None,
         **loss: Any,
-    ) -> Tuple[DecoderStates, Scores, DecoderState]:
+    ) -> Tuple[DecoderStates, Scores, StreamState]:
         if noise is not None:
             raise UserError(
                 "--criterion noise_contrastive has no gates: train --arch gated_lm with --criterion "

@@ -10,23 +10,14 @@ from typing import Any, Dict, List, Optional, Tuple, TypedDict
 
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
-from fairseq.models import (
-    FairseqEncoder,
-    FairseqEncoderDecoderModel,
-    register_model,
-    register_model_architecture,
-)
+from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, register_model, register_model_architecture
 from torch import Tensor, nn
 
 from fairseq_plugins.components import ModelFlags
 from fairseq_plugins.data.tasks import TextTask, check_reads_pairs, check_target_padding
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.decoder import CachingDecoder, IncrementalState
-from fairseq_plugins.models.presets.translation import (
-    ENCODER_DECODER_ARCHITECTURES,
-    SHARING_FLAGS,
-    apply_encdec_preset,
-)
+from fairseq_plugins.models.presets.translation import ENCODER_DECODER_ARCHITECTURES, SHARING_FLAGS, apply_encdec_preset
 from fairseq_plugins.modules.attention import ATTENTIONS, AttentionalStack, AttentionalState, Memory
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, provide_dictionary, select_rows
 from fairseq_plugins.modules.initialisation import InitBiases, initialise_by_layer, initialise_uniformly

@@ -4,17 +4,7 @@ Shapes: B batch rows, T time steps, C input width, D output width, V words.
 """
 
 import warnings
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Generic,
-    Iterable,
-    Iterator,
-    Optional,
-    Sequence,
-    TypeVar,
-    overload,
-)
+from typing import TYPE_CHECKING, Any, Generic, Iterable, Iterator, Optional, Sequence, TypeVar, overload
 
 import torch
 import torch.nn.functional as F

@@ -130,10 +130,10 @@ class MixtureChunk:
         # With the factor (t + u) / total of the row, u p(y) + t (p(y) - 1) needs u / (t + u) and t / (t + u).
         # Both are 0 / 0 for an expert whose prior is zero.
         mass = target_coefficients + uniform
-        uniform_share, target_share = (
+        uniform_ratio, target_ratio = (
             (part / mass).nan_to_num(0.0).view(-1, 1) for part in (uniform, target_coefficients)
         )
-        self._write_targets(uniform_share * self._on_target - target_share * self._rest)
+        self._write_targets(uniform_ratio * self._on_target - target_ratio * self._rest)
         gradient = LogitGradient(self._probs, mass.view(-1, 1) / self._total, uniform)
         return gradient, uniform * self._uniform_nll - target_coefficients
 

@@ -1,7 +1,8 @@
 """Negative log-likelihood of a mixture of softmaxes at the price of its matrix products.
 
 Tokens are processed in chunks. The gradients are formed in the forward pass, from the logits of each chunk while they
-are held, so that no tensor of all tokens x experts x words is ever kept.
+are held, so that no tensor of all tokens x experts x words is ever kept. :func:`mixture_nll` checks and prepares its
+arguments, :class:`_FusedLoss` runs the chunks, and :class:`_SumWithGradients` hands the gradients to autograd.
 
 Shapes: * any leading dimensions with N tokens in all, n tokens of a chunk, J experts, d width of their hidden states,
 D_g features of the gate, V words. A row is one expert of one token.
@@ -229,7 +230,7 @@ class _FusedLoss:
     ):
         self.label_smoothing, self.logits_dtype, self.kernels = label_smoothing, logits_dtype, kernels
         wide, weights, gate = inputs.log_prior.dtype, inputs.token_weights, inputs.gate
-        # float16 ends at 65,504 and loses precision below 6e-5: gradients are multiplied by powers of two in it
+        # float16 ends at 65,504 and loses precision below 6e-5: gradients are held in it times a power of two
         self.scale: Optional[Tensor] = None
         self.gate_scale: Optional[Tensor] = None
         if operand_dtype == torch.float16 and len(weights):

@@ -8,7 +8,7 @@ gradients for the next update.
 import logging
 import math
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, List, Optional, Protocol, Sequence, runtime_checkable
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -121,25 +121,6 @@ class AveragedSGD(SGD):
         group["model_holds_average"] = not group["model_holds_average"]
 
 
-@runtime_checkable
-class ReportsValidation(Protocol):
-    """A task that reports validations to an optimiser with :class:`FollowsValidation`, which fairseq does not."""
-
-    def report_validation(self, loss: float) -> None:
-        """Pass the loss of a validation at the end of an epoch to an optimiser that follows it."""
-
-
-@runtime_checkable
-class FollowsValidation(Protocol):
-    """An optimiser that acts on the validation loss, and may evaluate other weights than it updates."""
-
-    def show_average(self) -> None:
-        """Put the weights to evaluate into the model. Called before every validation and checkpoint."""
-
-    def record_validation(self, loss: float) -> None:
-        """Take the validation loss of an epoch. Called once at the end of each."""
-
-
 @dataclass
 class WeightDecayConfig(FairseqDataclass):
     """Flags of every optimiser that adds weight decay to the gradient."""
@@ -190,12 +171,13 @@ class NTASGDConfig(WeightDecayConfig):
 
 
 @register_optimizer("nt_asgd", dataclass=NTASGDConfig)
-class NTASGD(FairseqOptimizer, FollowsValidation):
+class NTASGD(FairseqOptimizer):
     """SGD that starts averaging when validation stops improving.
 
-    The task reports the validation loss at the end of every epoch (:meth:`record_validation`). Validation and
-    checkpoints see the averaged weights (:class:`AveragedSGD`). With ``--averaging immediate``, for fine-tuning, the
-    trigger ends the run: :meth:`get_lr` becomes minus infinity, below any ``--stop-min-lr``, where fairseq stops.
+    The task ``reports_validation``: it passes the loss of every epoch to :meth:`record_validation`, and calls
+    :meth:`show_average` before every validation and checkpoint, so that both see the averaged weights
+    (:class:`AveragedSGD`). fairseq does neither. With ``--averaging immediate``, for fine-tuning, the trigger ends the
+    run: :meth:`get_lr` becomes minus infinity, below any ``--stop-min-lr``, where fairseq stops.
 
     Raises:
         UserError: on a negative interval or weight decay, a task that does not report validation losses, 16-bit
@@ -206,7 +188,7 @@ class NTASGD(FairseqOptimizer, FollowsValidation):
         super().__init__(cfg)
         if cfg.nonmonotone_interval < 0:
             raise UserError(f"--nonmonotone-interval {cfg.nonmonotone_interval}: give 0 or more")
-        if not issubclass(TASK_REGISTRY.get(cfg.task, type(None)), ReportsValidation):
+        if not getattr(TASK_REGISTRY.get(cfg.task), "reports_validation", False):
             raise UserError(
                 f"--optimizer nt_asgd needs the validation loss of each epoch, which --task {cfg.task} does not hand "
                 "over: use --task stateful_lm, or another optimizer"

@@ -165,13 +165,9 @@ class MixtureOutput(ResetsByLayer, ProjectedOutput):
         """Logits of pi, (B, T, J)."""
         return self.prior(layers[-1])
 
-    def log_prior(self, layers: Sequence[Tensor]) -> Tensor:
-        """log pi, (B, T, J), in float32 or wider."""
-        scores = self.prior_scores(layers)
-        return torch.log_softmax(scores, dim=-1, dtype=accumulation_dtype(scores))
-
     def mixture(self, states: DecoderStates) -> Tuple[Tensor, Tensor]:
-        log_prior = self.log_prior(states.layers)
+        scores = self.prior_scores(states.layers)
+        log_prior = torch.log_softmax(scores, dim=-1, dtype=accumulation_dtype(scores))
         return self.expert_hidden_states(states.layers), log_prior
 
     @torch.no_grad()

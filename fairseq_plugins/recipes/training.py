@@ -1,7 +1,6 @@
 """A training of a recipe: its command line, its run in a folder of its own, and the trainings of a table."""
 
 import itertools
-import json
 import re
 import shlex
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import fairseq_plugins
 from fairseq_plugins.components import Registry, option_names
 from fairseq_plugins.evaluation.raw_text import SubwordNMT, subword_kind
 from fairseq_plugins.fairseq_patches.saving import locked_for_command, newest_checkpoint
-from fairseq_plugins.files import LAST, check_output_folder, file_digest, read_json, write_text
+from fairseq_plugins.files import LAST, check_output_folder, file_digest, read_json, write_json
 from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, Value, command_line
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.options import UserError
@@ -245,7 +244,7 @@ def _read_record(save_dir: Path) -> Dict[str, Any]:
 def _write_record(save_dir: Path, record: Dict[str, Any]) -> None:
     """Replace :data:`RUN_FILE`; an empty record removes it."""
     if record:
-        write_text(save_dir / RUN_FILE, f"{json.dumps(record, indent=1)}\n")
+        write_json(save_dir / RUN_FILE, record)
     else:
         (save_dir / RUN_FILE).unlink(missing_ok=True)
 

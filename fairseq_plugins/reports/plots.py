@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 
 from fairseq_plugins.evaluation.analyses.experts import WordExperts
 from fairseq_plugins.evaluation.analyses.layers import LayerLearning
-from fairseq_plugins.evaluation.raw_text import SideText, TextPreparation
+from fairseq_plugins.evaluation.raw_text import SideText, Subwords
 from fairseq_plugins.evaluation.text_scorer import ScoredLine
 from fairseq_plugins.evaluation.translation import TranslatedSentence, WordAttention, word_attention
 from fairseq_plugins.metrics.corpus import TITLES
@@ -220,13 +220,13 @@ def draw_attention_map(attention: WordAttention) -> "Figure":
     return picture
 
 
-def save_attention_map(sentence: TranslatedSentence, preparation: TextPreparation, path: Path) -> None:
+def save_attention_map(sentence: TranslatedSentence, subwords: Subwords, path: Path) -> None:
     """Save the picture of a sentence's attention between words, in the format of the path's suffix.
 
     Raises UserError if the sentence has no attention; the message names the path.
     """
     try:
-        attention = word_attention(sentence, preparation.subwords)
+        attention = word_attention(sentence, subwords)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
     save_picture(draw_attention_map(attention), path)

@@ -254,7 +254,7 @@ class TrainedRun:
         }
 
 
-def checkpoint_of(path: Path) -> Path:
+def best_checkpoint(path: Path) -> Path:
     """Path of the checkpoint of a run, which is given by its ``--save-dir`` or by a checkpoint. It may not exist."""
     return path / "checkpoint_best.pt" if path.is_dir() else path
 
@@ -266,7 +266,7 @@ def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
     and size of the model come from the log. Raises UserError or OSError if the log or a given checkpoint is missing or
     cannot be read, or if they belong to different runs.
     """
-    checkpoint = checkpoint_of(path)
+    checkpoint = best_checkpoint(path)
     if not path.is_dir():
         check_checkpoints([checkpoint])
     log = TrainingLog(checkpoint.parent)

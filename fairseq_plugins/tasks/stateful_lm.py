@@ -29,7 +29,7 @@ from fairseq_plugins.data.streams import (
 from fairseq_plugins.data.text import load_dictionary, load_token_stream, load_training_stream
 from fairseq_plugins.models.decoder import StreamDecoder
 from fairseq_plugins.optim.column_norm import apply_column_norm
-from fairseq_plugins.optim.nt_asgd import FollowsValidation, ReportsValidation
+from fairseq_plugins.optim.nt_asgd import NTASGD
 from fairseq_plugins.options import UserError, check_at_least_one, choices
 from fairseq_plugins.tasks.streams import (
     AccumulatedWindows,
@@ -106,7 +106,7 @@ def epoch_windows(
 
 
 @register_task("stateful_lm", dataclass=StatefulLanguageModelingConfig)
-class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
+class StatefulLanguageModelingTask(StreamReadingTask):
     """Train a language model on the corpus as parallel streams (Merity et al. 2018, section 4).
 
     The corpus is cut into ``--batch-size`` rows for each process. Windows come in order. Hidden state is carried from
@@ -121,6 +121,8 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
     """Metrics that validation logs beside the criterion's, and whether higher is better."""
     applies_column_norm = True
     """See :func:`~fairseq_plugins.optim.column_norm.constrain_columns`."""
+    reports_validation = True
+    """See :class:`~fairseq_plugins.optim.nt_asgd.NTASGD`."""
 
     def __init__(
         self,
@@ -314,16 +316,11 @@ class StatefulLanguageModelingTask(StreamReadingTask, ReportsValidation):
         if not self._first_subset_pending:
             return
         self._first_subset_pending = False
-        if self._stream_position.is_end_of_epoch:
-            self.report_validation(float(agg["loss"].avg))
-
-    def report_validation(self, loss: float) -> None:
-        """See :class:`ReportsValidation`."""
-        if isinstance(self._optimizer, FollowsValidation):
-            self._optimizer.record_validation(loss)
+        if self._stream_position.is_end_of_epoch and isinstance(self._optimizer, NTASGD):
+            self._optimizer.record_validation(float(agg["loss"].avg))
 
     def _show_average(self) -> None:
-        if isinstance(self._optimizer, FollowsValidation):
+        if isinstance(self._optimizer, NTASGD):
             self._optimizer.show_average()
 
     # checkpoints

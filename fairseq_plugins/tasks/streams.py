@@ -16,7 +16,7 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import Tensor, nn
 
 from fairseq_plugins.data.streams import ContiguousStreams, TokenStream, Window
-from fairseq_plugins.models.decoder import DecoderState, StreamDecoder
+from fairseq_plugins.models.decoder import StreamDecoder, StreamState
 from fairseq_plugins.modules.cell import (
     State,
     map_state,
@@ -69,7 +69,7 @@ def train_step_in_micro_batches(
     # A temporary stream: the state of all rows must survive a group that runs out of memory.
     group_stream = f"{stream}, a group of rows"
     ends = [num_rows * n // num_groups for n in range(num_groups + 1)]
-    after: List[DecoderState] = []
+    after: List[StreamState] = []
     results: List[Step] = []
     try:
         for rows in map(slice, ends, ends[1:]):

@@ -9,7 +9,7 @@ import pytest
 from preparation_runs import binarised, binarised_text, fail, prepare_in_shell, snapshot, succeed
 from small_corpora import LANGUAGES, own_files, sentences, text_of, write_files
 
-from fairseq_plugins.evaluation.raw_text import load_side_text, load_text_preparation
+from fairseq_plugins.evaluation.raw_text import load_pair_texts, load_side_text
 
 VALID = {lang: [*sentences(lang, 6, 1)[:-1], "Ein Satz? No. 5 & <unk> \u00ad x_y!"] for lang in LANGUAGES}
 RAW = {
@@ -44,14 +44,14 @@ def test_commands_make_the_tokens_of_the_preparation(options: str, record: dict[
     data = raw.parent / "data-bin/own.de-en"
     assert json.loads((data / "text.json").read_text()) == {**record, "unicode": "NFC"}
     for source, target in (("de", "en"), ("en", "de")):
-        text = load_text_preparation(data, source=source, target=target)
+        text, other = load_pair_texts(data, source=source, target=target)
         known = {line.split(" ")[0] for line in (data / f"dict.{source}.txt").read_text().splitlines()}
         pieces = [text.split(line) for line in VALID[source]]
         read = [" ".join(piece if piece in known else "<unk>" for piece in line) for line in pieces]
         assert read == binarised(data, "valid", "de-en", source)
         assert (data / f"raw/valid.{source}").read_text().splitlines() == VALID[source]
         if record["case"] == "kept" and record["tokenizer"] == "blanks":
-            assert [text.join(line) for line in map(text.split, VALID[target])] == VALID[target]
+            assert [other.join(line) for line in map(text.split, VALID[target])] == VALID[target]
     given = [flag for flag in given if flag != "--joined-dictionary"]
     succeed("own", "de", "--from", raw, *given, cwd=raw.parent)
     side = load_side_text(raw.parent / "data-bin/own.de")
@@ -85,7 +85,7 @@ def test_a_tokenizer_of_hugging_face(raw: Path) -> None:
     data = shutil.move(raw.parent / "data-bin/own.de-en", raw.parent / "moved")  # complete in itself
     assert json.loads((data / "text.json").read_text())["tokenizer"] == "hf:tokenizer.json"
     expected = [bpe.encode(line).tokens for line in VALID["de"]]
-    text = load_text_preparation(data, source="de", target="de")
+    text, _ = load_pair_texts(data, source="de", target="de")
     assert [text.split(line) for line in VALID["de"]] == expected
     assert [text.join(line) for line in expected] == VALID["de"]
     known = {line.split(" ")[0] for line in (data / "dict.de.txt").read_text().splitlines()}
@@ -134,7 +134,7 @@ def test_another_corpus_gets_the_vocabulary_of_a_model(first: str, raw: Path) ->
     succeed("own", "de-en", "--from", "other", *vocabulary, "--dest", "news", cwd=here)
     for name in ["text.json", "dict.de.txt", "dict.en.txt", *([record["subwords"]] if codes else [])]:
         assert (here / "news" / name).read_bytes() == (here / "model" / name).read_bytes()
-    text = load_text_preparation(here / "model", source="de", target="en")
+    text, _ = load_pair_texts(here / "model", source="de", target="en")
     known = {line.split(" ")[0] for line in (here / "model/dict.de.txt").read_text().splitlines()}
     read = [" ".join(p if p in known else "<unk>" for p in text.split(line)) for line in sentences("de", 9, 7)]
     assert binarised(here / "news", "train", "de-en", "de") == read

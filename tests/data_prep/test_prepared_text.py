@@ -24,7 +24,7 @@ from preparation_runs import binarised, joined, moses, options_of, succeed
 from small_corpora import LANGUAGES, SPLITS, gigaword_items, sentences, text_of, write_files, zipped
 from typed_commands import type_command
 
-from fairseq_plugins.evaluation.raw_text import Moses, SideText, load_side_text, load_text_preparation
+from fairseq_plugins.evaluation.raw_text import Moses, SideText, load_pair_texts, load_side_text
 
 CASES = Path(__file__).resolve().parents[1] / "cases"
 PERSIAN = (CASES / "joiners.fa").read_text().splitlines()
@@ -186,9 +186,9 @@ def test_perfect_translations_of_text_with_joiners_have_bleu_100(here: Path, cap
     assert "valid.fa: tokenising and detokenising gives 3 of 3 lines back; 0 are changed" in told.splitlines()
     assert "warning" not in told
     data = here / "data-bin/tatoeba.en-fa"
-    preparation = load_text_preparation(data, source="en", target="fa")
+    _, text = load_pair_texts(data, source="en", target="fa")
     pieces = binarised(data, "test", "en-fa", "fa")
-    assert [preparation.join(line.split()) for line in pieces] == PERSIAN
+    assert [text.join(line.split()) for line in pieces] == PERSIAN
     (here / "generate.txt").write_text(
         "".join(f"T-{n}\t{joined(p)}\nH-{n}\t-0.1\t{joined(p)}\n" for n, p in enumerate(pieces))
     )

@@ -51,10 +51,8 @@ def test_lines_are_scored_as_raw_text(lm):
 
 
 def test_perplexity_is_that_of_the_stream(lm, lm_data):
-    stream = load_token_stream(lm_data, "test", lm.scorer.dictionary)
-    lines = [
-        lm.scorer.dictionary.string(line[line != 2]) for line in stream.tensor_split((stream == 2).nonzero()[:, 0])
-    ]
+    stream = load_token_stream(lm_data, "test", lm.dictionary)
+    lines = [lm.dictionary.string(line[line != 2]) for line in stream.tensor_split((stream == 2).nonzero()[:, 0])]
     models, dictionary = load_language_models([FIXTURES / "lstm_lm_doc.pt"], lm_data)
     tokenised = fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data, text="tokenised")
     # the lines of the split, of which the last part is what follows the last end mark
@@ -134,7 +132,7 @@ def test_torchs_default_type_is_not_that_of_a_model(default, lm_data, lm):
 
 
 def test_the_tokens_of_a_batch_are_those_asked_for(lm_data):
-    assert fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data, max_tokens=7).scorer.max_tokens == 7
+    assert fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data, max_tokens=7).max_tokens == 7
 
 
 @pytest.mark.parametrize("name, data", [("lstm_lm_doc", "lm_data"), ("lstm_encdec_doc", "pair_data")])

@@ -11,7 +11,7 @@ from fairseq.models.fconv import FConvModel, base_architecture
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 import fairseq_plugins
-from fairseq_plugins.evaluation.raw_text import SubwordNMT, load_text_preparation
+from fairseq_plugins.evaluation.raw_text import SubwordNMT, load_pair_texts
 from fairseq_plugins.evaluation.translation import SearchOptions, TranslatedSentence, Translator, word_attention
 from fairseq_plugins.options import UserError
 
@@ -39,8 +39,8 @@ def build_translator(pair_data):
         base_architecture(args)
         torch.manual_seed(3)
         model = FConvModel.build_model(args, task).eval()
-        preparation = load_text_preparation(pair_data, source="en", target="de")
-        return Translator(models=[model], task=task, preparation=preparation)
+        source, target = load_pair_texts(pair_data, source="en", target="de")
+        return Translator(models=[model], task=task, source=source, target=target)
 
     return build
 
@@ -70,7 +70,7 @@ def translator(request, build_translator):
     """Models with random weights, so that their translations are of many lengths."""
     plain = build_translator()
     models = [model.eval() for model in MODELS[request.param]()]
-    return Translator(models=models, task=plain.task, preparation=plain.preparation)
+    return Translator(models=models, task=plain.task, source=plain.source, target=plain.target)
 
 
 LINES = ["i c k", "", "a h l e b d", "g", "q q", "a h l e b d", "c"]
@@ -149,7 +149,7 @@ def test_unknown_words_are_replaced_by_what_the_attention_reads_most(translator,
                 for i, word in enumerate(one.target)
             ]
             unknown.append(dictionary.unk_word in one.target)
-            text = translator.preparation.join([word for word in words if word != dictionary.bos_word])
+            text = translator.target.join([word for word in words if word != dictionary.bos_word])
             assert other.text == text and other.target == one.target
     assert any(unknown)
 

@@ -21,8 +21,8 @@ from fairseq_plugins.evaluation.raw_text import (
     compared_case,
     encode_lines,
     load_detokenizer,
+    load_pair_texts,
     load_side_text,
-    load_text_preparation,
     stream_lines,
 )
 from fairseq_plugins.files import read_lines
@@ -136,25 +136,21 @@ def with_sentencepiece(tmp_path):
     return tmp_path
 
 
-def words_of(preparation, pieces):
-    return ["".join(word) for word in preparation.subwords.group(pieces)]
-
-
 def test_lines_are_tokenised_escaped_and_split_by_the_codes(data):
-    pieces = load_text_preparation(data, source="en", target="de").split("Tom's haus, haus!")
+    pieces = load_pair_texts(data, source="en", target="de")[0].split("Tom's haus, haus!")
     words = "Tom &apos;s haus , haus !"
     assert pieces == BPE(io.StringIO(CODES)).segment(words).split() and pieces.count("haus") == 2
     assert "T@@" in pieces
 
 
 def test_a_folder_that_does_not_tell_its_preparation_is_warned_of(data, record, caplog):
-    load_text_preparation(data, source="en", target="de")
+    load_pair_texts(data, source="en", target="de")
     assert [one.getMessage() for one in caplog.records] == [
         f"{data} has no text.json of data-prep: its text is taken as tokens of Moses in their own case"
     ]
     caplog.clear()
     record(tokenizer="moses")
-    load_text_preparation(data, source="en", target="de")
+    load_pair_texts(data, source="en", target="de")
     assert not caplog.records
 
 
@@ -179,18 +175,18 @@ def test_pairs_follow_their_record(tokenizer, case, line, words, back, subwords,
     if subwords is None:
         (data / "bpe.codes").unlink()
     record(tokenizer=tokenizer, case=case, **({"subwords": subwords} if subwords else {}))
-    preparation = load_text_preparation(data, source="en", target="de")
-    pieces = preparation.split(line)
-    assert words_of(preparation, pieces) == words.split()
+    source, target = load_pair_texts(data, source="en", target="de")
+    pieces = source.split(line)
+    assert source.words(pieces) == words.split()
     assert (pieces == words.split()) == (subwords is None or tokenizer == "characters")
-    assert preparation.join(pieces) == load_detokenizer(data, language="de").join(words.split()) == (back or line)
+    assert target.join(pieces) == load_detokenizer(data, language="de").join(words.split()) == (back or line)
     assert compared_case(data) == ("kept" if case == "kept" else "ignored")
 
 
 def test_subwords_that_are_recorded_and_missing_are_named(data, record):
     record(tokenizer="moses", subwords="sentencepiece.bpe.model")
     with pytest.raises(ValueError, match="lacks sentencepiece.bpe.model, by which its text was split: copy the whole"):
-        load_text_preparation(data, source="de", target="en")
+        load_pair_texts(data, source="de", target="en")
 
 
 @pytest.fixture
@@ -207,8 +203,7 @@ def test_a_tokenizer_of_hugging_face_splits_and_joins(hugging_face, record, data
     (data / "bpe.codes").unlink()
     line, expected = "Das Haus hat Türen, Tom's.", hugging_face.encode("Das Haus hat Türen, Tom's.").tokens
     record(tokenizer="hf:tokenizer.json")
-    pairs = load_text_preparation(data, source="de", target="en")
-    for text in (load(tokenizer="hf:tokenizer.json"), pairs):
+    for text in (load(tokenizer="hf:tokenizer.json"), *load_pair_texts(data, source="de", target="en")):
         assert text.split(line) == expected and text.join([*expected, "<unk>"]) == line and text.split(" ") == []
 
 
@@ -228,34 +223,34 @@ def test_a_file_that_is_no_tokenizer_is_refused(hugging_face, load, tmp_path):
 
 @pytest.mark.parametrize("line", ["Tom's house, isn't it? \"Yes\" & no.", "It costs 3.50 - really!"])
 def test_pieces_become_the_text_again(line, data):
-    preparation = load_text_preparation(data, source="en", target="en")
-    pieces = preparation.split(line)
-    assert len(pieces) > len(line.split()) and preparation.join(pieces) == line
+    source, target = load_pair_texts(data, source="en", target="en")
+    pieces = source.split(line)
+    assert len(pieces) > len(line.split()) and target.join(pieces) == line
 
 
 def test_pieces_of_sentencepiece_become_the_text_again(with_sentencepiece):
-    preparation = load_text_preparation(with_sentencepiece, source="de", target="de")
-    pieces = preparation.split("Das Haus hat ein Dach.")
-    assert words_of(preparation, pieces) == ["Das", "Haus", "hat", "ein", "Dach", "."]
-    assert preparation.join(pieces) == "Das Haus hat ein Dach." and preparation.split(" \t ") == []
+    source, target = load_pair_texts(with_sentencepiece, source="de", target="de")
+    pieces = source.split("Das Haus hat ein Dach.")
+    assert source.words(pieces) == ["Das", "Haus", "hat", "ein", "Dach", "."]
+    assert target.join(pieces) == "Das Haus hat ein Dach." and source.split(" \t ") == []
 
 
 def test_headlines_are_english(data):
-    preparation = load_text_preparation(data, source="article", target="title")
-    assert words_of(preparation, preparation.split("Tom's")) == ["Tom", "&apos;s"]
-    assert preparation.join(["Tom", "&apos;s", "here"]) == "Tom's here"
+    source, target = load_pair_texts(data, source="article", target="title")
+    assert source.words(source.split("Tom's")) == ["Tom", "&apos;s"]
+    assert target.join(["Tom", "&apos;s", "here"]) == "Tom's here"
 
 
 def test_data_without_subwords_is_refused_with_what_is_missing(tmp_path):
     with pytest.raises(
         ValueError, match="has no bpe.codes, sentencepiece.bpe.model, .*text.json: put the subword model"
     ):
-        load_text_preparation(tmp_path, source="de", target="en")
+        load_pair_texts(tmp_path, source="de", target="en")
 
 
 def test_two_models_of_subwords_are_refused(data, with_sentencepiece):
     with pytest.raises(ValueError, match="has bpe.codes and sentencepiece.bpe.model: leave the one"):
-        load_text_preparation(data, source="de", target="en")
+        load_pair_texts(data, source="de", target="en")
 
 
 @pytest.fixture

@@ -134,10 +134,10 @@ def test_data_that_changed_after_the_first_training_are_named(trained_on, run_he
 
 
 def test_a_folder_that_cannot_be_written_to_is_trained_on(run_here, monkeypatch, tmp_path):
-    def write_text(path, text):
+    def write_json(path, text):
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(data_module, "write_text", write_text)
+    monkeypatch.setattr(data_module, "write_json", write_json)
     folder = shutil.copytree(DATA, tmp_path / "data", ignore=shutil.ignore_patterns("digests.json"))
     told = run_here(fairseq_cli.train, *training_arguments(folder, tmp_path / "model", "--max-update", 1))
     assert f"{folder} keeps no digests of its files (Permission denied)" in told

@@ -11,7 +11,6 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from stateful_training import Training, random_tokens
 
 from fairseq_plugins.data.streams import TokenStream
-from fairseq_plugins.optim.nt_asgd import ReportsValidation
 from fairseq_plugins.tasks.stateful_lm import StatefulLanguageModelingConfig, StatefulLanguageModelingTask
 
 
@@ -197,7 +196,6 @@ def test_an_optimizer_that_does_not_follow_validation_is_left_alone(training):
         training.accumulate(sample)
     training.task.begin_valid_epoch(1, training.model)
     training.task.post_validate(training.model, {}, {"loss": SimpleNamespace(avg=1.0)})
-    assert isinstance(training.task, ReportsValidation)
 
 
 @pytest.mark.parametrize("then", ["validated", "saved"])
