@@ -37,7 +37,7 @@ from fairseq_plugins.evaluation.analyses.words import (
     word_indices,
 )
 from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
-from fairseq_plugins.evaluation.scoring import check_rows
+from fairseq_plugins.evaluation.scoring import check_rows, check_vocabularies
 from fairseq_plugins.options import UserError, check_at_least_one, check_not_negative, check_positive, named_paths
 from fairseq_plugins.reports.analyses import (
     correlation_row,
@@ -65,8 +65,8 @@ PROBABILITIES = [round(0.05 * i, 2) for i in range(11)]
 def _load_named(args: argparse.Namespace) -> Tuple[Dict[str, FairseqLanguageModel], Dict[str, str], Dictionary]:
     """Models and paths of ``--path NAME=CKPT...`` by name, and their dictionary."""
     paths = {name: str(path) for name, path in named_paths(args.path, repeated_names="refused")}
-    models, dictionary = load_language_models(list(paths.values()), args.data)
-    return dict(zip(paths, models)), paths, dictionary
+    models = load_language_models(list(paths.values()), args.data)
+    return dict(zip(paths, models)), paths, check_vocabularies(models)
 
 
 def _load_layered(args: argparse.Namespace) -> Tuple[Dict[str, FairseqLanguageModel], Dict[str, str], Dictionary]:
@@ -79,8 +79,8 @@ def _load_layered(args: argparse.Namespace) -> Tuple[Dict[str, FairseqLanguageMo
 def _load_one(args: argparse.Namespace) -> Tuple[FairseqLanguageModel, Dictionary]:
     if len(args.path) > 1:
         raise UserError(f"--path: give one checkpoint; there are {len(args.path)}")
-    (model,), dictionary = load_language_models(args.path, args.data)
-    return model, dictionary
+    (model,) = load_language_models(args.path, args.data)
+    return model, model.decoder.dictionary
 
 
 def _add_frequency_arguments(parser: argparse.ArgumentParser) -> None:

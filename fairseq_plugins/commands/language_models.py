@@ -22,7 +22,7 @@ from fairseq_plugins.command_line import (
 )
 from fairseq_plugins.commands.results import Results, results_command
 from fairseq_plugins.console import Command
-from fairseq_plugins.evaluation.checkpoints import load_language_models, load_scoring_models
+from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.evaluator import (
     Evaluator,
     TunedPoint,
@@ -33,7 +33,7 @@ from fairseq_plugins.evaluation.evaluator import (
 )
 from fairseq_plugins.evaluation.generation import STOPS, UNKNOWN_WORDS, Continuation, Sampling, TextGenerator
 from fairseq_plugins.evaluation.raw_text import load_side_text, raise_empty, stream_lines
-from fairseq_plugins.evaluation.scoring import check_cut, prepare_to_score
+from fairseq_plugins.evaluation.scoring import check_cut, check_vocabularies, prepare_to_score
 from fairseq_plugins.evaluation.text_scorer import CONTEXTS, ScoredLine, TextScorer
 from fairseq_plugins.files import STANDARD_INPUT, check_replaceable, given_path, name_of, read_lines, write_text
 from fairseq_plugins.models.checkpoints import check_checkpoints
@@ -93,12 +93,12 @@ def _evaluate(args: argparse.Namespace) -> Results:
     check_checkpoints(args.path)
     choice = choice_file(Path(args.path[0])) if args.tune else None
     device = choose_device(args)
-    models, dictionary = load_language_models(args.path, args.data)
+    models = load_language_models(args.path, args.data)
     evaluator = Evaluator(
         prepare_to_score(models, device=device, precision=args.output_precision),
         checkpoints=[Path(path) for path in args.path],
         data=args.data,
-        dictionary=dictionary,
+        dictionary=check_vocabularies(models),
         num_rows=args.rows,
         window=args.window,
         device=device,
@@ -211,7 +211,7 @@ def _score(args: argparse.Namespace) -> None:
         raise UserError("--per token --json: an object holds a line with its tokens; leave out --per token")
     # an empty text is an error only if all texts are empty
     streams = [(name_of(path), stream_lines([path], when_empty="kept")) for path in paths]
-    models = load_scoring_models(args.path, args.data)
+    models = load_language_models(args.path, args.data)
     side = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
     device = choose_device(args)
     models = prepare_to_score(models, device=device, precision=args.output_precision)
@@ -349,7 +349,7 @@ def _generate(args: argparse.Namespace) -> None:
         raise UserError("--after - and --input -: the standard input is read once, give a file for one of them")
     lines = stream_lines(paths)
     earlier: List[str] = [] if args.after is None else read_lines(args.after, unicode="kept")
-    models = load_scoring_models(args.path, args.data)
+    models = load_language_models(args.path, args.data)
     text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
     lines = text.watched(lines, name=name_of(*paths))
     if args.after is not None:

@@ -10,7 +10,7 @@ from torch import Tensor
 from fairseq_plugins.command_line import add_checkpoints, add_cpu, add_data, add_out, choose_device
 from fairseq_plugins.commands.results import Results, results_command
 from fairseq_plugins.data.text import load_dictionary
-from fairseq_plugins.evaluation.checkpoints import load_scoring_models
+from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.files import check_file, given_path, write_lines
 from fairseq_plugins.metrics.rouge import NUM_BOOTSTRAP_SAMPLES
 from fairseq_plugins.options import UserError, check_at_least_one, check_choice, optionally_named_paths
@@ -106,7 +106,7 @@ def _rerank(args: argparse.Namespace) -> Results:
     splits = paired_files(args.lists, args.gold)
     device = choose_device(args)
     linearisation = read_linearisation(args.data)
-    models = [model.to(device) for model in load_scoring_models(paths, args.data)]
+    models = [model.to(device) for model in load_language_models(paths, args.data)]
     dictionary = load_dictionary(args.data)
     sentences = {
         name: read_sentences(

@@ -10,7 +10,7 @@ from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
-from fairseq_plugins.evaluation.checkpoints import check_export, corpus_of, load_scoring_models, trained_task
+from fairseq_plugins.evaluation.checkpoints import check_export, corpus_of, load_language_models, trained_task
 from fairseq_plugins.evaluation.generation import Continuation, Sampling, Stop, TextGenerator, UnknownWords
 from fairseq_plugins.evaluation.raw_text import TextKind, check_text_kind, load_side_text
 from fairseq_plugins.evaluation.scoring import exponential, prepare_to_score
@@ -208,7 +208,7 @@ def load_trained(
         return TrainedTranslator(translator)
     if not issubclass(task, LanguageModelingTask):
         raise UserError(f"{paths[0]} was trained for --task {config._name}, neither language modelling nor translation")
-    models = prepare_to_score(load_scoring_models(paths, folder), device=device, precision=precision)
+    models = prepare_to_score(load_language_models(paths, folder), device=device, precision=precision)
     return TrainedLanguageModel(models, load_side_text(folder, kind=text), max_tokens=max_tokens, device=device)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Type, Union
 
 from fairseq import checkpoint_utils, utils
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.tasks import TASK_REGISTRY, FairseqTask
@@ -79,7 +79,7 @@ def load_translation_models(
     return found
 
 
-def load_scoring_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, Path]) -> List[FairseqLanguageModel]:
+def load_language_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, Path]) -> List[FairseqLanguageModel]:
     """Load language models of any kind in evaluation mode, fairseq's included.
 
     Raises UserError if a file is missing, unreadable or refused, if its vocabulary is not the data's, or if it is no
@@ -102,16 +102,6 @@ def stateful_language_model(model: BaseFairseqModel, path: Union[str, Path]) -> 
         raise UserError(f"{path} holds a {type(model).__name__}: give a language model's checkpoint")
     with naming_checkpoint(path):
         return stream_model(model)
-
-
-def load_language_models(
-    paths: Sequence[Union[str, Path]], data_dir: Union[str, Path]
-) -> Tuple[List[FairseqLanguageModel], Dictionary]:
-    """Load checkpoints in evaluation mode, with the dictionary of ``data_dir``.
-
-    Raises UserError as :func:`load_scoring_models` does.
-    """
-    return load_scoring_models(paths, data_dir), load_dictionary(data_dir)
 
 
 def check_layers(models: Sequence[FairseqLanguageModel], paths: Sequence[Union[str, Path]]) -> None:

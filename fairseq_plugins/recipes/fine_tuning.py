@@ -63,17 +63,18 @@ def valid_nll(path: str, *, data: str, device: str) -> float:
         nll = math.fsum(nll for nll, _ in sums) / sum(number for _, number in sums)
         del translator
     else:
-        models, dictionary = load_language_models([path], data)
+        (model,) = load_language_models([path], data)
+        dictionary = model.decoder.dictionary
         tokens = load_token_stream(data, "valid", dictionary)
         nll = evaluate_perplexity(
-            [model.to(device) for model in models],
+            [model.to(device)],
             tokens,
             unknown=dictionary.unk(),
             window=1000,
             device=device,
             show_progress=progress,
         ).nll
-        del models
+        del model
     torch.cuda.empty_cache()  # for the training, which is another process
     return nll
 

@@ -182,8 +182,8 @@ def run(args: argparse.Namespace) -> None:
     if args.words < 2:
         raise UserError(f"--words {args.words}: give at least 2, for the first is not predicted")
     device = choose_device(args)
-    models, dictionary = load_language_models(args.path, args.data)
-    models = [model.to(device) for model in models]
+    models = [model.to(device) for model in load_language_models(args.path, args.data)]
+    dictionary = models[0].decoder.dictionary
 
     def evaluator(num_rows: int) -> Evaluator:
         return Evaluator(

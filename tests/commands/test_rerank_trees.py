@@ -53,7 +53,7 @@ def rerank(here, monkeypatch, capsys):
             models[-1].decoder.dictionary = dictionary
         return models
 
-    monkeypatch.setattr(trees, "load_scoring_models", load)
+    monkeypatch.setattr(trees, "load_language_models", load)
 
     def rerank(*flags, **files):
         run(here, *flags, **files)

@@ -53,10 +53,12 @@ def test_lines_are_scored_as_raw_text(lm):
 def test_perplexity_is_that_of_the_stream(lm, lm_data):
     stream = load_token_stream(lm_data, "test", lm.dictionary)
     lines = [lm.dictionary.string(line[line != 2]) for line in stream.tensor_split((stream == 2).nonzero()[:, 0])]
-    models, dictionary = load_language_models([FIXTURES / "lstm_lm_doc.pt"], lm_data)
+    models = load_language_models([FIXTURES / "lstm_lm_doc.pt"], lm_data)
     tokenised = fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data, text="tokenised")
     # the lines of the split, of which the last part is what follows the last end mark
-    expected = evaluate_perplexity(models, torch.cat([torch.tensor([2]), stream]), unknown=dictionary.unk()).perplexity
+    expected = evaluate_perplexity(
+        models, torch.cat([torch.tensor([2]), stream]), unknown=lm.dictionary.unk()
+    ).perplexity
     text = "\n".join(lines[:-1]) + "\n"
     assert tokenised.perplexity(text) == pytest.approx(expected, rel=1e-6)
     assert tokenised.perplexity(lines[:-1]) == pytest.approx(expected, rel=1e-6)

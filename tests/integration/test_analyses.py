@@ -134,8 +134,8 @@ def test_a_language_models_experts_and_their_balance(data, trained, call, tmp_pa
     given = [data, "--path", *paths, "--split", "valid", "--out", tmp_path / "out"]
     status, printed, told = call("analyze experts", *given, "--json", "--num", 2)
     assert (status, told) == (0, "")
-    (model,), dictionary = load_language_models(paths[:1], data)
-    use = stream_expert_use(model, load_token_stream(data, "valid", dictionary))
+    (model,) = load_language_models(paths[:1], data)
+    use = stream_expert_use(model, load_token_stream(data, "valid", model.decoder.dictionary))
     found = json.loads(printed)["models"]
     assert [one["path"] for one in found] == [one["name"] for one in found] == [str(path) for path in paths]
     assert found[0]["balance"] == pytest.approx(use.balance) and found[0]["layers"] == [1, 2, 2, 2]

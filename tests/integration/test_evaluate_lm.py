@@ -124,7 +124,7 @@ def log_probs():
     stream = torch.cat([lines[number] for number in range(len(lines))]).long()
     found = []
     for path in PATHS:
-        models, _ = load_language_models([str(path)], str(DATA))
+        models = load_language_models([str(path)], str(DATA))
         found.append(-torch.cat([part.nll for part in score_windows([models[0].eval()], stream)], dim=1)[0])
     return torch.stack(found)
 
