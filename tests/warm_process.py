@@ -18,9 +18,11 @@ import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager, suppress
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import Dict, Iterator, List, Optional, Sequence, Union
 
+import pytest
 import torch
 
 import fairseq_plugins
@@ -40,6 +42,14 @@ WITHOUT_PATH = {name: value for name, value in os.environ.items() if name != "PY
 HOST_PROGRAMS = ("train", "generate", "interactive", "preprocess", "validate", "eval-lm", "score")
 
 _server = multiprocessing.get_context("forkserver")
+
+
+def _ensure_running() -> None:
+    """Start the server unless it runs. Python passes over what it cannot preload, and does not hand on its own path."""
+    _server.set_forkserver_preload(PRELOADED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+        forkserver.ensure_running()
 
 
 class Command:
@@ -100,7 +110,7 @@ def started(
     module: str, *arguments, environment: Dict[str, str], cwd: Optional[Path] = None, stdin: bytes = b""
 ) -> Iterator[Command]:
     """``python -m module arguments``, killed where it still runs at the end of the context."""
-    _server.set_forkserver_preload(PRELOADED)
+    _ensure_running()
     with tempfile.TemporaryDirectory() as folder:
         words = [module, *map(str, arguments)]
         command = Command(words, Path(folder), environment=environment, cwd=cwd, stdin=stdin)
@@ -117,7 +127,7 @@ def warm_programs(folder: Path) -> Iterator[str]:
     Args:
         folder: empty; takes the programs and the socket of the server.
     """
-    _server.set_forkserver_preload(PRELOADED)
+    _ensure_running()
     programs = folder / "bin"
     programs.mkdir()
     address = str(folder / "socket")
@@ -191,6 +201,7 @@ def _work(arguments: List[str], environment: Dict[str, str], cwd: Optional[Path]
 
 def _run(words: List[str], environment: Dict[str, str], folder: Union[str, Path], descriptors: Sequence[int]):
     """``python *words``, words being ``-m MODULE ...`` or ``FILE.py ...``, in this process, to its end."""
+    assert "warmed_up" in sys.modules, "the server lacks what it should have preloaded"
     os.environ.clear()
     os.environ.update(environment)
     if "OMP_NUM_THREADS" in environment:

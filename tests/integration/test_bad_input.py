@@ -30,7 +30,7 @@ def fail(run_here):
         (["--latent-dropout", "1"], r"--latent-dropout 1.0: a dropout rate is the probability to drop"),
         (["--experts-per-layer", "1 3"], r'--experts-per-layer "1 3" has 2 numbers: give 3'),
         (["--experts-per-layer", "3.5"], r'--experts-per-layer "3.5": .* for example --experts-per-layer "0 1 3"'),
-        (["--balance", "inf"], r"--balance inf: give a finite value"),
+        (["--balance", "inf"], r"--balance inf: give 0 or more, and finite"),
         (["--experts-per-layer", "0 0 0"], r'--experts-per-layer "0 0 0" has no expert'),
         (
             ["--label-depth", "2"],
