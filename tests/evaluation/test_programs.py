@@ -31,8 +31,7 @@ LANGUAGE_MODELS = {
     "16 bits": lambda: build_tiny_lm("mos", output_precision="bfloat16"),
 }
 TRANSLATORS = {
-    "copying": {"output_layer": "doc", "copying": "attention"},
-    **{cell: {"output_layer": "tied", "rnn_cell": cell} for cell in ("mmlstm", "variational", "smooth-rectifier")},
+    "copying": {"output_layer": "doc", "copying": "attention", "rnn_cell": "smooth-rectifier"},
     "no attention": {"output_layer": "mos", "rnn_cell": "rhn", "attention": "none", "input_feeding": "off"},
     "merged layers": {
         **{"output_layer": "full", "rnn_cell": "mogrifier", "attention": "mlp"},

@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import time
 from functools import partial
@@ -166,22 +165,17 @@ def test_what_cannot_be_evaluated_is_refused_before_anything_is_translated(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed", ["the group", "the script"])
-def test_a_killed_run_is_repaired_by_the_next(killed, evaluated, request_of, replay, tmp_path):
+def test_a_killed_run_is_repaired_by_the_next(evaluated, request_of, replay, tmp_path):
     asked, gate = request_of(tmp_path / "out"), tmp_path / "gate"
     process = subprocess.Popen(
         ["bash", SCRIPT, *map(str, asked)],
         env={**replay, "PYTHONPATH": f"{replay['PYTHONPATH']}:{ROOT}", "WAIT_FOR": str(gate)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        start_new_session=True,
     )
     try:
         wait_for(Path(f"{gate}.waiting"))
-        if killed == "the script":
-            process.kill()
-        else:
-            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
         process.wait(timeout=60)
         assert not list((tmp_path / "out").glob("scores.txt"))
         repaired = evaluate_bleu(*asked, environment=replay)
