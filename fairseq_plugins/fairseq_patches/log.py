@@ -117,7 +117,10 @@ def _load_and_write_config(load_checkpoint: Callable[..., Any], cfg: Any, traine
     loaded = load_checkpoint(cfg, trainer, **kwargs)
     if not cfg.no_save and distributed_utils.is_master(trainer.cfg.distributed_training):
         modules = "".join(f"# {line}\n" for line in str(trainer.model).splitlines())
-        write_text(Path(cfg.save_dir) / CONFIG_FILE, f"{_yaml(trainer.cfg)}\n{modules}")
+        file = Path(cfg.save_dir) / CONFIG_FILE
+        for left in file.parent.glob(f".{file.stem}.*{file.suffix}"):  # by a run that was killed while it wrote
+            left.unlink()
+        write_text(file, f"{_yaml(trainer.cfg)}\n{modules}")
     return loaded
 
 

@@ -37,6 +37,8 @@ def training(tmp_path_factory):
     """The folder of a training, and what it has printed."""
     folder = tmp_path_factory.mktemp("log")
     shutil.copytree(LM, folder / "lm")
+    (folder / "save").mkdir()
+    (folder / "save/.config.1.yaml").touch()  # as of a run that was killed
     flags = ["--task=stateful_lm", "--arch=lstm_lm_mos", "--embed-dim=8", "--hidden-sizes=8", "--experts-per-layer=0 2"]
     flags += ["--criterion=regularized_cross_entropy", "--optimizer=sgd", "--lr=0.5", "--batch-size=2", "--seed=7"]
     flags += ["--output-precision=float32", "--max-epoch=2", "--log-format=json", "--log-interval=1", "--save-dir=save"]
@@ -72,6 +74,7 @@ def test_all_flags_and_modules_are_in_a_file(training):
     flags = OmegaConf.create(text)
     assert flags.optimization.lr == [0.5] and flags.model.experts_per_layer == "0 2" and "lr" not in flags.model
     assert "# RecurrentLanguageModel(\n#   (decoder)" in text
+    assert not list(folder.glob("save/.config*"))
 
 
 @pytest.mark.slow
