@@ -3,7 +3,7 @@
 set -euo pipefail
 
 usage="usage: bash scripts/test.sh [--fast] [--coverage] [pytest arguments]
-  --fast      leaves out the tests that are marked slow; every package keeps the others
+  --fast      leaves out tests/integration, and the tests that are marked slow
   --coverage  ends with a table of the lines and branches of the package that the tests ran in their own process
   FAIRSEQ_PLUGINS_CORPORA=DIR in the environment: the folder of the real corpora, DIR/ptb, DIR/multi30k ..."
 

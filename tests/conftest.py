@@ -34,6 +34,9 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
+    for item in items:
+        if "integration" in item.path.parts:
+            item.add_marker("slow")
     # long tests first, so that no process is left alone with them at the end
     items.sort(key=lambda item: (not item.path.name.startswith("test_readme"), "integration" not in item.path.parts))
 

@@ -47,6 +47,7 @@ def programs_of(model, folder, dtype=torch.float64):
     return [torch.export.load(folder / name).module() for name in files]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LANGUAGE_MODELS)
 def test_step_of_a_language_model(name, tmp_path):
     dtype = torch.float32 if name == "16 bits" else torch.float64

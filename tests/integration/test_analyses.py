@@ -31,7 +31,6 @@ def found(call):
     return found
 
 
-@pytest.mark.slow
 def test_a_model_against_itself_gains_nothing_at_any_frequency(trained, data, call, found, tmp_path):
     checkpoint, plot = trained / "checkpoint_best.pt", tmp_path / "bands.png"
     given = [data, "--path", f"A={checkpoint}", f"B={checkpoint}"]
@@ -42,7 +41,6 @@ def test_a_model_against_itself_gains_nothing_at_any_frequency(trained, data, ca
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
 def test_the_rank_of_a_mixture_is_above_that_of_its_features(trained, data, found):
     given = [data, "--path", trained / "checkpoint_best.pt"]
     figures = found("analyze rank", *given, "--positions", 100)
@@ -50,7 +48,6 @@ def test_the_rank_of_a_mixture_is_above_that_of_its_features(trained, data, foun
     assert found("analyze rank", *given, "--threshold", 1e-6)["rank"] > 16 + 2
 
 
-@pytest.mark.slow
 def test_masked_layers_of_a_model_under_two_names_lose_the_same(trained, data, call, found, evaluate_here, tmp_path):
     checkpoint, plot = trained / "checkpoint_best.pt", tmp_path / "masking.png"
     given = [data, "--path", f"A={checkpoint}", f"B={checkpoint}", "--probabilities", 0, 0.5, "--runs", 2, "--rows", 2]
@@ -77,7 +74,6 @@ def test_layers_are_masked_as_asked_for(flags, kind, found, monkeypatch):
     assert set(kinds) == {kind} and [curve["mask"] for curve in curves] == [kind] * 3
 
 
-@pytest.mark.slow
 def test_correlations_are_shown_by_layer(trained, data, call, found):
     given = [data, "--path", f"DOC={trained / 'checkpoint_best.pt'}"]
     figures = found("analyze correlation", *given)["layers"]
@@ -87,7 +83,6 @@ def test_correlations_are_shown_by_layer(trained, data, call, found):
     assert all(f" {figure['mean']:.4f} |" in printed for figure in figures)
 
 
-@pytest.mark.slow
 def test_models_of_different_depth_are_not_masked_together(trained, data, refuse, tmp_path):
     train(data, tmp_path, "--hidden-sizes", 16, "--output-layer", "full", "--balance", 0, "--max-update", 1)
     models = f"two={trained / 'checkpoint_best.pt'}", f"one={tmp_path / 'checkpoint_last.pt'}"
@@ -103,7 +98,6 @@ def pictures(folder):
     return [path.name for path in found]
 
 
-@pytest.mark.slow
 def test_every_sentence_has_a_picture_of_its_attention(prepared, translator, call, tmp_path):
     (tmp_path / "lines.txt").write_text("a b\n\nc d e\nf\n")
     given = [prepared, "--path", translator / "checkpoint_best.pt", "--input", tmp_path / "lines.txt"]
@@ -115,7 +109,6 @@ def test_every_sentence_has_a_picture_of_its_attention(prepared, translator, cal
     assert pictures(tmp_path / "out") == ["sentence_1.png", "sentence_2.png"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("flags, precision", [([], "float32"), (["--output-precision", "auto"], "auto")])
 def test_sentences_are_translated_in_the_precision_of_translate(
     flags, precision, prepared, translator, call, tmp_path, monkeypatch
@@ -127,7 +120,6 @@ def test_sentences_are_translated_in_the_precision_of_translate(
     assert call("analyze attention", *given, "--out", tmp_path / "out", *flags)[0] == 0 and asked == [precision]
 
 
-@pytest.mark.slow
 def test_a_language_models_experts_and_their_balance(data, trained, call, tmp_path):
     paths = [trained / f"checkpoint_{name}.pt" for name in ("best", "last")]
     (tmp_path / "lines.txt").write_text("the nowhere\nthe the the\n")
@@ -148,7 +140,6 @@ def test_a_language_models_experts_and_their_balance(data, trained, call, tmp_pa
     assert status == 0 and len(re.findall(r"\| layer 1, 1 +\| +[\d.]+% \|", printed)) == 2
 
 
-@pytest.mark.slow
 def test_a_language_model_reads_raw_sentences_as_score_text_does(data, trained, call, tmp_path, monkeypatch):
     read = []
     monkeypatch.setattr(experts, "line_experts", lambda _, sequence, **__: read.append(sequence.tolist()))
@@ -164,7 +155,6 @@ def test_a_language_model_reads_raw_sentences_as_score_text_does(data, trained, 
     assert read[0] == read[1] and len(read[0]) == 5
 
 
-@pytest.mark.slow
 def test_an_encoder_decoders_experts(prepared, translator, call, tmp_path):
     (tmp_path / "lines.txt").write_text("a b\n")
     given = [prepared, "--path", translator / "checkpoint_best.pt", "--split", "valid", "--out", tmp_path / "out"]
@@ -176,7 +166,6 @@ def test_an_encoder_decoders_experts(prepared, translator, call, tmp_path):
         assert pictures(tmp_path / "out") == ["sentence_1.png"]
 
 
-@pytest.mark.slow
 def test_a_model_without_experts_is_told_before_any_is_read(
     prepared, translator, plain_translator, call, tmp_path, monkeypatch
 ):
@@ -186,7 +175,6 @@ def test_a_model_without_experts_is_told_before_any_is_read(
     assert status == 2 and "checkpoint_last.pt: the model has no mixture" in told
 
 
-@pytest.mark.slow
 def test_sentences_with_experts_are_translated_as_translate_does(prepared, translator, call, tmp_path, monkeypatch):
     (tmp_path / "lines.txt").write_text("a b\n")
     asked = []
@@ -203,7 +191,6 @@ def history(trained, folder):
     return folder
 
 
-@pytest.mark.slow
 def test_the_history_of_experts(data, trained, prepared, translator, call, tmp_path):
     for given, folder, num_layers in ((data, trained, 3), (prepared, translator, 4)):
         path = f"A={history(folder, tmp_path / folder.name)}"
@@ -220,7 +207,6 @@ def test_the_history_of_experts(data, trained, prepared, translator, call, tmp_p
         assert status == 0 and re.search(r"^\| A +\| +20 \|", printed, re.MULTILINE)
 
 
-@pytest.mark.slow
 def test_a_history_without_experts_is_told_before_any_is_read(
     prepared, translator, plain_translator, call, tmp_path, monkeypatch
 ):

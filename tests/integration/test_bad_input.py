@@ -111,7 +111,6 @@ def other_data(text, tmp_path_factory):
     return preprocess(changed, root / "larger")
 
 
-@pytest.mark.slow
 def test_training_on_with_a_vocabulary_of_another_size(trained, other_data, tmp_path):
     shutil.copy(trained / "checkpoint_last.pt", tmp_path)
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
@@ -122,7 +121,6 @@ def test_training_on_with_a_vocabulary_of_another_size(trained, other_data, tmp_
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("flags", [[], ["--finetune-from-model", "checkpoint_last.pt"]])
 def test_training_on_with_other_words(trained, data, tmp_path, flags):
     shutil.copy(trained / "checkpoint_last.pt", tmp_path)
@@ -135,7 +133,6 @@ def test_training_on_with_other_words(trained, data, tmp_path, flags):
     assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("arch, task", [("lstm_lm", "language_modeling"), ("transformer", "translation")])
 def test_criterion_of_this_package_with_an_architecture_of_fairseq(data, pair_data, tmp_path, arch, task):
     flags = ["--task", task, "--arch", arch, "--optimizer", "sgd", "--batch-size", 2, "--user-dir", PLUGINS, "--cpu"]
@@ -154,7 +151,6 @@ def evaluate_and_fail(*args) -> str:
     return result.stderr.strip().splitlines()[-1]
 
 
-@pytest.mark.slow
 def test_evaluation_with_another_vocabulary(trained, data, other_data, tmp_path):
     checkpoint = trained / "checkpoint_best.pt"
     for directory, told in (
@@ -174,7 +170,6 @@ def test_evaluation_of_a_missing_or_truncated_file_or_split(trained, data, tmp_p
     assert "both must be at least 1" in evaluate_and_fail(data, "--path", checkpoint, "--rows", 0)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("side, flag", [("src", "--srcdict"), ("tgt", "--tgtdict")])
 def test_translation_with_other_words(translator, pair_data, tmp_path, side, flag):
     other = exchange_words(pair_data, tmp_path / "bin", f"dict.{side}.txt")
@@ -193,7 +188,6 @@ def test_translation_with_other_words(translator, pair_data, tmp_path, side, fla
     assert checkpoint.read_bytes() == before
 
 
-@pytest.mark.slow
 def test_language_model_with_other_words_under_the_task_of_fairseq(data, tmp_path):
     flags = ["--task", "language_modeling", "--arch", "lstm_lm_awd", "--embed-dim", 8, "--hidden-sizes", "8 8"]
     flags += ["--criterion", "cross_entropy", "--optimizer", "sgd", "--lr", 1, "--batch-size", 2, "--cpu"]
@@ -238,7 +232,6 @@ def test_a_recurrence_that_explodes_in_validation_alone(data, tmp_path, run_here
     assert not list(tmp_path.glob("checkpoint*.pt"))
 
 
-@pytest.mark.slow
 def test_a_transformer_that_diverges(pair_data, tmp_path, run_here):
     arguments = training_flags(pair_data, tmp_path, *RATE, model=("--arch", "transformer_doc"), sizes=TRANSFORMER_SIZES)
     line = diverge(run_here, arguments)

@@ -82,7 +82,6 @@ def test_a_metric_that_a_translator_does_not_log_is_refused(flags, told, transla
     assert not list(tmp_path.glob("runs/*.pt"))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags, metric",
     [
@@ -157,7 +156,6 @@ def test_values_of_another_validation_set_are_not_compared(trained, data, tmp_pa
     assert len(found["last_optimizer_state"]["param_groups"][0]["validation_losses"]) == 1
 
 
-@pytest.mark.slow
 def test_fairseq_alone_replaces_the_best(lm, runs, monkeypatch):
     monkeypatch.setattr(saving, "_compare_with_best_file", lambda *args: None)
     as_if(runs / "checkpoint_best.pt", 0.5)

@@ -9,7 +9,6 @@ import shutil
 import signal
 import socket
 
-import pytest
 from commands import ENVIRONMENT, load, run, run_training, started_training, train, training_arguments, wait_for
 from warm_process import started
 
@@ -28,7 +27,6 @@ def training(data, save_dir, *flags):
         yield process
 
 
-@pytest.mark.slow
 def test_the_second_is_refused_until_the_first_is_killed(data, tmp_path):
     with training(data, tmp_path, *WORKERS) as first:
         second = run_training(data, tmp_path, "--max-epoch", 1)
@@ -44,7 +42,6 @@ def test_the_second_is_refused_until_the_first_is_killed(data, tmp_path):
     assert load(tmp_path / "checkpoint_last.pt")["extra_state"]["train_iterator"]["epoch"] > epoch
 
 
-@pytest.mark.slow
 def test_a_training_whose_directory_another_took_over_ends(data, tmp_path):
     save_dir = tmp_path / "runs"
     with training(data, save_dir) as first:
@@ -59,13 +56,11 @@ def test_a_training_whose_directory_another_took_over_ends(data, tmp_path):
             assert not (save_dir / "crash.pt").exists()
 
 
-@pytest.mark.slow
 def test_a_training_that_saves_nothing_locks_nothing(data, tmp_path):
     train(data, tmp_path, "--max-update", 1, "--no-save")
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
 def test_a_training_ends_with_the_command_that_keeps_its_log(data, tmp_path):
     train = ["fairseq_plugins", "train", "demo_lm", "lstm_lm_awd", data, "--save-dir", tmp_path, "--cpu"]
     train += ["--embed-dim", 8, "--hidden-sizes", "8 8", "--max-epoch"]
@@ -85,7 +80,6 @@ def test_a_training_ends_with_the_command_that_keeps_its_log(data, tmp_path):
 SMALL = ["--embed-dim", 12, "--hidden-sizes", "16 16 12", "--batch-size", 4, "--max-update", 2, "--cpu"]
 
 
-@pytest.mark.slow
 def test_trainings_side_by_side_make_one_table(data, tmp_path):
     systems = ["--systems", "tied", "tied-averaged", "--seeds", 1, 2, "--jobs", 2]
     where = ["--save-dir", tmp_path / "runs", "--out", tmp_path / "out"]

@@ -39,7 +39,6 @@ def score_of_the_texts(name, hypotheses, references):
     return 100 * fmean(library.score(*pair)[name].fmeasure for pair in pairs)
 
 
-@pytest.mark.slow
 def test_the_score_is_that_of_the_whole_decoded_set(pairs, pair_data, prepared, tmp_path, run_here):
     flags = [*DECODES, "--eval-scorer", "bleu", "--max-epoch", 1, "--batch-size-valid", 7]
     flags += ["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"]
@@ -59,7 +58,6 @@ def test_the_score_is_that_of_the_whole_decoded_set(pairs, pair_data, prepared, 
     assert len(load_translator([path], prepared).translate(["a b"])) == 1
 
 
-@pytest.mark.slow
 def test_a_training_is_the_same_as_without_even_where_decoding_samples(pair_data, tmp_path, run_here):
     flags = ["--max-update", 12, "--validate-interval-updates", 5]
     samples = ["--eval-scorer-args", '{"beam": 1, "sampling": true, "max_len_b": 5}']
@@ -70,7 +68,6 @@ def test_a_training_is_the_same_as_without_even_where_decoding_samples(pair_data
         assert_same(scored[part], plain[part], part)
 
 
-@pytest.mark.slow
 def test_the_best_checkpoint_is_chosen_by_the_metric_and_a_resumed_training_keeps_it(pair_data, tmp_path, run_here):
     flags = [*DECODES, "--eval-scorer", "chrf", "--no-epoch-checkpoints"]
     flags += ["--best-checkpoint-metric", "chrf", "--maximize-best-checkpoint-metric"]
@@ -84,7 +81,6 @@ def test_the_best_checkpoint_is_chosen_by_the_metric_and_a_resumed_training_keep
     assert_same(last["model"], load(tmp_path / "whole/checkpoint_last.pt")["model"], "model")
 
 
-@pytest.mark.slow
 def test_two_processes_score_like_one(pair_data, tmp_path, run_here):
     flags = [*DECODES, "--dropout", 0, "--latent-dropout", 0, "--optimizer", "sgd", "--lr", 0.5, "--max-epoch", 1]
     flags += ["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric", "--batch-size-valid", 7]
@@ -152,7 +148,6 @@ def headline_data(headlines, tmp_path_factory):
     return preprocess_pairs(headlines, tmp_path_factory.mktemp("raw") / "data", *RAW, "--nwordstgt", 15)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_unknown_names_are_copied(model, headline_data, headlines, tmp_path, run_here):
     flags = ["--copying", "attention", "--max-epoch", 7, "--disable-validation", "--save-interval", 7]
@@ -173,7 +168,6 @@ def rare_words(pairs, tmp_path_factory):
     return preprocess_pairs(pairs, tmp_path_factory.mktemp("raw") / "data", *RAW, "--nwordstgt", 7)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_unknown_words_are_replaced_by_the_word_with_the_highest_attention(
     model, rare_words, pairs, tmp_path, run_here

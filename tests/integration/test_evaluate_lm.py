@@ -41,7 +41,6 @@ def checkpoint(trained, tmp_path):
     return shutil.copy(trained / "checkpoint_best.pt", tmp_path / "checkpoint_best.pt")
 
 
-@pytest.mark.slow
 def test_methods_together_and_what_they_leave_on_disk(checkpoint, data, tmp_path, evaluate_here):
     static = evaluate_here(data, "--path", checkpoint)
     found = evaluate_here(data, "--path", checkpoint, *ALL)
@@ -57,7 +56,6 @@ def test_methods_together_and_what_they_leave_on_disk(checkpoint, data, tmp_path
     assert ensemble["nll"] == pytest.approx(evaluate_here(data, "--path", checkpoint, *ALL[:8])["nll"], rel=1e-12)
 
 
-@pytest.mark.slow
 def test_what_is_tuned_on_valid_scores_the_split(checkpoint, data, tmp_path, evaluate_here):
     grid = ["--tune", "cache=20:60,0.05:0.2,0.5", "temperature=0.9:1", "--cache-start", "first"]
     found = evaluate_here(data, "--path", checkpoint, *grid)
@@ -71,7 +69,6 @@ def test_what_is_tuned_on_valid_scores_the_split(checkpoint, data, tmp_path, eva
     assert on_valid["perplexity"] == pytest.approx(choice["perplexity"], rel=1e-12)
 
 
-@pytest.mark.slow
 def test_the_split_is_read_once_after_the_choice_on_valid(checkpoint, data, evaluate_here, monkeypatch):
     loaded, read = [], []
     text, score = Evaluator.text, Evaluator.score

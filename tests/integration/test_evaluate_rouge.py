@@ -127,7 +127,6 @@ def copy(evaluated, tmp_path):
 # the scorer of fairseq
 
 
-@pytest.mark.slow
 def test_fairseq_and_the_command_print_what_rouge_score_says(evaluated, headlines):
     hypotheses, references = texts(evaluated / "generate.txt")
     last_line = (evaluated / "generate.txt").read_text().splitlines()[-1]
@@ -145,7 +144,6 @@ def test_fairseq_and_the_command_print_what_rouge_score_says(evaluated, headline
     assert (evaluated / "hypotheses.txt").read_text() == "".join(f"{line}\n" for line in hypotheses)
 
 
-@pytest.mark.slow
 def test_flags_of_the_score_change_fairseqs_score_and_its_signature(evaluated, headlines):
     asked = [headlines / "data bin", *FAIRSEQ_FLAGS, "--path", headlines / "best model.pt", "--beam", 5, "--remove-bpe"]
     flags = ["--scoring", "rouge", "--rouge-max-bytes", 25, "--rouge-stemming", "off"]
@@ -159,7 +157,6 @@ def test_flags_of_the_score_change_fairseqs_score_and_its_signature(evaluated, h
     assert "|stem:off|limit:25b|" in last_line
 
 
-@pytest.mark.slow
 def test_a_bad_flag_of_the_score_is_told_before_anything_is_decoded(headlines):
     asked = [headlines / "data bin", *FAIRSEQ_FLAGS, "--path", headlines / "best model.pt"]
     result = run("fairseq_cli.generate", *asked, "--scoring", "rouge", "--rouge-max-bytes", "-1")
@@ -170,7 +167,6 @@ def test_a_bad_flag_of_the_score_is_told_before_anything_is_decoded(headlines):
 # the command, from a model
 
 
-@pytest.mark.slow
 def test_subword_marks_are_refused_and_no_earlier_score_is_left(request_of, copy):
     (copy / "generate.txt").write_text(re.sub(r"\bkill", "kill@@ ", (copy / "generate.txt").read_text()))
     result = evaluate_rouge(*request_of(copy), "--", "--cpu", "--scoring", "rouge")

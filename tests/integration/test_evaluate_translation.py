@@ -93,7 +93,6 @@ def replay(evaluated, tmp_path):
     return {**ENVIRONMENT, "PYTHONPATH": str(package.parent), "RECORDED": str(recorded)}
 
 
-@pytest.mark.slow
 def test_bleu_of_a_split_in_a_folder_with_spaces(evaluated, request_of, pairs, copy):
     printed = (evaluated / "printed.txt").read_text()
     assert bleu(printed) > 80 and "tok:13a" in printed and "tok:none" in printed
@@ -104,7 +103,6 @@ def test_bleu_of_a_split_in_a_folder_with_spaces(evaluated, request_of, pairs, c
     assert again.stdout == printed and DECODES not in again.stderr
 
 
-@pytest.mark.slow
 def test_case_counts_where_the_text_has_kept_it(evaluated, request_of, pair_data, pairs, tmp_path):
     upper = tmp_path / "test.tgt"
     upper.write_text((pairs / "test.tgt").read_text().upper())
@@ -123,7 +121,6 @@ def test_case_counts_where_the_text_has_kept_it(evaluated, request_of, pair_data
         assert bleu(result.stdout) == (bleu((evaluated / "printed.txt").read_text()) if signature == "c:lc" else 0)
 
 
-@pytest.mark.slow
 def test_two_systems_are_compared(evaluated, request_of, plain_translator, copy, tmp_path):
     other = tmp_path / "other"
     evaluate_bleu(*request_of(other, checkpoint=plain_translator / "checkpoint_last.pt"), "--", "--cpu")
@@ -132,7 +129,6 @@ def test_two_systems_are_compared(evaluated, request_of, plain_translator, copy,
     assert "BLEU against the baseline: {:.2f} and {:.2f}, p = 0.".format(*values) in compared.stdout, compared.stderr
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes, flags, told",
     [
@@ -164,7 +160,6 @@ def test_what_cannot_be_evaluated_is_refused_before_anything_is_translated(
     assert not list(out.glob("*"))
 
 
-@pytest.mark.slow
 def test_a_killed_run_is_repaired_by_the_next(evaluated, request_of, replay, tmp_path):
     asked, gate = request_of(tmp_path / "out"), tmp_path / "gate"
     process = subprocess.Popen(
@@ -208,7 +203,6 @@ def compare(data, runs, *flags):
     return run("fairseq_plugins", "compare", "runs", data, "--path", *runs, "--metric", "bleu", *flags)
 
 
-@pytest.mark.slow
 def test_a_table_a_file_and_a_picture_compare_the_runs(finished, evaluated, pair_data, pairs, tmp_path):
     out = tmp_path / "table"
     again = shutil.copytree(finished, tmp_path / "again", ignore=shutil.ignore_patterns("*.pt"))
@@ -231,7 +225,6 @@ def test_a_table_a_file_and_a_picture_compare_the_runs(finished, evaluated, pair
     assert (out / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
 def test_a_run_without_its_checkpoint_has_the_same_figures(finished, pair_data, pairs, tmp_path):
     gone = shutil.copytree(finished, tmp_path / "gone", ignore=shutil.ignore_patterns("*.pt"))
     runs = [f"whole={finished}", f"gone={gone}"]
@@ -244,7 +237,6 @@ def test_a_run_without_its_checkpoint_has_the_same_figures(finished, pair_data, 
     assert (whole.pop("name"), gone.pop("name")) == ("whole", "gone") and whole == gone
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("missing", ["test/generate.txt", "train.log"])
 def test_a_run_that_is_not_finished_is_refused_with_what_it_lacks(missing, finished, pair_data, pairs, tmp_path):
     (finished / missing).unlink()

@@ -36,7 +36,7 @@ LANGUAGE_MODELS = {"recurrent_lm", "transformer_lm_with_output_layer"}
 
 
 def cases(model):
-    """Parameters of a model: in each its next layer, gate, cell and way to copy; slow are all but the first."""
+    """Parameters of a model: in each its next layer, gate, cell and way to copy."""
     values = {"--output-layer": OUTPUT_LAYERS, "--output-gate": {*OUTPUT_GATES, *example_gates.EXAMPLES}}
     if model.startswith("recurrent_"):
         values["--rnn-cell"] = RECURRENT_CELLS
@@ -44,8 +44,7 @@ def cases(model):
         values["--copying"] = COPYING
     for number in range(max(map(len, values.values()))):
         part = {flag: sorted(names)[number % len(names)] for flag, names in values.items()}
-        marks = pytest.mark.slow if number else []
-        yield pytest.param(model, part, marks=marks, id=" ".join((model, *part.values())))
+        yield pytest.param(model, part, id=" ".join((model, *part.values())))
 
 
 @pytest.fixture

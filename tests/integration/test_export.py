@@ -134,7 +134,6 @@ SECTIONS = [("fairseq_plugins/commands/SHIPPING.md", "With torch alone")]
 BLOCKED = "import sys; sys.modules.update(dict.fromkeys(['fairseq', 'fairseq_plugins', 'omegaconf', 'hydra']))\n"
 
 
-@pytest.mark.slow
 def test_programs_run_with_torch_alone(sources, export, call, tmp_path):
     ((page, _),) = SECTIONS
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)

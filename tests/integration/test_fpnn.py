@@ -8,8 +8,6 @@ import pytest
 import torch
 from commands import PLUGINS, TASK, assert_same, load, run, train_pair
 
-pytestmark = pytest.mark.slow
-
 LENGTH = 2.0
 FLAGS = [
     *("--user-dir", PLUGINS, "--arch", "fpnn_lm", "--embed-dim", 12, "--hidden-sizes", 12, "--column-norm", LENGTH),

@@ -16,8 +16,6 @@ from translation_commands import FAIRSEQ_FLAGS
 
 from fairseq_plugins.data.text import load_dictionary
 
-pytestmark = pytest.mark.slow
-
 KINDS = ["iog", "iog-hidden", "iog-lstm"]
 FLAGS = [
     *("--arch", "gated_lm", "--gate-dim", 8, "--task", "stateful_lm", "--batch-size", 4, "--batch-size-valid", 2),

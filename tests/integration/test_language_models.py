@@ -38,7 +38,6 @@ def test_scores_are_of_float32_unless_another_precision_is_asked_for(evaluate_he
     assert exact == default != narrow and narrow == pytest.approx(exact, rel=0.01)
 
 
-@pytest.mark.slow
 def test_window_is_not_part_of_the_result(trained, data):
     results = [
         evaluate(data, "--path", trained / "checkpoint_last.pt", "--window", window)["nll"] for window in (7, 70, 1000)
@@ -78,7 +77,6 @@ FLAGS_OF_FAMILIES = {
 """So that the widths of the test fit, fairseq's task does, and the text has the word."""
 
 
-@pytest.mark.slow
 def test_columns_that_keep_their_length_are_refused_without_the_stateful_task(data, tmp_path):
     flags = ["--arch", "fpnn_lm", "--task", "language_modeling", "--optimizer", "sgd", "--lr", 1, "--batch-size", 8]
     flags += ["--user-dir", PLUGINS, "--tokens-per-sample", 64, "--max-update", 3, "--embed-dim", 8]
@@ -88,7 +86,6 @@ def test_columns_that_keep_their_length_are_refused_without_the_stateful_task(da
     assert "--column-norm needs --task stateful_lm, which holds it after every update" in result.stderr
 
 
-@pytest.mark.slow
 def test_columns_that_kept_their_length_are_evaluated_by_fairseqs_task(data, tmp_path, run_here):
     flags = ["--arch", "fpnn_lm", "--task", "stateful_lm", "--optimizer", "sgd", "--lr", 1, "--batch-size", 4]
     flags += ["--user-dir", PLUGINS, "--tokens-per-sample", 20, "--max-update", 2, "--embed-dim", 8, "--cpu"]
@@ -124,7 +121,6 @@ def recipe(*words):
     return result.stdout
 
 
-@pytest.mark.slow
 def test_recipes_train_and_fine_tune_until_validation_stops_improving(data, tmp_path):
     directory = tmp_path / "with space"
     small = ["--embed-dim", 12, "--hidden-sizes", "16 16 12", "--batch-size", 4, "--batch-size-valid", 2]
@@ -140,7 +136,6 @@ def test_recipes_train_and_fine_tune_until_validation_stops_improving(data, tmp_
     assert best <= evaluate(data, "--path", start, "--split", "valid")["nll"]
 
 
-@pytest.mark.slow
 def test_reduced_recipe(data, tmp_path):
     more = ["--max-update", "2", "--batch-size", "4"]
     arguments = training_arguments(find_recipe("reduced"), "doc", data=data, save_dir=tmp_path, seed=1, more=more)
@@ -149,7 +144,6 @@ def test_reduced_recipe(data, tmp_path):
     assert (tmp_path / "checkpoint_last.pt").exists()
 
 
-@pytest.mark.slow
 def test_fine_tuning_stops_at_the_trigger(trained, data, tmp_path):
     shutil.copy(trained / "checkpoint_best.pt", tmp_path / "start.pt")
     flags = ["--averaging", "immediate", "--finetune-from-model", tmp_path / "start.pt", "--lr", "30"]
@@ -160,7 +154,6 @@ def test_fine_tuning_stops_at_the_trigger(trained, data, tmp_path):
     assert "end of epoch" not in again
 
 
-@pytest.mark.slow
 def test_summary_of_runs(trained, data, tmp_path):
     result = run("fairseq_plugins", "compare", "runs", data, "--path", f"small DOC={trained}", "--out", tmp_path)
     assert result.returncode == 0, result.stderr[-3000:]
@@ -171,7 +164,6 @@ def test_summary_of_runs(trained, data, tmp_path):
     assert (tmp_path / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.slow
 def test_bf16_trains_where_there_is_no_tpu(data, tmp_path):
     flags = [
         *MODEL_FLAGS,

@@ -7,7 +7,6 @@ import time
 import pytest
 from commands import COMPARABLE, load, started_pair, train_two, training_arguments
 
-pytestmark = pytest.mark.slow
 SECONDS = 60
 """Within which the other process must have ended."""
 TIMEOUT = 6

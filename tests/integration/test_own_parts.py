@@ -48,7 +48,6 @@ LINES = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("line", LINES)
 def test_a_checkpoint_names_its_folder_and_works_with_it(line, own, monkeypatch):
     """Nothing in the folder runs before the user gives it: the checkpoint may come from a stranger."""
@@ -65,7 +64,6 @@ def test_a_checkpoint_names_its_folder_and_works_with_it(line, own, monkeypatch)
     assert given.returncode == 0, given.stderr
 
 
-@pytest.mark.slow
 def test_another_folder_of_the_name_does_not_do(own):
     (own / "other/my_parts").mkdir(parents=True)
     (own / "other/my_parts/__init__.py").write_text("import fairseq_plugins")
@@ -73,7 +71,6 @@ def test_another_folder_of_the_name_does_not_do(own):
     assert result.returncode == 2 and f"needs parts from {own / 'my_parts'}: give" in result.stderr
 
 
-@pytest.mark.slow
 def test_a_recipe_of_the_folder_is_run_from_another_folder_by_several_processes(own, tmp_path):
     data, flags = own / "data-bin/ptb", "--max-update 2 --embed-dim 8 --hidden-sizes 8 --batch-size 4"
     line = f"run scales DATA --systems two --seeds 1 2 --jobs 2 --save-dir runs --out table {flags} --cpu"
@@ -85,7 +82,6 @@ def test_a_recipe_of_the_folder_is_run_from_another_folder_by_several_processes(
     assert load(tmp_path / "runs/two-2/checkpoint_last.pt")["cfg"]["common"]["user_dir"] == str(own / "my_parts")
 
 
-@pytest.mark.slow
 def test_two_processes_and_data_loading_ones_have_the_folder(own, tmp_path):
     flags = ["--output-layer", "scaled", "--max-update", 2, "--user-dir", own / "my_parts", "--balance", 0]
     flags += ["--num-workers", 1]
@@ -129,7 +125,6 @@ WRONG = {
 MODEL = [ROOT / "tests/fixtures/small_models/data/lm", "--path", ROOT / "tests/fixtures/small_models/lstm_lm_doc.pt"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", WRONG)
 def test_a_folder_that_is_not_right_is_one_line(name, tmp_path):
     files, told = WRONG[name]
@@ -187,7 +182,6 @@ print("checked")
 """
 
 
-@pytest.mark.slow
 def test_an_installed_package_needs_no_flag(own, tmp_path):
     environment = installed(tmp_path, "own_package", (own / "my_parts/__init__.py").read_text())
     options = dict(cwd=own, env=environment, capture_output=True, text=True)
@@ -195,7 +189,6 @@ def test_an_installed_package_needs_no_flag(own, tmp_path):
     assert checked.stdout == "checked\n", checked.stderr
 
 
-@pytest.mark.slow
 def test_a_broken_package_is_one_line_that_names_it(tmp_path):
     environment = installed(tmp_path, "broken_package", "import nowhere")
     command = ("fairseq_cli.eval_lm", *MODEL, "--cpu", "--task", "stateful_lm", "--user-dir", ROOT / "fairseq_plugins")

@@ -37,7 +37,6 @@ def copy_package(destination):
     return destination
 
 
-@pytest.mark.slow
 def test_bare_checkout_wins_over_an_installed_package(data, tmp_path):
     package = copy_package(tmp_path / "a checkout/fairseq_plugins")
     with open(package / "models/presets/__init__.py", "a") as presets:
@@ -58,7 +57,6 @@ def site(tmp_path_factory):
     return folder / "site"
 
 
-@pytest.mark.slow
 def test_plain_install(site, data, tmp_path):
     found = "importlib.util.find_spec('fairseq_plugins').submodule_search_locations[0]"
     where = [sys.executable, "-c", f"import importlib.util; print({found})"]

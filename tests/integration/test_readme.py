@@ -68,14 +68,12 @@ def test_links_with_an_anchor_lead_to_a_heading(document):
         assert anchor in slugs(path.parent / target if target else path), f"{target}#{anchor}"
 
 
-@pytest.mark.slow
 def test_language_models(tmp_path):
     put_penn_treebank(tmp_path)
     assert any("perplexity " in output for output in run_sections(LANGUAGE_MODELS, tmp_path))
     assert (tmp_path / "checkpoints/hydra/checkpoint_best.pt").exists()
 
 
-@pytest.mark.slow
 def test_models(data, tmp_path):
     for name in ("ptb", "text8"):
         shutil.copytree(data, tmp_path / "data-bin" / name, ignore=shutil.ignore_patterns("digests.json"))

@@ -2,7 +2,6 @@
 
 import shutil
 
-import pytest
 from commands import ROOT
 from readme_commands import run_sections
 
@@ -19,7 +18,6 @@ SECTIONS = [*TEXT, *ANALYSES]
 FIXTURES = ROOT / "tests/fixtures/small_models"
 
 
-@pytest.mark.slow
 def test_text(tmp_path):
     for model, data, folder, corpus in (
         ("lstm_lm_doc.pt", "lm", "doc", "ptb"),
@@ -37,7 +35,6 @@ def test_text(tmp_path):
     assert by_commands.count("the market") >= 5 and (tmp_path / "surprisal.png").stat().st_size
 
 
-@pytest.mark.slow
 def test_commands(data, trained, tmp_path):
     shutil.copytree(data, tmp_path / "data-bin/ptb", ignore=shutil.ignore_patterns("digests.json"))
     shutil.copytree(trained, tmp_path / "checkpoints/doc")

@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from readme_commands import put_agnews, put_multi30k, put_parses, run_sections
 
 COMMANDS = "fairseq_plugins/commands/TRANSLATION.md"
@@ -17,7 +16,6 @@ PARSES = [("fairseq_plugins/commands/LANGUAGE_MODELS.md", "Rerank parses")]
 SECTIONS = [*TRANSLATION, *HEADLINES, *PARSES]
 
 
-@pytest.mark.slow
 def test_translation_and_two_processes(tmp_path):
     put_multi30k(tmp_path)
     translated, rescored, *_ = run_sections(TRANSLATION, tmp_path)
@@ -27,7 +25,6 @@ def test_translation_and_two_processes(tmp_path):
     assert (tmp_path / "checkpoints/two/checkpoint_best.pt").exists()
 
 
-@pytest.mark.slow
 def test_headlines(tmp_path):
     put_agnews(tmp_path)
     outputs = run_sections(HEADLINES, tmp_path)
@@ -35,7 +32,6 @@ def test_headlines(tmp_path):
     assert "first 8 words" in (tmp_path / "results/my_headlines/table.md").read_text()
 
 
-@pytest.mark.slow
 def test_parses(tmp_path):
     put_parses(tmp_path)
     (printed,) = run_sections(PARSES, tmp_path)

@@ -14,8 +14,6 @@ from translation_commands import FAIRSEQ_FLAGS
 
 from fairseq_plugins.files import file_digest
 
-pytestmark = pytest.mark.slow
-
 OLDER = ROOT / "tests/fixtures/small_models"
 
 

@@ -56,7 +56,6 @@ def kill_at(data, save_dir, checkpoint_name):
         process.kill()
 
 
-@pytest.mark.slow
 def test_resume_after_sigkill(data, tmp_path, uninterrupted):
     expected, first_averaged_epoch = uninterrupted
     assert 3 <= first_averaged_epoch <= 4, "the corpus must trigger averaging in the middle of the run"
@@ -104,7 +103,6 @@ def train_with_a_stop(train_here, tmp_path):
     return train
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cell", ["mmlstm", "rectifier", "variational"])
 def test_cells_with_other_states_and_masks_resume_bit_for_bit(cell, train_with_a_stop, tmp_path):
     skips = ["--word-skip", "the"] if cell == "rectifier" else []  # its state has the last first letter, too
@@ -137,7 +135,6 @@ def test_a_transformer_resumes_bit_for_bit(task, data, run_here, tmp_path):
         assert_same(resumed["extra_state"][key], whole["extra_state"][key], key)
 
 
-@pytest.mark.slow
 def test_rotated_rows_resume_bit_for_bit(train_with_a_stop, tmp_path):
     flags = ["--row-offsets", "random", "--window-lengths", "random", "--dropout-carried-state", 0.3]
     stopped = train_with_a_stop(*flags, "--adversarial-epsilon", 0.01, "--embedding-noise", 0.1)
@@ -145,7 +142,6 @@ def test_rotated_rows_resume_bit_for_bit(train_with_a_stop, tmp_path):
     assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
 
 
-@pytest.mark.slow
 def test_rotated_rows_resume_at_the_end_of_an_epoch(train_here, tmp_path):
     flags = ["--row-offsets", "random"]
     train_here(tmp_path / "whole", *flags)
@@ -155,7 +151,6 @@ def test_rotated_rows_resume_at_the_end_of_an_epoch(train_here, tmp_path):
     assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("changed", [["--row-offsets", "none"], ["--row-offsets", "random", "--seed", 5]])
 def test_rotated_rows_go_on_with_no_others(changed, train_here, data, tmp_path):
     flags = ["--window-lengths", "fixed", "--row-offsets", "random"]
@@ -166,14 +161,12 @@ def test_rotated_rows_go_on_with_no_others(changed, train_here, data, tmp_path):
     assert "whose rows begin elsewhere: use the same --row-offsets" in result.stderr.strip().splitlines()[-1]
 
 
-@pytest.mark.slow
 def test_an_output_layer_in_bfloat16_resumes_bit_for_bit(train_with_a_stop, tmp_path, monkeypatch):
     monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
     train_with_a_stop("--output-precision", "auto", "--max-epoch", 1)
     assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
 
 
-@pytest.mark.slow
 def test_a_training_in_bfloat16_resumes_bit_for_bit(train_with_a_stop, tmp_path):
     stopped = train_with_a_stop("--bf16", "--optimizer", "sgd", "--max-epoch", 1)
     updated = stopped["last_optimizer_state"]["master_weights"][0]
@@ -181,7 +174,6 @@ def test_a_training_in_bfloat16_resumes_bit_for_bit(train_with_a_stop, tmp_path)
     assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
 
 
-@pytest.mark.slow
 def test_a_gate_with_state_resumes_bit_for_bit(train_with_a_stop, tmp_path):
     with example_gates.registered():
         stopped = train_with_a_stop("--output-gate", "trace", "--trace-decay", "0.8")
@@ -235,13 +227,11 @@ def whole(data, tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 def test_the_rate_falls_and_the_training_stops(whole):
     assert [rate(load(whole / f"checkpoint{epoch}.pt")) for epoch in (1, 3, 4, 5)] == [1, 1, 0.5, 0.5]
     assert not (whole / "checkpoint6.pt").exists()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("num_epochs", [2, 3])
 def test_a_resumed_run_decides_the_same(num_epochs, whole, data, tmp_path):
     if num_epochs == 2:
@@ -259,14 +249,12 @@ def test_a_resumed_run_decides_the_same(num_epochs, whole, data, tmp_path):
     assert not (tmp_path / "checkpoint6.pt").exists()
 
 
-@pytest.mark.slow
 def test_fine_tuning_begins_with_its_own_rate_and_patience(whole, data, tmp_path):
     train(data, tmp_path, *PLATEAU_FLAGS, "--finetune-from-model", whole / "checkpoint_last.pt", "--max-epoch", 1)
     found = load(tmp_path / "checkpoint_last.pt")
     assert rate(found) == 1 and found["extra_state"][PATIENCE]["num_runs"] == 0
 
 
-@pytest.mark.slow
 def test_fairseq_alone_forgets_what_validation_decided():
     scheduler = SimpleNamespace(lr_scheduler=SimpleNamespace(best=1.0, last_epoch=2, num_bad_epochs=3))
     assert 3 not in ReduceLROnPlateauLRSchedule.state_dict.__wrapped__(scheduler).values()
@@ -292,14 +280,12 @@ def train_again(data, tmp_path, run_here):
     return train
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("flags", [["--max-update", 3], NO_PATIENCE], ids=["updates", "patience"])
 def test_a_finished_run_stays_as_it_is(flags, train_again):
     first, second = train_again(*flags)
     assert first == second
 
 
-@pytest.mark.slow
 def test_fairseq_alone_trains_a_finished_run_on(train_again, monkeypatch):
     monkeypatch.setattr(checkpoint_utils, "load_checkpoint", checkpoint_utils.load_checkpoint.__wrapped__)
     assert train_again("--max-update", 3) == [3, 4]

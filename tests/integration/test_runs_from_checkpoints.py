@@ -165,14 +165,12 @@ def train_from_nothing(data, tmp_path, run_here):
     return train
 
 
-@pytest.mark.slow
 def test_a_missing_checkpoint_is_refused(train_from_nothing, tmp_path):
     with pytest.raises(ValueError, match=f"--restore-file {tmp_path}/none.pt does not exist"):
         train_from_nothing()
     assert not list(tmp_path.glob("runs/*.pt"))
 
 
-@pytest.mark.slow
 def test_fairseq_alone_begins_anew_where_the_checkpoint_is_missing(train_from_nothing, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_utils, "load_checkpoint", inspect.unwrap(checkpoint_utils.load_checkpoint))
     assert "No existing checkpoint found" in train_from_nothing()
@@ -206,7 +204,6 @@ def lower_experts_changed(before, after):
     return not torch.equal(before[name], after[name])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("how, model", [("finetune", WARMUP), ("finetune", NO_WARMUP), ("reset", WARMUP)])
 def test_fine_tuning_has_no_second_warmup(how, model, pair_data, translator, tmp_path):
     before, after = fine_tune(pair_data, tmp_path, translator / "checkpoint_last.pt", model, how)
@@ -214,7 +211,6 @@ def test_fine_tuning_has_no_second_warmup(how, model, pair_data, translator, tmp
     assert lower_experts_changed(before, after)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("first, then, num_warmed_up", [(NO_WARMUP, WARMUP, (1, 1)), (WARMUP, NO_WARMUP, (0, 1))])
 def test_a_checkpoint_of_the_other_setting_is_trained_on(first, then, num_warmed_up, pair_data, tmp_path):
     train_to_the_end(pair_data, tmp_path / "first", *SHORT, model=first)
@@ -223,7 +219,6 @@ def test_a_checkpoint_of_the_other_setting_is_trained_on(first, then, num_warmed
     assert lower_experts_changed(before, after)
 
 
-@pytest.mark.slow
 def test_averages_of_fairseq_hold_every_parameter_and_follow_the_warmup(pair_data, tmp_path):
     flags = ["--store-ema", "--ema-decay", 0.5, "--max-update", 6, "--disable-validation"]
     train_to_the_end(pair_data, tmp_path, *flags, model=["--arch", "lstm_encdec_doc", "--expert-warmup", 2])
@@ -254,7 +249,6 @@ def other_pairs(pair_data, tmp_path_factory):
     return preprocess_pairs(text, text / "same words", *dictionaries), preprocess_pairs(text, text / "own words")
 
 
-@pytest.mark.slow
 def test_a_translator_is_fine_tuned_on_another_corpus(other_pairs, translator, tmp_path):
     command = ["fine-tune", other_pairs[0], "--path", translator, "--save-dir", tmp_path / "tuned", "--cpu"]
     killed = run("fairseq_plugins", *command, "--max-update", 5)

@@ -135,7 +135,6 @@ def test_lines_that_are_typed_are_scored_one_by_one(stream, flags, buffer, prepa
     assert score(prepared, "--path", DOC, *flags, stream=stream)[0] == 0 and set(buffers) == {buffer}
 
 
-@pytest.mark.slow
 def test_a_program_that_waits_for_each_answer_gets_it(prepared):
     arguments = command("fairseq_plugins", "lm", "score", prepared, "--path", DOC, "--cpu", "--buffer", 1)
     streams = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=ENVIRONMENT)

@@ -51,7 +51,6 @@ def translate(call):
     return partial(call, "translate", "--cpu")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("model", ["recurrent", "transformer", "ensemble"])
 def test_translations_and_scores_are_those_of_fairseq(
     model, prepared, pairs, sources, translator, plain_translator, transformer, translate
@@ -73,7 +72,6 @@ def test_translations_and_scores_are_those_of_fairseq(
     assert [float(score) for score in scores] == pytest.approx([one.score for one in expected], abs=2e-4)
 
 
-@pytest.mark.slow
 def test_files_keep_their_lines_and_every_output_has_the_same_translations(prepared, best, translate, tmp_path):
     (tmp_path / "one.txt").write_bytes(b"a b c d\r\n\n")
     (tmp_path / "two.txt").write_bytes(b"e f\ng h i a b\nzz")
@@ -94,7 +92,6 @@ def test_files_keep_their_lines_and_every_output_has_the_same_translations(prepa
             assert each["alignment"] == (hypothesis.alignment and [list(pair) for pair in hypothesis.alignment])
 
 
-@pytest.mark.slow
 def test_what_is_wrong_is_told_in_a_line_after_the_lines_before(prepared, best, translate):
     for typed, flags, told in (
         (b"a b\n\xff\xfe\n", [], "standard input, line 2: "),
@@ -109,7 +106,6 @@ def test_what_is_wrong_is_told_in_a_line_after_the_lines_before(prepared, best, 
         assert printed == ("xb xa\n" if "line 2" in told else "")
 
 
-@pytest.mark.slow
 def test_the_output_layer_is_in_float32_unless_told_otherwise(prepared, best, translate, monkeypatch):
     monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
     searched = []
@@ -129,7 +125,6 @@ def test_the_output_layer_is_in_float32_unless_told_otherwise(prepared, best, tr
     assert searched == [None, torch.bfloat16]
 
 
-@pytest.mark.slow
 def test_every_line_that_is_typed_is_answered_at_once(prepared, best):
     arguments = command("fairseq_plugins", "translate", prepared, "--path", best, "--cpu")
     streams = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT)
@@ -142,7 +137,6 @@ def test_every_line_that_is_typed_is_answered_at_once(prepared, best):
         assert process.stdout.read() == "" and process.wait(timeout=60) == 0
 
 
-@pytest.mark.slow
 def test_attention_is_that_of_fairseq_whatever_else_is_in_the_batch(prepared, sources, best):
     found = generate(prepared, best, "--print-alignment")
     model = load_translator([best], prepared)
@@ -154,7 +148,6 @@ def test_attention_is_that_of_fairseq_whatever_else_is_in_the_batch(prepared, so
         assert [f"{read}-{written}" for read, written in sentence.alignment] == found[number].hypotheses[0].alignment
 
 
-@pytest.mark.slow
 def test_a_picture_shows_the_first_sentence(prepared, best, transformer, translate, tmp_path):
     for path in (best, transformer):
         picture = tmp_path / f"{path.parent.name}.png"
@@ -164,7 +157,6 @@ def test_a_picture_shows_the_first_sentence(prepared, best, transformer, transla
     assert not list(tmp_path.glob(".*"))
 
 
-@pytest.mark.slow
 def test_a_picture_needs_a_sentence_and_a_model_with_attention(prepared, best, without_attention, translate, tmp_path):
     picture = ["--plot", tmp_path / "picture.png"]
     for path, typed, reason in (
@@ -177,7 +169,6 @@ def test_a_picture_needs_a_sentence_and_a_model_with_attention(prepared, best, w
     assert translate(prepared, "--path", without_attention, typed=b"a b\n")[0] == 0
 
 
-@pytest.mark.slow
 def test_text_in_either_form_of_unicode_has_one_translation(prepared, best, translate):
     found = [translate(prepared, "--path", best, typed=(CASES / f"{form}.de").read_bytes()) for form in ("nfd", "nfc")]
     assert found[0] == found[1] and found[0][0] == 0
@@ -185,7 +176,6 @@ def test_text_in_either_form_of_unicode_has_one_translation(prepared, best, tran
     assert pieces[0] == pieces[1] and "".join(pieces[0]).replace("@@", "") == "sch\u00f6n."
 
 
-@pytest.mark.slow
 def test_tokens_instead_of_raw_text_are_warned_of_once(prepared, best, translate, caplog):
     status, _, _ = translate(prepared, "--path", best, typed=(CASES / "tokenised.en").read_bytes())
     (warning,) = [record.getMessage() for record in caplog.records]

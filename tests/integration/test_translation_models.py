@@ -28,8 +28,6 @@ from translation_commands import (
     translate,
 )
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def translations(pair_data, translator):

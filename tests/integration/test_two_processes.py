@@ -20,8 +20,6 @@ from commands import (
 )
 from translation_commands import TRANSFORMER, training_flags
 
-pytestmark = pytest.mark.slow
-
 
 def assert_same_but_for_rounding(one, two):
     for name, parameter in one["model"].items():
