@@ -66,7 +66,7 @@ def test_paths_that_cannot_be_used_are_refused(read, name, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     os.mkfifo("pipe.png")
-    with pytest.raises(ArgumentTypeError, match=re.escape(name)):
+    with pytest.raises(ArgumentTypeError, match=re.escape(name) or "the path is empty"):
         read(name)
 
 
