@@ -1,4 +1,4 @@
-"""What the arguments of :func:`~fairseq_plugins.ops.mixture_loss.mixture_nll` must fulfil."""
+"""Checks of the arguments of :func:`~fairseq_plugins.ops.mixture_loss.mixture_nll`."""
 
 from typing import Dict, Optional, Tuple
 

@@ -443,7 +443,7 @@ class _Inputs(NamedTuple):
         )
 
     def select(self, tokens: Tokens) -> "_Inputs":
-        """Those of some tokens."""
+        """The tensors of some tokens."""
         return self.map_tokens(lambda x: x[tokens])
 
     def without_ignored_values(self) -> "_Inputs":

@@ -11,7 +11,7 @@ def decoder_state(value=0.0):
 
 
 def value(state):
-    """What :func:`decoder_state` was given."""
+    """The value that :func:`decoder_state` was given."""
     return state["layers"][0]["h"][0, 0].item()
 
 
