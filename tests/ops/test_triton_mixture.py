@@ -1,5 +1,6 @@
 """Triton's kernels without a GPU: in Triton's interpreter, and compiled for two GPUs."""
 
+import inspect
 import os
 import re
 import subprocess
@@ -35,6 +36,8 @@ def test_compiled_kernels_spill_nothing_and_load_sixteen_bytes(capability, logit
 
     from fairseq_plugins.ops import triton_mixture
 
+    if "constexprs" not in inspect.signature(ASTSource).parameters:
+        pytest.skip("Triton below 3.3 compiles by another interface")
     types = {name: "*fp32" for name in POINTERS}
     types.update(logits=f"*{logits_type}", probs=f"*{logits_type}", target="*i64", num_experts="i32")
     constants = {"vocab_size": vocab_size, "writes": True, "block": triton_mixture.WORDS_AT_ONCE}
