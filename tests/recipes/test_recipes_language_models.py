@@ -34,6 +34,7 @@ SIZES = [
     ),
     *((*case, 10_002, 4.0e6, 0.01) for case in REDUCED_CASES),  # Penn Treebank's vocabulary in fairseq
     *(("reduced_wt2", name, 33_280, 7.52e6, 0.003) for name in ("tied", "drill4", "mos", "doc")),
+    *(("ptb_small", name, 10_002, 4.94e6, 0.006) for name in find_recipe("ptb_small").systems),
     *(("wsj_sample", name, 1_109, 4.0e6, 0.01) for name in WSJ_SYSTEMS),
 ]
 
@@ -173,6 +174,16 @@ def test_systems_differ_in_the_network_and_not_in_the_updates(recipe, system):
     flags, reduced = find_recipe(recipe).flags(system), find_recipe("reduced").flags("tied")
     assert {name: flags[name] for name in SHARED} == {name: reduced[name] for name in SHARED}
     assert flags["lr"] == (7 if system.startswith("rhn") else 20)
+
+
+def test_systems_over_several_seeds_differ_in_the_network_alone():
+    recipe = find_recipe("ptb_small")
+    shaping = {"arch", "embed-dim", "hidden-sizes", "output-layer", "experts-per-layer", "balance", "rnn-cell"}
+    shaping |= {"major-proportions", "label-depth", "label-dropout", "dropout-weight"}
+    trainings = [{k: v for k, v in recipe.flags(name).items() if k not in shaping} for name in recipe.systems]
+    assert trainings[1:] == trainings[:-1] and trainings[0]["max-update"] == 5400
+    rates = ["dropout_embedding", "dropout_input", "dropout_hidden", "dropout_output"]
+    assert {tuple(recipe.settings(name)[rate] for rate in rates) for name in recipe.systems} == {(0.05, 0.2, 0.15, 0.2)}
 
 
 @pytest.mark.parametrize("name", ["reduced", "reduced_base_models", "reduced_tricks", "reduced_wt2"])
