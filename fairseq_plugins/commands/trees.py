@@ -249,6 +249,6 @@ def write_choices(
         columns = [nll[number].tolist() for nll in nll_of.values()]
         for hypothesis, *nll in zip(sentence.hypotheses, *columns):
             figures = [f"{hypothesis.candidate.score:.9g}", *(f"{one:.6f}" for one in nll)]
-            rows.append("\t".join([sentence.name, str(hypothesis.place), *figures]))
+            rows.append("\t".join([sentence.name, str(hypothesis.rank), *figures]))
     write_lines(folder / f"{name}.reranked.trees", trees)
     write_lines(folder / f"{name}.scores.tsv", rows)

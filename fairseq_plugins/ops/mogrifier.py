@@ -77,19 +77,19 @@ class _MogrifierLSTM(torch.autograd.Function):
         capped: List[Tensor] = []
         cells = [c.contiguous()]
         for t in range(len(inputs)):
-            place = t if learns else 0
-            if place == 0:  # what does not depend on the step before, for all steps that are kept
+            kept = t if learns else 0
+            if kept == 0:  # what does not depend on the step before, for all steps that are kept
                 torch.mul(inputs[t : t + num_kept], scales[0], out=values[0][0])
                 for (b, *_), pair in zip(rounds, pairs):
                     pair[..., len(b) :] = b
-            torch.mul(h, factors, out=values[1][0][place])
+            torch.mul(h, factors, out=values[1][0][kept])
             for n, (b, *matrices) in enumerate(rounds):
-                read = values[1 - n % 2][(n + 1) // 2][place]
+                read = values[1 - n % 2][(n + 1) // 2][kept]
                 if len(matrices) == 2:
-                    read = _product(read, matrices[0].t(), out=lows[n][place])
-                _add_product(pairs[n][place, :, len(b) :], read, matrices[-1].t(), _scale(n, len(rounds)))
-                _glu(pairs[n][place], 1, out=values[n % 2][n // 2 + 1][place])
-            sums = matmul(operands[place], weight.t(), bias)
+                    read = _product(read, matrices[0].t(), out=lows[n][kept])
+                _add_product(pairs[n][kept, :, len(b) :], read, matrices[-1].t(), _scale(n, len(rounds)))
+                _glu(pairs[n][kept], 1, out=values[n % 2][n // 2 + 1][kept])
+            sums = matmul(operands[kept], weight.t(), bias)
             i, f, _, _ = sums.chunk(4, dim=1)
             cap = f.neg()  # min(sigmoid(i), 1 - sigmoid(f)) = sigmoid(min(i, -f))
             if learns:

@@ -95,18 +95,18 @@ def mix_experts(
     token = tl.program_id(0).to(tl.int64)
     experts = tl.arange(0, block)
     inside = experts < num_experts
-    place = token * num_experts + experts
-    prior = tl.load(log_prior + place, mask=inside, other=float("-inf"))
-    joint = prior + tl.load(log_prob + place, mask=inside, other=float("-inf"))
+    offsets = token * num_experts + experts
+    prior = tl.load(log_prior + offsets, mask=inside, other=float("-inf"))
+    joint = prior + tl.load(log_prob + offsets, mask=inside, other=float("-inf"))
     largest = tl.max(joint, axis=0)
     shift = tl.where(largest == float("-inf"), 0.0, largest)
     log_total = shift + tl.log(tl.sum(tl.exp(joint - shift), axis=0))
-    tl.store(responsibilities + place, tl.exp(joint - log_total), mask=inside)
+    tl.store(responsibilities + offsets, tl.exp(joint - log_total), mask=inside)
     tl.store(nll + token, -log_total)
     token_loss = -log_total
     if is_smoothed:
-        uniform_nll = tl.load(log_sum + place, mask=inside, other=0.0) - tl.load(
-            mean_logits + place, mask=inside, other=0.0
+        uniform_nll = tl.load(log_sum + offsets, mask=inside, other=0.0) - tl.load(
+            mean_logits + offsets, mask=inside, other=0.0
         )
         smoothed = tl.sum(tl.where(inside, tl.exp(prior) * uniform_nll, 0.0), axis=0)
         token_loss = (1 - smoothing) * token_loss + smoothing * smoothed
@@ -139,33 +139,33 @@ def gradient_factors(
     token = tl.program_id(0).to(tl.int64)
     experts = tl.arange(0, block)
     inside = experts < num_experts
-    place = token * num_experts + experts
+    offsets = token * num_experts + experts
     weight = tl.load(weights + token)
     target_weight = weight
     if is_interpolated:
         target_weight = weight * tl.load(posterior + token)
-    t = target_weight * tl.load(responsibilities + place, mask=inside, other=0.0)
-    others = tl.load(rest + place, mask=inside, other=0.0)
+    t = target_weight * tl.load(responsibilities + offsets, mask=inside, other=0.0)
+    others = tl.load(rest + offsets, mask=inside, other=0.0)
     element = -others
     factor = t
     gradient = -t
     if is_smoothed:
         t = (1 - smoothing) * t
-        u = smoothing * weight * tl.exp(tl.load(log_prior + place, mask=inside, other=float("-inf")))
+        u = smoothing * weight * tl.exp(tl.load(log_prior + offsets, mask=inside, other=float("-inf")))
         factor = t + u
         divisor = tl.where(factor == 0, 1.0, factor)  # an expert whose prior is zero has neither
-        own = tl.load(on_target + place, mask=inside, other=0.0)
+        own = tl.load(on_target + offsets, mask=inside, other=0.0)
         element = (u / divisor) * own - (t / divisor) * others
-        uniform_nll = tl.load(log_sum + place, mask=inside, other=0.0) - tl.load(
-            mean_logits + place, mask=inside, other=0.0
+        uniform_nll = tl.load(log_sum + offsets, mask=inside, other=0.0) - tl.load(
+            mean_logits + offsets, mask=inside, other=0.0
         )
         gradient = u * uniform_nll - t
-        tl.store(uniform + place, u, mask=inside)
-    tl.store(factors + place, factor, mask=inside)
-    tl.store(d_log_prior + place, gradient, mask=inside)
+        tl.store(uniform + offsets, u, mask=inside)
+    tl.store(factors + offsets, factor, mask=inside)
+    tl.store(d_log_prior + offsets, gradient, mask=inside)
     word = tl.load(target + token)
     word = tl.minimum(tl.maximum(word, 0), vocab_size - 1)
-    tl.store(probs + place * vocab_size + word, element, mask=inside)
+    tl.store(probs + offsets * vocab_size + word, element, mask=inside)
 
 
 @triton.jit

@@ -43,18 +43,18 @@ FORMS = "give COUNT<TAB>ID and two lines a candidate, score and tree, or ID<TAB>
 
 @dataclass(frozen=True)
 class CandidateTree:
-    """A tree as text, its score by the parser, of which higher is better, and its place, file and line."""
+    """A tree as text, its score by the parser, of which higher is better, and its location, file and line."""
 
     bracketed: str
     score: float
-    place: str
+    location: str
 
     def tree(self) -> Tree:
         """The tree.
 
         Raises EmptyTree if a constituent has no word, as in failed parses. Raises UserError if the text is not a tree.
         """
-        return read_tree(self.bracketed, name=self.place)
+        return read_tree(self.bracketed, name=self.location)
 
 
 @dataclass(frozen=True)
@@ -103,8 +103,8 @@ def _lists_of_parser(path: Path, lines: Iterator[Tuple[int, str]]) -> Dict[str, 
                 found = len(candidates[sentence])
                 raise UserError(f"{path} ends within the list of {sentence}: {found} of {count} candidates are whole")
             (score_number, score), (tree_number, bracketed) = pair
-            value = _score(score, place=f"{path}, line {score_number}")
-            candidates[sentence].append(CandidateTree(bracketed, value, place=f"{path}, line {tree_number}"))
+            value = _score(score, location=f"{path}, line {score_number}")
+            candidates[sentence].append(CandidateTree(bracketed, value, location=f"{path}, line {tree_number}"))
     return candidates
 
 
@@ -118,8 +118,8 @@ def _lists_of_table(path: Path, lines: Iterator[Tuple[int, str]]) -> Dict[str, L
             raise UserError(
                 f"{path}, line {number}: {len(fields)} fields where ID<TAB>SCORE<TAB>TREE is expected: {FORMS}"
             )
-        (sentence, score, bracketed), place = fields, f"{path}, line {number}"
-        candidate = CandidateTree(bracketed, _score(score, place=place), place)
+        (sentence, score, bracketed), location = fields, f"{path}, line {number}"
+        candidate = CandidateTree(bracketed, _score(score, location=location), location)
         candidates.setdefault(sentence, []).append(candidate)
     return {
         sentence: sorted(given, key=lambda candidate: candidate.score, reverse=True)
@@ -127,13 +127,13 @@ def _lists_of_table(path: Path, lines: Iterator[Tuple[int, str]]) -> Dict[str, L
     }
 
 
-def _score(text: str, *, place: str) -> float:
+def _score(text: str, *, location: str) -> float:
     try:
         score = float(text)
     except ValueError:
         score = math.nan
     if math.isnan(score):
-        raise UserError(f"{place}: '{text[:40]}' where the score of a candidate is expected")
+        raise UserError(f"{location}: '{text[:40]}' where the score of a candidate is expected")
     return score
 
 
@@ -202,7 +202,7 @@ class Hypothesis:
 
     Attributes:
         candidate: the first candidate.
-        place: its place in the parser's list, from 1.
+        rank: in the parser's list, from 1.
         symbols: (n,) int32 with the end mark.
         counts: of the first candidate against the gold tree; None if they are not comparable.
         best_counts: of the candidate with the highest F1; None if none is comparable. Candidates can differ in parts of
@@ -210,7 +210,7 @@ class Hypothesis:
     """
 
     candidate: CandidateTree
-    place: int
+    rank: int
     symbols: Tensor
     counts: Optional[BracketCounts]
     best_counts: Optional[BracketCounts]
@@ -224,7 +224,7 @@ def merge_candidates(
     Empty trees, which are failures of a parser, are left out.
     """
     hypotheses: Dict[str, Hypothesis] = {}
-    for place, candidate in enumerate(candidates, start=1):
+    for rank, candidate in enumerate(candidates, start=1):
         try:
             tree = candidate.tree()
         except EmptyTree:
@@ -236,7 +236,7 @@ def merge_candidates(
             hypotheses[symbols] = replace(same, best_counts=_better(same.best_counts, counts))
             continue
         (encoded,) = encode_lines([symbols], dictionary)
-        hypotheses[symbols] = Hypothesis(candidate, place, encoded.int(), counts, best_counts=counts)
+        hypotheses[symbols] = Hypothesis(candidate, rank, encoded.int(), counts, best_counts=counts)
     return list(hypotheses.values())
 
 

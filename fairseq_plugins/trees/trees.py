@@ -395,16 +395,16 @@ def _brackets(tree: Tree, *, is_deleted: Sequence[bool]) -> Counter[Bracket]:
     """The brackets over the words that are not deleted; empty ones are left out."""
     brackets: Counter[Bracket] = Counter()
     starts: List[int] = []
-    place = 0
+    position = 0
     deleted = iter(is_deleted)
     for visit, node in walk(tree):
         if visit is Visit.OPEN:
-            starts.append(place)
+            starts.append(position)
         elif visit is Visit.WORD:
-            place += node.label != EMPTY_ELEMENT and not next(deleted)
+            position += node.label != EMPTY_ELEMENT and not next(deleted)
         else:
             start = starts.pop()
             label = plain_label(node.label)
-            if start < place and label not in TOP_LABELS:
-                brackets[EQUAL_LABELS.get(label, label), start, place] += 1
+            if start < position and label not in TOP_LABELS:
+                brackets[EQUAL_LABELS.get(label, label), start, position] += 1
     return brackets

@@ -46,7 +46,7 @@ def test_the_parsers_form(name, tmp_path):
     assert given(lists.candidates["wsj_1.0"]) == [(-3.5, "(S1 (A (NN a)))"), (-4, "(S1 (B (NN a)))")]
     assert lists.candidates["wsj_1.1"] == [] and lists.candidates["wsj_1.2"][0].score == -math.inf
     assert lists.candidates["wsj_1.0"][1].tree().children[0].label == "B"
-    assert lists.candidates["wsj_1.0"][1].place == f"{tmp_path / name}, line 5"
+    assert lists.candidates["wsj_1.0"][1].location == f"{tmp_path / name}, line 5"
 
 
 def test_the_form_of_a_table_is_sorted_and_may_be_in_any_order(tmp_path):
@@ -184,7 +184,7 @@ def read(nbest, sentences, dictionary, **options):
 def test_candidates_of_the_same_symbols_are_one_and_the_first_is_kept(dictionary):
     (sentence,) = read(lists([TAGGED, FLAT, GOLD, WRONG, FLAT]), gold(GOLD), dictionary)
     assert [one.candidate.bracketed for one in sentence.hypotheses] == [TAGGED, FLAT, WRONG]
-    assert [one.place for one in sentence.hypotheses] == [1, 2, 4]
+    assert [one.rank for one in sentence.hypotheses] == [1, 2, 4]
     assert (sentence.name, sentence.num_candidates) == ("a", 5)
     written = dictionary.string(sentence.hypotheses[0].symbols, include_eos=True)
     assert written == "(S (NP dogs )NP (VP bark )VP . )S </s>"
@@ -193,7 +193,7 @@ def test_candidates_of_the_same_symbols_are_one_and_the_first_is_kept(dictionary
 
 def test_empty_trees_of_failed_parses_are_left_out(dictionary):
     (sentence,) = read(lists(["(S1)", "(())", "", "(S1 (S (NP) (VP (VBP bark))))", FLAT]), gold(GOLD), dictionary)
-    assert [(one.candidate.bracketed, one.place) for one in sentence.hypotheses] == [(FLAT, 5)]
+    assert [(one.candidate.bracketed, one.rank) for one in sentence.hypotheses] == [(FLAT, 5)]
     assert sentence.num_candidates == 5
     first, second = read(lists(["(S1)"], [FLAT]), gold(GOLD, GOLD), dictionary)
     assert first.hypotheses == [] and len(second.hypotheses) == 1
