@@ -67,9 +67,9 @@ def _add_runs_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baseline",
         metavar="NAME",
-        help="name of the runs, or text, that the others are tested against, for bleu and rouge: differences with "
-        f"95 %% intervals from {NUM_BOOTSTRAP_SAMPLES:,} samples of the sentences, each with what all seeds made "
-        "of it (default: none)",
+        help="name of the runs, or text, that the others are tested against: differences with 95 %% intervals, for "
+        f"bleu and rouge from {NUM_BOOTSTRAP_SAMPLES:,} samples of the sentences, each with what all seeds made of it, "
+        "for perplexity over seeds, at least two of each name (default: none)",
     )
     add_rouge_settings(parser.add_argument_group("of --metric rouge"))
     add_cpu(parser)
@@ -107,8 +107,8 @@ If a run decoded its validation set, by --task scored_translation, the best scor
 scores by epoch stand in the picture, too.
 
 Texts of other origin, such as those of evaluate baselines, stand beside the runs with --text. With --baseline all
-others are tested against the runs of one name, sentence by sentence, by a
-paired bootstrap, whose p counts differences to both sides.
+others are tested against the runs of one name: texts sentence by sentence, by a paired bootstrap, perplexities over
+seeds, by Welch's t-test. p counts differences to both sides.
 
 Writes table.md, runs.json and learning_curves.png.""",
     example="data-bin/ptb --path doc=checkpoints/doc-1 doc=checkpoints/doc-2 tied=checkpoints/tied --out results/mine",

@@ -172,7 +172,8 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baseline",
         metavar="SYSTEM",
-        help="the others are tested against it, sentence by sentence, for bleu and rouge (default: none)",
+        help="the others are tested against it: by bleu and rouge sentence by sentence, by perplexity over two or more "
+        "--seeds (default: none)",
     )
     parser.add_argument(
         "--split", "--gen-subset", metavar="SPLIT", help="that translators decode (default: the recipe's, or test)"
@@ -257,10 +258,10 @@ def _baseline(recipe: Recipe, args: argparse.Namespace) -> Optional[str]:
     if args.baseline is None:
         return None
     label = recipe.label(args.baseline)
-    if args.baseline not in args.systems or recipe.compared_by == "perplexity":
-        raise UserError(
-            f"--baseline {args.baseline}: give one of --systems, of a recipe that is compared by BLEU or ROUGE"
-        )
+    if args.baseline not in args.systems:
+        raise UserError(f"--baseline {args.baseline}: give one of --systems")
+    if recipe.compared_by == "perplexity" and len(_seeds(args)) == 1:
+        raise UserError(f"--baseline {args.baseline}: perplexities are tested over seeds; give two or more --seeds")
     if args.out is None:
         raise UserError(f"--baseline {args.baseline}: give --out for the table that tests against it")
     return label

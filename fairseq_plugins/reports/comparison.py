@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Literal, Optional, Sequence, Tuple
 
 from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
+from scipy.stats import ttest_ind
 from tqdm import tqdm
 
 from fairseq_plugins.data.text import load_dictionary, load_token_stream
@@ -29,6 +30,7 @@ from fairseq_plugins.metrics.corpus import (
     CORPUS_METRICS,
     TITLES,
     CorpusMetric,
+    Difference,
     LetterCase,
     RougeMean,
     bleu_of_text,
@@ -328,7 +330,8 @@ def compare_runs(
     Args:
         runs: name, and ``--save-dir`` or checkpoint, of each run. Runs of one name differ in their seed.
         texts: name and file of texts from elsewhere.
-        baseline: name of the runs or texts against which the others are tested by sentence, or None for no test.
+        baseline: name of the runs or texts against which the others are tested, by sentence or, by perplexity, over
+            seeds. None for no test.
         command: command line of the user.
 
     Raises:
@@ -352,6 +355,10 @@ def compare_runs(
         written += [(name, metric.lines(path, "plain")) for name, path in texts]
         figures["differences"] = text_differences(written, metric, baseline=baseline)
         parts.append(differences_as_markdown(figures["differences"], baseline=baseline))
+    elif baseline is not None:
+        figures["differences"] = seed_differences(trained, baseline=baseline)
+        caption = "Differences of means over seeds, 95 % intervals and two-sided p by Welch's t-test"
+        parts.append(differences_as_markdown(figures["differences"], baseline=baseline, caption=caption))
     return Report(
         text="\n\n".join(filter(None, parts)), figures=figures, command=command, picture=draw_learning_curves(trained)
     )
@@ -377,13 +384,31 @@ def text_differences(
     return differences(scores, baseline=baseline)
 
 
+def seed_differences(runs: Sequence[Figures], *, baseline: str) -> List[Dict[str, Any]]:
+    """Difference of each system's mean test perplexity from the baseline's, over its runs, which differ in their seed.
+
+    Interval and p are those of Welch's t-test: seeds are drawn for each system by itself, and deviations may differ.
+    """
+    systems: Dict[str, List[float]] = {}
+    for run in runs:
+        systems.setdefault(run["name"], []).append(run["test_perplexity"])
+    found = []
+    for name in systems.keys() - {baseline}:
+        test = ttest_ind(systems[name], systems[baseline], equal_var=False)
+        low, high = test.confidence_interval(0.95)
+        difference = Difference(float(low + high) / 2, float(high - low) / 2, float(test.pvalue))
+        found.append({"name": name, "differences": {"test perplexity": asdict(difference)}})
+    return sorted(found, key=lambda one: list(systems).index(one["name"]))
+
+
 def _check_baseline(baseline: Optional[str], metric: Metric, *, names: Sequence[str]) -> None:
     if baseline is None:
         return
-    if not isinstance(metric, TextMetric):
-        raise UserError(f"--baseline {baseline}: sentences are compared by --metric bleu or rouge")
     if baseline not in names:
         raise UserError(f"--baseline {baseline}: no such name, choose one of {', '.join(dict.fromkeys(names))}")
+    alone = [name for name in dict.fromkeys(names) if names.count(name) == 1]
+    if alone and not isinstance(metric, TextMetric):
+        raise UserError(f"--baseline {baseline}: perplexities are tested over seeds, of which {alone[0]} has only one")
 
 
 def _check_trainings(runs: Sequence[TrainedRun]) -> None:

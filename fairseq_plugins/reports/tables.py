@@ -233,8 +233,12 @@ def differences(scores: Mapping[str, Mapping[str, np.ndarray]], *, baseline: str
     ]
 
 
-def differences_as_markdown(found: Sequence[Dict[str, Any]], *, baseline: str) -> str:
-    """A line for each system except the baseline. Scores are on a scale from 0 to 100."""
+SENTENCES = "Paired bootstrap of the sentences, what all seeds made of one drawn together, p two-sided"
+"""How intervals and p of differences were found, unless a table says otherwise."""
+
+
+def differences_as_markdown(found: Sequence[Dict[str, Any]], *, baseline: str, caption: str = SENTENCES) -> str:
+    """A line for each system except the baseline. The caption says how intervals and p were found."""
     rows = [
         [
             one["name"],
@@ -243,8 +247,7 @@ def differences_as_markdown(found: Sequence[Dict[str, Any]], *, baseline: str) -
         for one in found
     ]
     columns = [f"minus {baseline}", *(found[0]["differences"] if found else ())]
-    caption = "Paired bootstrap of the sentences, what all seeds made of one drawn together, p two-sided:"
-    return f"{caption}\n\n{as_table(columns, rows)}"
+    return f"{caption}:\n\n{as_table(columns, rows)}"
 
 
 # Reranking of trees.

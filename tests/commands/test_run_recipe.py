@@ -259,7 +259,14 @@ def test_a_beam_without_translators_is_told_from_that_of_the_environment(run, tr
     [
         (["none", LM, "--systems", "tied"], "there is no recipe none: choose one of"),
         (["demo_lm", LM, "--systems", "tied"], "recipe demo_lm has no system tied: choose one of"),
-        (["demo_lm", LM, "--systems", "lstm_lm_doc", "--baseline", "lstm_lm_doc"], "compared by BLEU or ROUGE"),
+        (
+            ["demo_lm", LM, "--systems", "lstm_lm_doc", "--baseline", "lstm_lm_doc"],
+            "over seeds; give two or more --seeds",
+        ),
+        (
+            ["demo_lm", LM, "--systems", "lstm_lm_doc", "--baseline", "lstm_lm_awd"],
+            "lstm_lm_awd: give one of --systems",
+        ),
         (["multi30k", PAIRS, "--systems", "doc"], "raw/test.tgt does not exist: name the raw reference"),
         (["multi30k", LM, "--systems", "doc"], "lm holds no sentence pairs: give the directory"),
         (["multi30k", PAIRS, "--systems", "doc", "--split", "none"], "translation has no none set"),

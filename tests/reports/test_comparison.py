@@ -18,6 +18,7 @@ from fairseq_plugins.reports.comparison import (
     as_markdown,
     compare_runs,
     differences_as_markdown,
+    seed_differences,
     text_differences,
     text_metric,
 )
@@ -261,14 +262,32 @@ def test_differences_are_those_of_the_table(tmp_path):
 @pytest.mark.parametrize(
     "metric, told",
     [
-        (PerplexityMetric(), "sentences are compared by --metric bleu or rouge"),
-        (RougeMetric(None), "no such name, choose one of A, B"),
+        (PerplexityMetric(), "A: perplexities are tested over seeds, of which B has only one"),
+        (RougeMetric(None), "C: no such name, choose one of A, B"),
     ],
 )
 def test_a_baseline_that_cannot_be_is_refused_before_anything_is_read(metric, told, tmp_path):
     runs = [("A", tmp_path / "1"), ("A", tmp_path / "2"), ("B", tmp_path / "3")]
-    with pytest.raises(ValueError, match=f"^--baseline C: {told}$"):
-        compare_runs(runs, metric, data="data", baseline="C", command="")
+    with pytest.raises(ValueError, match=f"^--baseline {told}$"):
+        compare_runs(runs, metric, data="data", baseline=told[0], command="")
+
+
+def test_perplexities_are_tested_over_seeds():
+    """Welch 1947, whose degrees of freedom are 4 for equal variances of three seeds, and 2 where one system has none.
+
+    Student's t is within 2.776 and 4.303 in 95 % of cases.
+    """
+    perplexities = {"A": [90.0, 92.0, 91.0], "B": [88.0, 88.0, 88.0], "C": [90.0, 91.0, 89.0]}
+    runs = [run(name, seed, test_perplexity=x) for name, xs in perplexities.items() for seed, x in enumerate(xs)]
+    found = seed_differences(runs, baseline="A")
+    assert [one["name"] for one in found] == ["B", "C"]
+    b, c = (one["differences"]["test perplexity"] for one in found)
+    assert (b["value"], c["value"]) == (pytest.approx(-3), pytest.approx(-1))
+    assert b["interval"] == pytest.approx(4.303 * (1 / 3) ** 0.5, rel=1e-3)
+    assert c["interval"] == pytest.approx(2.776 * (2 / 3) ** 0.5, rel=1e-3)
+    assert b["p"] < 0.05 < c["p"]  # zero is outside of one interval and inside of the other
+    table = differences_as_markdown(found, baseline="A", caption="by seeds")
+    assert table.startswith("by seeds:") and "-3.00 +- 2.48" in table
 
 
 def test_a_run_and_a_text_of_one_name_are_refused(tmp_path):
