@@ -239,5 +239,6 @@ BASELINES = Command(
     run=_write_baselines,
     description="""\
 Writes first_words.txt and random_title.txt.""",
-    example="--articles data-bin/agnews/raw/test.article --titles data-bin/agnews/raw/train.title --out baselines",
+    example="--articles data-bin/agnews/raw/test.article --titles downloads/agnews/article-title/text/train.title "
+    "--out baselines",
 )

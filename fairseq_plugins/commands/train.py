@@ -411,7 +411,7 @@ update, a fresh average every round, each round from the best model so far. DIR 
 model as checkpoint_fin.pt. Flags that shaped the model, such as --hidden-sizes, must be given again.
 
 Flags that this command does not know go to fairseq-train after all others, and win. Run again to resume.""",
-    example="data-bin/mine.de-en --path checkpoints/doc --save-dir checkpoints/doc_mine",
+    example="data-bin/other.en-de --path checkpoints/multi30k_doc --save-dir checkpoints/other",
     passes_on=True,
 )
 
