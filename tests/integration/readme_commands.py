@@ -15,6 +15,9 @@ BLOCK = r"```(bash|python)\n(.*?)```"
 SMALL_ENCDEC = "--embed-dim 16 --hidden-sizes '16 16' --batch-size 8 --cpu"
 # appended to a command, so that it ends soon
 ADDITIONS = {
+    "fairseq-plugins train ptb_small": (
+        "--max-update 2 --warmup-updates 1 --embed-dim 20 --hidden-sizes '20 20' --batch-size 4 --cpu"
+    ),
     "fairseq-plugins train reduced": "--max-update 2 --embed-dim 20 --hidden-sizes '20 20 20' --batch-size 4 --cpu",
     "fairseq-plugins train presets lstm_lm_zaremba_medium_ptb": (
         "--max-update 2 --embed-dim 20 --hidden-sizes '20 20' --batch-size 4 --cpu"
