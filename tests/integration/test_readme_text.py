@@ -31,7 +31,7 @@ def test_text(tmp_path):
     (tmp_path / "data-bin/ptb/text.json").write_text('{"tokenizer": "blanks", "case": "kept"}')
     (tmp_path / "data-bin/m30k-joined.en-de/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
     printed, by_commands = run_sections(TEXT, tmp_path)
-    assert "log-probability -" in printed and "perplexity " in printed
+    assert "nats -" in printed and "perplexity " in printed
     assert by_commands.count("the market") >= 5 and (tmp_path / "surprisal.png").stat().st_size
 
 
