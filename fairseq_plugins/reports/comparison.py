@@ -393,12 +393,14 @@ def seed_differences(runs: Sequence[Figures], *, baseline: str) -> List[Dict[str
     for run in runs:
         systems.setdefault(run["name"], []).append(run["test_perplexity"])
     found = []
-    for name in systems.keys() - {baseline}:
-        test = ttest_ind(systems[name], systems[baseline], equal_var=False)
+    for name, perplexities in systems.items():
+        if name == baseline:
+            continue
+        test = ttest_ind(perplexities, systems[baseline], equal_var=False)
         low, high = test.confidence_interval(0.95)
         difference = Difference(float(low + high) / 2, float(high - low) / 2, float(test.pvalue))
         found.append({"name": name, "differences": {"test perplexity": asdict(difference)}})
-    return sorted(found, key=lambda one: list(systems).index(one["name"]))
+    return found
 
 
 def _check_baseline(baseline: Optional[str], metric: Metric, *, names: Sequence[str]) -> None:
