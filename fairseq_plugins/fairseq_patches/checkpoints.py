@@ -171,8 +171,8 @@ def _truncated(path: Union[str, os.PathLike[str]]) -> str:
 
 OF_TRAINING = re.compile(
     r"dropout|layerdrop|_drop_|noise|masks?$|^init|_init(_|$)|embedding_std"
-    r"|column_norm|adversarial|warmup|output_(chunk|kernels|loss|precision)|_path$|checkpoint|offload|freeze|_positions$"
-    r"|^share_|^tie_|to_keep$|min_params|^base_|pretrained|^export$"
+    r"|column_norm|adversarial|warmup|output_(chunk|kernels|loss|precision)|cuda_graphs|_path$|checkpoint|offload|freeze"
+    r"|_positions$|^share_|^tie_|to_keep$|min_params|^base_|pretrained|^export$"
 )
 """Names of a model's flags that do not change the function of its weights. They concern training, initial values, the
 way of computing and the length of texts. The sharing of weights is checked elsewhere."""

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any, Dict, List, Optional, Tuple, TypedDict
 
 from fairseq.data import Dictionary
-from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, register_model, register_model_architecture
 from torch import Tensor, nn
 
@@ -21,7 +20,7 @@ from fairseq_plugins.models.presets.translation import ENCODER_DECODER_ARCHITECT
 from fairseq_plugins.modules.attention import ATTENTIONS, AttentionalStack, AttentionalState, Memory
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, provide_dictionary, select_rows
 from fairseq_plugins.modules.initialisation import InitBiases, initialise_by_layer, initialise_uniformly
-from fairseq_plugins.modules.stack import DIRECTIONS, MERGES, EncoderStack, StackState
+from fairseq_plugins.modules.stack import DIRECTIONS, MERGES, EncoderStack, LoopFlags, StackState
 from fairseq_plugins.options import (
     OnOff,
     UserError,
@@ -207,7 +206,7 @@ Init = choices(["uniform", "by-layer"])
 
 
 @dataclass
-class RecurrentEncoderDecoderConfig(FairseqDataclass):
+class RecurrentEncoderDecoderConfig(LoopFlags):
     """Flags of the recurrent encoder-decoders; the architecture sets those that are not given."""
 
     embed_dim: int = field(default=0, metadata={"help": "width of the source and target embeddings"})
@@ -332,6 +331,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
             input_feeding=config.input_feeding,
             hidden_dropout=config.dropout,
             output_dropout=config.dropout if config.dropout_output is None else config.dropout_output,
+            graphs=config.graphs(),
         )
         attention_widths = [] if stack.attention is None else hidden_sizes[-1:]
         output_layer = build_output_layer(

@@ -16,6 +16,7 @@ from fairseq_plugins.modules.layers import MASKS, BroadcastDropout, Linear
 from fairseq_plugins.modules.lstm import WeightDropLSTM
 from fairseq_plugins.modules.stack import RecurrentStack, StackState
 from fairseq_plugins.ops.attentional_lstm import LayerInput, attentional_lstm
+from fairseq_plugins.ops.cuda_graphs import LoopGraphs
 from fairseq_plugins.ops.matmul import accumulation_dtype, linear
 from fairseq_plugins.ops.recurrence import StepProducts
 from fairseq_plugins.options import UserError
@@ -208,6 +209,7 @@ class AttentionalStack(nn.Module):
         input_feeding: "on" or "off".
         hidden_dropout: standard dropout rate between layers.
         output_dropout: dropout rate of the last layer and of h~. Attention reads the last layer before this dropout.
+        graphs: of the loops over the steps, or None.
 
     Raises:
         UserError: on input feeding without attention, and as :class:`RecurrentStack`.
@@ -224,8 +226,10 @@ class AttentionalStack(nn.Module):
         input_feeding: str,
         hidden_dropout: float,
         output_dropout: float,
+        graphs: Optional[LoopGraphs] = None,
     ):
         super().__init__()
+        self.graphs = graphs
         self.feeds = input_feeding == "on"
         if self.feeds and attention is None:
             raise UserError("--input-feeding on feeds the attention's output back: take an --attention, or off")
@@ -237,6 +241,7 @@ class AttentionalStack(nn.Module):
             hidden_dropout=hidden_dropout,
             output_dropout=output_dropout,
             masks="standard",
+            graphs=graphs,
         )
         self.attention = attention
         self.dropout = BroadcastDropout(output_dropout, flag="--dropout-output", shared_dims=MASKS["standard"])
@@ -294,6 +299,7 @@ class AttentionalStack(nn.Module):
             annotations=memory.annotations,
             padding=memory.padding,
             combine=combine.weight,
+            graphs=self.graphs,
         )
         *lower, last = (outputs.transpose(0, 1) for outputs in run.layers)
         top = run.top.transpose(0, 1)

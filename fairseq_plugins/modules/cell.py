@@ -33,6 +33,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.components import Component, Registry
 from fairseq_plugins.modules.initialisation import ResetsByLayer
+from fairseq_plugins.ops.cuda_graphs import LoopGraphs
 
 LayerState = Dict[str, Tensor]
 """State of one layer by name, each (B, *), such as h and c of an LSTM."""
@@ -46,11 +47,13 @@ class CellContext:
         stack_input: the precomputed input of the stack's first layer, (B, T, C_1').
         leading_padding: True at padding in front of a row, (B, T), or None without padding.
         tokens: the words that the stack reads, (B, T), or None if they are unknown.
+        graphs: record the loops of training windows, whose shapes recur; or None.
     """
 
     stack_input: Tensor
     leading_padding: Optional[Tensor] = None
     tokens: Optional[Tensor] = None
+    graphs: Optional[LoopGraphs] = None
 
 
 class StepInput(NamedTuple):

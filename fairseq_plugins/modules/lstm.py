@@ -285,5 +285,5 @@ class VariationalLSTM(LSTMLayer):
             input_gate, others = inputs.tensor_split([self.hidden_size], dim=-1)
             closed = context.leading_padding.t().unsqueeze(-1)
             inputs = torch.cat([input_gate.masked_fill(closed, CLOSED_GATE), others], dim=-1)
-        outputs, c = masked_lstm(inputs, self.weight_hh_l0, mask, state["h"], state["c"])
+        outputs, c = masked_lstm(inputs, self.weight_hh_l0, mask, state["h"], state["c"], graphs=context.graphs)
         return outputs.transpose(0, 1), {"h": outputs[-1].clone(), "c": c}

@@ -180,5 +180,6 @@ class MogrifierLSTM(RecurrentCell):
             state["h"],
             state["c"],
             mask=self.recurrent_dropout.mask(x, (x.size(0), self.hidden_size)),
+            graphs=context.graphs,
         )
         return outputs.transpose(0, 1), {"h": outputs[-1].clone(), "c": c}

@@ -153,6 +153,7 @@ class RecurrentHighway(RecurrentCell):
             state["s"],
             mask=self.recurrent_dropout.mask(x, (x.size(0), self.hidden_size)),
             keep=None if padding is None else ~padding.t().unsqueeze(-1),
+            graphs=context.graphs,
         )
         return outputs.transpose(0, 1), {"s": outputs[-1].clone()}
 

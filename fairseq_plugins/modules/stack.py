@@ -4,7 +4,7 @@ Shapes: B batch rows, T time steps, C input width, of which C' columns are preco
 In encoders: B sentences, S positions, N index of the last layer.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, Iterable, List, Optional, Sequence, Tuple
 
@@ -14,10 +14,31 @@ from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput, add_states
 from fairseq_plugins.modules.layers import MASKS, BroadcastDropout, ModuleSequence
-from fairseq_plugins.options import UserError
+from fairseq_plugins.ops.cuda_graphs import CUDA_GRAPHS, LoopGraphs
+from fairseq_plugins.options import UserError, choices
 
 StackState = List[LayerState]
 """States of the layers, bottom first."""
+
+CudaGraphs = choices(["auto", "off"])
+
+
+@dataclass
+class LoopFlags(FairseqDataclass):
+    """Flag of models with recurrent layers."""
+
+    cuda_graphs: CudaGraphs = field(
+        default="auto",
+        metadata={
+            "help": "auto: on a GPU, training replays recurrent loops as CUDA graphs where shapes recur and results "
+            "are equal; off: it launches every step (default: auto)"
+        },
+    )
+
+    def graphs(self) -> Optional[LoopGraphs]:
+        """The graphs of this process, or None."""
+        return CUDA_GRAPHS if self.cuda_graphs == "auto" else None
+
 
 OUTPUT_SKIPS = ("none", "sum")
 """Output of a stack: that of its last layer, or the sum over all layers."""
@@ -81,6 +102,7 @@ class RecurrentStack(nn.Module):
         output_dropout: dropout rate on the last layer.
         masks: a key of :data:`~fairseq_plugins.modules.layers.MASKS`, for both.
         skip: a value of :data:`OUTPUT_SKIPS`.
+        graphs: of the layers' loops, or None.
 
     Raises:
         UserError: on an unknown cell, no layer, a width below one, a rate outside [0, 1), options that do not fit, or
@@ -98,10 +120,12 @@ class RecurrentStack(nn.Module):
         output_dropout: float = 0.0,
         masks: str = "locked",
         skip: str = "none",
+        graphs: Optional[LoopGraphs] = None,
     ):
         super().__init__()
         assert skip in OUTPUT_SKIPS
         self.skip = skip
+        self.graphs = graphs
         cell_class = RECURRENT_CELLS.find(cell)
         if not hidden_sizes or min(hidden_sizes) < 1:
             raise UserError(f"--hidden-sizes {list(hidden_sizes)}: every layer needs a width of at least 1")
@@ -137,7 +161,7 @@ class RecurrentStack(nn.Module):
 
         Cells may read ``tokens`` and ``leading_padding``, both (B, T); see :class:`CellContext`.
         """
-        context = CellContext(stack_input=x, tokens=tokens, leading_padding=leading_padding)
+        context = CellContext(stack_input=x, tokens=tokens, leading_padding=leading_padding, graphs=self.graphs)
         layers = [partial(layer, context=context) for layer in self.layers]
         return run_layers(layers, self.dropouts, x, self.initial_state(x) if state is None else state, skip=self.skip)
 

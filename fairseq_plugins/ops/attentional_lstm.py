@@ -13,6 +13,7 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
+from fairseq_plugins.ops.cuda_graphs import LoopGraphs, run_loop
 from fairseq_plugins.ops.matmul import accumulation_dtype, autocast_dtype, is_recorded, matmul
 from fairseq_plugins.ops.recurrence import lstm_cell, lstm_cell_backward
 
@@ -58,6 +59,7 @@ def attentional_lstm(
     annotations: Tensor,
     padding: Optional[Tensor],
     combine: Tensor,
+    graphs: Optional[LoopGraphs] = None,
 ) -> DecoderOutput:
     """h~_t = tanh(W_c [h_t; c_t]), c_t = sum_i a_{t,i} e_i, a_t = softmax_i(h_t . k_i), where h_t is the last layer's
     output and the first layer reads h~_{t-1} (Luong et al. 2015).
@@ -71,16 +73,21 @@ def attentional_lstm(
         annotations: e, (B, S, M).
         padding: True at positions that get no weight, (B, S), or None.
         combine: W_c, (D_N, D_N + M).
+        graphs: of the loop, or None.
     """
     dtype = autocast_dtype(keys) or keys.dtype
     tensors = [fed, keys, annotations, combine, *(x for layer in layers for x in layer[:4])]
+    masks = [layer.mask for layer in layers[:-1]]
     mask = None
     if padding is not None:
         mask = torch.zeros_like(padding, dtype=dtype).masked_fill_(padding, float("-inf")).unsqueeze(1)
-    masks = [None if layer.mask is None else layer.mask.to(dtype) for layer in layers[:-1]]
     with torch.autocast(keys.device.type, enabled=False):
-        results = _AttentionalLSTM.apply(masks, mask, is_recorded(tensors), *(x.to(dtype) for x in tensors))
-    attention, top, *rest = results
+        attention, top, *rest = run_loop(
+            graphs,
+            _AttentionalLSTM,
+            (is_recorded(tensors), len(layers)),
+            *(None if x is None else x.to(dtype) for x in (mask, *masks, *tensors)),
+        )
     outputs, h, c = (list(rest[n : n + len(layers)]) for n in range(0, len(rest), len(layers)))
     return DecoderOutput(outputs, top, attention, list(zip(h, c)))
 
@@ -90,15 +97,13 @@ class _AttentionalLSTM(torch.autograd.Function):
     # pyrefly: ignore[bad-override]
     def forward(
         ctx: Any,
-        masks: List[Optional[Tensor]],
+        mode: Tuple[bool, int],
         source_mask: Optional[Tensor],
-        learns: bool,
-        fed: Tensor,
-        keys: Tensor,
-        annotations: Tensor,
-        combine: Tensor,
-        *layers: Tensor,
+        *tensors: Any,
     ) -> Tuple[Tensor, ...]:
+        learns, num_layers = mode
+        masks = tensors[: num_layers - 1]
+        fed, keys, annotations, combine, *layers = tensors[num_layers - 1 :]
         inputs, weights, h, c = (list(layers[n::4]) for n in range(4))
         num_steps, num_rows = inputs[0].shape[:2]
         num_kept = num_steps if learns else 1  # without a backward pass all steps overwrite the same operands
@@ -198,7 +203,7 @@ class _AttentionalLSTM(torch.autograd.Function):
         d_keys = torch.bmm(torch.stack(d_scores[::-1], dim=2), combined[..., :width].transpose(0, 1))
         d_annotations = torch.bmm(attention.to(dtype).permute(1, 2, 0), torch.stack(d_contexts[::-1], dim=1))
         d_tensors = (d for layer in zip(d_inputs, d_matrices, d_h, d_c) for d in layer)
-        return None, None, None, d_fed, d_keys, d_annotations, d_combine, *d_tensors
+        return (None, None, *[None] * (num_layers - 1), d_fed, d_keys, d_annotations, d_combine, *d_tensors)
 
 
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input

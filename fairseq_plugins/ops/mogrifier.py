@@ -9,6 +9,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
+from fairseq_plugins.ops.cuda_graphs import LoopGraphs, run_loop
 from fairseq_plugins.ops.matmul import autocast_dtype, backward_keeps_graph, is_recorded, matmul, onednn_kernel
 from fairseq_plugins.ops.recurrence import lstm_cell, lstm_cell_backward
 
@@ -22,6 +23,7 @@ def mogrifier_lstm(
     c: Tensor,
     *,
     mask: Optional[Tensor] = None,
+    graphs: Optional[LoopGraphs] = None,
 ) -> Tuple[Tensor, Tensor]:
     """An LSTM that reads x and h after they have gated each other, with a capped input gate (Melis et al. 2020).
 
@@ -36,6 +38,7 @@ def mogrifier_lstm(
         bias: b, (4 D).
         h, c: state before the first step, (B, D).
         mask: factors of h before the rounds, (B, D), without gradient; by default ones.
+        graphs: of the loop, or None.
 
     Returns:
         h of all steps, (T, B, D), and c after the last, (B, D), differentiable once.
@@ -44,7 +47,9 @@ def mogrifier_lstm(
     parameters = [tensor for b, matrices in rounds for tensor in (b, *matrices)]
     learns = is_recorded([inputs, weight, bias, h, c, *parameters])
     with torch.autocast(inputs.device.type, enabled=False):
-        return _MogrifierLSTM.apply(
+        return run_loop(
+            graphs,
+            _MogrifierLSTM,
             (learns, len(rounds)),
             *(None if x is None else x.to(dtype) for x in (inputs, h, c, mask, weight, bias, *parameters)),
         )

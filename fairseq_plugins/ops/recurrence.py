@@ -12,10 +12,13 @@ from typing import Any, List, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
+from fairseq_plugins.ops.cuda_graphs import LoopGraphs, run_loop
 from fairseq_plugins.ops.matmul import accumulation_dtype, autocast_dtype, backward_keeps_graph, is_recorded, matmul
 
 
-def masked_lstm(inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tensor) -> Tuple[Tensor, Tensor]:
+def masked_lstm(
+    inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tensor, *, graphs: Optional[LoopGraphs] = None
+) -> Tuple[Tensor, Tensor]:
     """An LSTM whose hidden state h is masked before the recurrent matrix (variational dropout).
 
     i, f, o = sigmoid(.) and g = tanh(.) of inputs_t + U (m h'); c = f c' + i g, h = o tanh(c).
@@ -27,6 +30,7 @@ def masked_lstm(inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tens
         weight: U, (4 D, D).
         mask: m, (B, D), without gradient.
         h, c: state before the first step, (B, D).
+        graphs: of the loop, or None.
 
     Returns:
         h of all steps, (T, B, D), and c after the last, (B, D), differentiable once.
@@ -34,7 +38,7 @@ def masked_lstm(inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tens
     dtype = autocast_dtype(inputs) or inputs.dtype
     learns = is_recorded([inputs, weight, h, c])
     with torch.autocast(inputs.device.type, enabled=False):
-        return _MaskedLSTM.apply(*(x.to(dtype) for x in (inputs, weight, mask, h, c)), learns)
+        return run_loop(graphs, _MaskedLSTM, *(x.to(dtype) for x in (inputs, weight, mask, h, c)), learns)
 
 
 class _MaskedLSTM(torch.autograd.Function):
@@ -146,6 +150,7 @@ def recurrent_highway(
     *,
     mask: Optional[Tensor] = None,
     keep: Optional[Tensor] = None,
+    graphs: Optional[LoopGraphs] = None,
 ) -> Tensor:
     """A recurrent highway network: s <- (h - s) t + s for each of the L micro-layers of a step.
 
@@ -161,6 +166,7 @@ def recurrent_highway(
         s: state before the first step, (B, D).
         mask: m, (B, D), without gradient; by default ones.
         keep: factors of the state after each step, (T, B, 1), without gradient; by default ones.
+        graphs: of the loop, or None.
 
     Returns:
         s after all steps, (T, B, D), differentiable once.
@@ -174,7 +180,9 @@ def recurrent_highway(
         weights = _gru_rows(torch.stack([*weights]), dim=1).unbind(0)
         biases = _gru_rows(torch.stack([*biases]), dim=1, reset=_OPEN).unbind(0)
     with torch.autocast(inputs.device.type, enabled=False):
-        return function.apply(
+        return run_loop(
+            graphs,
+            function,
             *(x.to(dtype) for x in (inputs, s, factors)),
             None if keep is None else keep.to(dtype),
             learns,

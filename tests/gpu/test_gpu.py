@@ -3,6 +3,7 @@
 ``FAIRSEQ_PLUGINS_TEST_DEVICE=cpu`` runs them on the CPU, to check the tests themselves. A few always run there.
 """
 
+import logging
 import math
 import os
 import pkgutil
@@ -17,12 +18,14 @@ import pytest
 import torch
 from computations import _run_stack, stack_computation
 from device_comparison import Computation, compare, is_run_by_cudnn, on_device, random_inputs
+from loops import LOOPS, train
 from short_trainings import FAMILIES, ROOT
 
 import fairseq_plugins.ops
 from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.modules.lstm import LSTMLayer
+from fairseq_plugins.ops.cuda_graphs import LoopGraphs, record_cuda_graph
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 DEVICE = os.environ.get("FAIRSEQ_PLUGINS_TEST_DEVICE", "cuda")
@@ -73,6 +76,29 @@ def test_cells_run_by_cudnn_where_they_call_torchs_lstm_and_without_a_warning(ce
 
 
 @pytest.mark.gpu
+@needs_device
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", LOOPS)
+def test_loops_in_cuda_graphs(name, dtype, caplog):
+    num_recordings = 0
+
+    def record(function):
+        nonlocal num_recordings
+        num_recordings += 1
+        return record_cuda_graph(function)
+
+    build, num_loops = LOOPS[name]
+    stack, plain = (build(graphs).to(DEVICE, dtype) for graphs in (LoopGraphs(record=record), None))
+    plain.load_state_dict(stack.state_dict())
+    with caplog.at_level(logging.INFO):
+        found, expected = (train(one, num_updates=6) for one in (stack, plain))
+    assert num_recordings == (2 * num_loops if DEVICE == "cuda" else 0)
+    assert not caplog.records  # no trouble
+    for a, b in zip(found, expected, strict=True):
+        assert (a - b).norm() <= torch.finfo(dtype).eps ** 0.5 * b.norm()
+
+
+@pytest.mark.gpu
 @pytest.mark.slow
 @needs_device
 @pytest.mark.parametrize("precision", ["--fp16", "--bf16", "--amp"])
@@ -104,7 +130,7 @@ def test_every_op_and_every_registered_part_is_compared():
     source = Path(computations.__file__).read_text()
     compared = set(re.findall(r"fairseq_plugins\.ops\.(\w+) import|fairseq_plugins\.ops import (\w+)", source))
     # mixture_loss computes by the others
-    others = {"adversarial_margin", "kernels", "mixture_checks", "triton_mixture"}
+    others = {"adversarial_margin", "cuda_graphs", "kernels", "mixture_checks", "triton_mixture"}
     assert modules - others == {first or second for first, second in compared}
     registries = {"cell": RECURRENT_CELLS, "steps of": RECURRENT_CELLS, "encoder": RECURRENT_CELLS}
     for kind, registry in {**registries, "attention": ATTENTIONS, "output layer": OUTPUT_LAYERS}.items():

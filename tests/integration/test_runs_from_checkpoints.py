@@ -117,7 +117,7 @@ def test_every_flag_that_is_not_compared_is_one_of_training():
     started = {"init", "init_range", "init_biases", "label_init", "gate_init_range", "embedding_std"}
     started |= {"base_model", "encoder_embed_path", "decoder_embed_path"}
     started |= {"encoder_freeze_embed", "decoder_freeze_embed", "expert_warmup", "column_norm", "adversarial_epsilon"}
-    computed = {"output_chunk", "output_kernels", "output_loss", "output_precision"}
+    computed = {"cuda_graphs", "output_chunk", "output_kernels", "output_loss", "output_precision"}
     computed |= {"checkpoint_activations", "offload_activations"}
     computed |= {"max_source_positions", "max_target_positions", "min_params_to_wrap", "decoder_layers_to_keep"}
     computed |= {"quant_noise_pq", "quant_noise_pq_block_size", "quant_noise_scalar", "base_shuffle"}
