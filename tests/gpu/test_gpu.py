@@ -111,15 +111,54 @@ def test_models_train_in_16_bits(family, precision, tmp_path):
     if "nt_asgd" in flags:  # takes 32-bit weights alone
         place = flags.index("nt_asgd")
         flags = [*flags[:place], "adam", *flags[place + 3 :]]
-    line = [sys.executable, "-m", "fairseq_cli.train", *flags, "--user-dir", ROOT / "fairseq_plugins", "--lr", "0.01"]
-    line += [precision, "--max-update", "60", "--log-interval", "1", "--log-format", "simple", "--no-save", "--seed=1"]
-    line += ["--disable-validation", "--num-workers=0", "--distributed-world-size=1", *(["--cpu"] * (DEVICE == "cpu"))]
-    result = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr[-3000:]
-    log = result.stdout + result.stderr
-    losses = [float(loss) for loss in re.findall(r"train_inner .* loss=([^,]+),", log)]
+    log = train_on_devices(tmp_path, *flags, "--lr", "0.01", precision, "--max-update", "60")
+    losses = losses_of(log)
     assert all(map(math.isfinite, losses)) and sum(losses[-5:]) < sum(losses[:5])
     assert "loss_scale=" in log or not is_scaled
+
+
+@pytest.mark.gpu
+@pytest.mark.slow
+@pytest.mark.skipif(DEVICE == "cuda" and torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.parametrize("kernels", ["auto", "plain"])
+@pytest.mark.parametrize("precision", ["", "--fp16", "--bf16", "--amp"])
+@pytest.mark.parametrize("backend", ["pytorch_ddp", "legacy_ddp"])
+@pytest.mark.parametrize("family", ["encoder-decoder, DOC", "Transformer, MoS"])
+def test_two_devices_train_like_one_with_two_batches_an_update(family, backend, precision, kernels, tmp_path):
+    if DEVICE == "cpu" and (backend == "pytorch_ddp" or precision in ("--fp16", "--amp")):
+        pytest.skip("fairseq has these on GPUs only")
+    flags = [*FAMILIES[family], "--dropout=0", "--latent-dropout=0", "--max-update=20", f"--output-kernels={kernels}"]
+    flags += [f"--ddp-backend={backend}", *([precision] if precision else [])]
+    one = losses_of(train_on_devices(tmp_path, *flags, "--update-freq=2"))
+    two = losses_of(train_on_devices(tmp_path, *flags, num_devices=2))
+    assert len(one) == 20 and two == pytest.approx(one, rel=2e-2 if precision else 1e-3)
+
+
+def train_on_devices(folder, *flags, num_devices=1):
+    """The log of a training."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_devices}"]
+    line = [sys.executable, *(launcher if num_devices > 1 else []), "-m", "fairseq_cli.train"]
+    line += [
+        *flags,
+        "--user-dir",
+        ROOT / "fairseq_plugins",
+        "--seed=1",
+        "--log-interval",
+        "1",
+        "--log-format",
+        "simple",
+        "--no-save",
+        "--disable-validation",
+        "--num-workers=0",
+    ]
+    line += ["--distributed-world-size=1", *(["--cpu"] * (DEVICE == "cpu"))]
+    result = subprocess.run(line, cwd=folder, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout + result.stderr
+
+
+def losses_of(log):
+    return [float(loss) for loss in re.findall(r"train_inner .* loss=([^,]+),", log)]
 
 
 # on the CPU: the comparison itself, and that it covers every part
