@@ -1,13 +1,20 @@
-"""Two processes that share the rows of a batch have the gradients of one that holds them all."""
+"""Two processes that share the rows of a batch have the gradients of one that holds them all.
+
+Each has a copy of the model (DDP) or a part of every parameter (FSDP).
+"""
 
 import copy
 import os
 from datetime import timedelta
+from itertools import product
 
 import pytest
 import torch
 from builders import build_tiny_encdec, build_tiny_lm, build_tiny_transformer
 from torch import distributed, multiprocessing
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 PAD = 1
@@ -25,9 +32,13 @@ def train(model, inputs, target, mask, *, num_shares):
         loss.backward()
         for param in model.parameters():
             param.grad *= num_shares  # the wrapper's mean over the processes becomes the sum
-        results.append({name: param.grad.clone() for name, param in module.named_parameters()})
+        results.append({name: whole(param.grad) for name, param in module.named_parameters()})
         optimizer.step()
-    return [*results, {name: param.detach().clone() for name, param in module.named_parameters()}]
+    return [*results, {name: whole(param.detach()) for name, param in module.named_parameters()}]
+
+
+def whole(x):
+    return x.full_tensor() if isinstance(x, DTensor) else x.clone()
 
 
 def train_share(rank, jobs, target, mask, folder):
@@ -37,10 +48,12 @@ def train_share(rank, jobs, target, mask, folder):
     )
     rows = slice(2 * rank, 2 * rank + 2)
     for name, (model, inputs) in jobs.items():
-        own = copy.deepcopy(model)  # tensors that are sent to a process lie in shared memory
-        wrapped = DistributedDataParallel(own, find_unused_parameters=False)
-        results = train(wrapped, [tensor[rows] for tensor in inputs], target[rows], mask[rows], num_shares=2)
-        torch.save(results, f"{folder}/{name}{rank}.pt")
+        # tensors that are sent to a process lie in shared memory
+        copied = DistributedDataParallel(copy.deepcopy(model), find_unused_parameters=False)
+        sharded = fully_shard(copy.deepcopy(model), mesh=init_device_mesh("cpu", (2,)))
+        for kind, own in (("copied", copied), ("sharded", sharded)):
+            results = train(own, [tensor[rows] for tensor in inputs], target[rows], mask[rows], num_shares=2)
+            torch.save(results, f"{folder}/{kind} {name}{rank}.pt")
     distributed.destroy_process_group()
     os._exit(0)  # at a normal exit, threads of the library abort one process in thirty or so
 
@@ -84,6 +97,6 @@ def test_two_processes_have_the_gradients_of_one(tmp_path):
     share = (jobs, target, mask, tmp_path)
     multiprocessing.start_processes(train_share, args=share, nprocs=2, start_method="fork")
     expected = {name: train(model, inputs, target, mask, num_shares=1) for name, (model, inputs) in jobs.items()}
-    for rank in range(2):
-        found = {name: torch.load(tmp_path / f"{name}{rank}.pt") for name in jobs}
+    for rank, kind in product(range(2), ("copied", "sharded")):
+        found = {name: torch.load(tmp_path / f"{kind} {name}{rank}.pt") for name in jobs}
         torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
