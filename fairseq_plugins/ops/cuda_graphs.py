@@ -127,7 +127,7 @@ class _Graph:
         self._args = [x.detach().clone() if isinstance(x, Tensor) else x for x in args]
         self._needs_input_grad = [isinstance(x, Tensor) and x.requires_grad for x in args]
         self.has_several_results = True
-        context = _Context(self._needs_input_grad)
+        self._context = context = _Context(self._needs_input_grad)  # replays use what it keeps
         with torch.no_grad():
             # The order is that of replays, because a backward pass may overwrite what the forward pass has kept.
             results, self._replay_forward = record(lambda: self._forward(context))

@@ -87,18 +87,11 @@ def _styles(runs: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
 
 
 def _draw_lines(axes: "Axes", curves: Dict[int, Dict[int, float]], styles: Sequence[Dict[str, Any]]) -> None:
-    """Draw the curves of runs, given by their number, in their styles."""
+    """Draw the curves of runs, given by their number, in their styles. The legend has the last value of each."""
     for number, curve in curves.items():
         style = styles[number] if len(curve) <= MOST_MARKED else {**styles[number], "marker": None}
-        axes.plot(list(curve), list(curve.values()), markersize=4, **style)
-    # every end has its value, above the curve or, if it ends below the one before, under it
-    ends = sorted((curve[max(curve)], max(curve), number) for number, curve in curves.items() if curve)
-    for index, (value, epoch, number) in enumerate(ends):
-        side = "bottom" if index == len(ends) - 1 else "top"
-        offset = (5, 2 if side == "bottom" else -2)
-        label = dict(textcoords="offset points", va=side, fontsize="small", color=styles[number]["color"])
-        axes.annotate(f"{value:.2f}", (epoch, value), xytext=offset, **label)
-    axes.margins(x=0.1)
+        last = f": {curve[max(curve)]:.2f}" if curve else ""
+        axes.plot(list(curve), list(curve.values()), markersize=4, **{**style, "label": style["label"] + last})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -85,7 +85,7 @@ def test_a_second_report_replaces_the_first_and_without_a_picture_there_are_two_
 def test_a_curve_for_each_run_with_its_seed_where_names_repeat():
     (axes,) = draw_learning_curves(RUNS).axes
     labels = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert labels == ["A, seed 1", "A, seed 2", "B"]
+    assert labels == ["A, seed 1: 10.00", "A, seed 2: 11.00", "B: 19.00"]
     assert list(axes.lines[1].get_ydata()) == [21.0, 11.0] and list(axes.lines[1].get_xdata()) == [1, 2]
     assert axes.get_yscale() == "log"
     first, second, other = axes.lines
@@ -118,7 +118,7 @@ def test_the_legend_of_many_runs_stands_beside_their_curves(num_runs, place):
     picture = draw_learning_curves(runs)
     inside = [axes.get_legend() for axes in picture.axes]
     (legend,) = picture.legends or inside[:1]
-    assert [text.get_text() for text in legend.get_texts()] == [f"N{n}" for n in range(num_runs)]
+    assert [text.get_text() for text in legend.get_texts()] == [f"N{n}: 9.00" for n in range(num_runs)]
     assert [one is None for one in inside] == [place == "beside"] * 2
     if place == "beside":
         FigureCanvasAgg(picture).draw()
@@ -159,13 +159,12 @@ def test_scores_of_decoded_text_have_panels_in_the_colours_of_the_runs():
     assert [axes.get_title() for axes in picture.axes] == [
         f"Validation {name}" for name in ("perplexity", "BLEU", "ROUGE-1")
     ]
-    assert [text.get_text() for text in bleu.texts] == ["5.00"]
     assert len(perplexity.lines) == 3 and bleu.get_yscale() == rouge.get_yscale() == "linear"
     (line,) = bleu.lines
     assert list(line.get_xdata()) == [1, 2] and list(line.get_ydata()) == [3.0, 5.0]
-    assert (line.get_label(), line.get_color()) == ("A, seed 2", perplexity.lines[1].get_color())
+    assert (line.get_label(), line.get_color()) == ("A, seed 2: 5.00", perplexity.lines[1].get_color())
     (line,) = rouge.lines
-    assert (line.get_label(), line.get_color()) == ("A, seed 1", perplexity.lines[0].get_color())
+    assert (line.get_label(), line.get_color()) == ("A, seed 1: 9.00", perplexity.lines[0].get_color())
 
 
 @pytest.mark.parametrize("name", ["$a_b_c$", r"$\a$", "$", "5 $ or 6 $", "a\tb\x07", "DOC, 1", "_a"])
