@@ -14,7 +14,8 @@ from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.files import check_file, given_path, write_lines
 from fairseq_plugins.metrics.rouge import NUM_BOOTSTRAP_SAMPLES
 from fairseq_plugins.options import UserError, check_at_least_one, check_choice, optionally_named_paths
-from fairseq_plugins.reports.tables import Report, reranking_as_text, reranking_figures, row_names, run_names
+from fairseq_plugins.reports.reranking import reranking_as_text, reranking_figures, row_names, run_names
+from fairseq_plugins.reports.tables import Report
 from fairseq_plugins.trees.reranking import (
     ORACLE,
     PARSER,

@@ -1,4 +1,4 @@
-"""Tables in Markdown, learning curves, and figures of reranked trees."""
+"""Tables in Markdown and learning curves."""
 
 import json
 import math
@@ -15,15 +15,9 @@ from fairseq_plugins.reports.tables import (
     as_table,
     json_text,
     new_picture,
-    reranking_as_text,
-    reranking_figures,
-    row_names,
-    run_names,
     save_picture,
 )
 from fairseq_plugins.reports.training_log import provenance
-from fairseq_plugins.trees.reranking import SystemScore
-from fairseq_plugins.trees.trees import BracketCounts
 
 
 def cells(line):
@@ -181,84 +175,6 @@ def test_any_name_can_be_drawn(name, tmp_path):
 
 def test_a_name_without_such_letters_stays():
     assert as_label("DOC,\u00a0größer") == "DOC,\u00a0größer" and as_label("a\nb") == "a\ufffdb"
-
-
-# reranked trees, against counts worked by hand
-
-RIGHT = BracketCounts(matched=4, gold=4, test=4, num_trees=1, num_exact=1)
-HALF = BracketCounts(matched=2, gold=4, test=4, num_trees=1)
-
-
-def choice(*of_sentences, skipped=()):
-    return SystemScore(list(of_sentences), list(skipped))
-
-
-RERANKED = {
-    "parser": [choice(*[HALF] * 40)],
-    "AWD": [choice(*[RIGHT, HALF] * 20), choice(*[RIGHT] * 40)],
-    "DOC": [choice(*[HALF] * 39, BracketCounts(), skipped=["x"])],
-    "none": [choice(*[BracketCounts()] * 40, skipped=[*"abcdef", *"x" * 34])],
-    "oracle": [choice(*[RIGHT] * 40)],
-}
-CHECKPOINTS = {"AWD 1": "a.pt", "AWD 2": "b.pt", "DOC": "c.pt"}
-
-
-def figures_of(systems=RERANKED, **options):
-    return reranking_figures([], systems, checkpoints=CHECKPOINTS, **options)
-
-
-def test_names_of_rows():
-    assert run_names("A", 1) == ["A"] and run_names("A", 2) == ["A 1", "A 2"]
-    assert row_names("A", 1) == ["A"]
-    assert row_names("A", 2) == ["A", "A 1", "A 2", "A, mean", "A, standard deviation"]
-
-
-def test_figures_of_each_run_and_means_of_several():
-    figures = figures_of()
-    rows = figures["systems"]
-    assert list(rows) == ["parser", "AWD 1", "AWD 2", "DOC", "none", "oracle"]
-    assert (rows["AWD 1"]["f1"], rows["AWD 1"]["checkpoint"]) == (0.75, "a.pt") and "checkpoint" not in rows["parser"]
-    assert rows["DOC"]["skipped"] == ["x"] and (rows["none"]["f1"], rows["none"]["num_trees"]) == (0, 0)
-    assert list(figures["means"]) == ["AWD"]
-    assert figures["means"]["AWD"]["f1"] == {"mean": 0.875, "standard_deviation": pytest.approx(0.25 / 2**0.5)}
-    assert figures["means"]["AWD"]["exact"]["mean"] == 0.75
-    assert not {"baseline", "differences"} & figures.keys()
-    assert "means" not in figures_of({"parser": RERANKED["parser"]})
-
-
-def test_differences_are_of_all_runs_of_a_name():
-    figures = figures_of(baseline="parser")
-    assert figures["baseline"] == "parser"
-    found = {one["name"]: one["differences"] for one in figures["differences"]}
-    assert list(found) == ["AWD", "DOC", "none"] and list(found["AWD"]) == ["f1", "exact"]
-    assert (found["AWD"]["f1"]["value"], found["AWD"]["exact"]["value"]) == (0.375, 0.75)
-    # one sentence of two brings a quarter: the deviation of a sample is 0.125 / sqrt(40)
-    assert found["AWD"]["f1"]["interval"] == pytest.approx(1.96 * 0.125 / 40**0.5, rel=0.1)
-    assert found["AWD"]["f1"]["p"] == pytest.approx(1 / 1001)
-    # a sentence that was skipped brings nothing
-    assert found["DOC"]["f1"] == {"value": 0, "interval": 0, "p": 1} and found["none"]["f1"]["value"] == -0.5
-
-
-def test_the_table_has_a_row_for_each_run_their_mean_and_what_is_left_out():
-    text = reranking_as_text("test", figures_of(baseline="parser"), RERANKED)
-    table, left_out, differences = text.partition("DOC leaves out 1")
-    assert table.splitlines()[0] == "test: 0 sentences, 0 candidates, 0 different"
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[4:]]
-    assert rows == [
-        ["parser", "50.00", "50.00", "50.00", "0.00", "40"],
-        ["AWD 1", "75.00", "75.00", "75.00", "50.00", "40"],
-        ["AWD 2", "100.00", "100.00", "100.00", "100.00", "40"],
-        ["AWD, mean", "87.50", "87.50", "87.50", "75.00", ""],
-        ["AWD, standard deviation", "17.68", "17.68", "17.68", "35.36", ""],
-        ["DOC", "50.00", "50.00", "50.00", "0.00", "39"],
-        ["none", "0.00", "0.00", "0.00", "0.00", "0"],
-        ["oracle", "100.00", "100.00", "100.00", "100.00", "40"],
-    ]
-    assert left_out and "none leaves out 40 (" in differences and ": a, b, c, d, e, ...\n" in differences
-    _, tested = differences.split("Paired bootstrap")
-    head, _, first, *_ = [[cell.strip() for cell in row.strip("|").split("|")] for row in tested.splitlines()[2:]]
-    assert head == ["minus parser", "F1", "exact"] and first[0] == "AWD" and first[1].startswith("+37.50 +- ")
-    assert "minus" not in reranking_as_text("test", figures_of(), RERANKED)
 
 
 def test_training_curves_of_few_runs_are_dotted():
