@@ -7,6 +7,7 @@ results from there.
 
 import logging
 from collections import Counter
+from functools import cached_property
 from typing import Any, Callable, Dict, Hashable, List, Optional, Sequence, Tuple, Type
 
 import torch
@@ -17,8 +18,6 @@ from fairseq_plugins.ops.matmul import backward_keeps_graph
 logger = logging.getLogger(__name__)
 
 Tensors = Tuple[Optional[Tensor], ...]
-Recorder = Callable[[Callable[[], Tensors]], Tuple[Tensors, Callable[[], object]]]
-"""Records the launches of a function. Returns its results, and what replays the launches and so writes the results."""
 
 CALLS_BEFORE_RECORDING = 2
 """Calls with arguments of the same shapes that run as usual, because shapes that do not recur are not worth a graph."""
@@ -26,18 +25,49 @@ MAX_GRAPHS = 16
 """Graphs of a process. Each holds the memory that a forward pass keeps for its backward pass."""
 
 
-def record_cuda_graph(function: Callable[[], Tensors]) -> Tuple[Tensors, Callable[[], object]]:
-    """Record the launches of a function. Its results hold no values before the first replay."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
-        function()  # what libraries allocate at the first call must not become part of the graph
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    # other threads, such as that of a process group, may use the GPU meanwhile
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        results = function()
-    return results, graph.replay
+class Recorder:
+    """Records the launches of functions on the current GPU."""
+
+    def takes(self, x: Tensor) -> bool:
+        """Whether functions of such a tensor can be recorded."""
+        return x.is_cuda and x.device.index == torch.cuda.current_device()
+
+    def has_room(self) -> bool:
+        """Whether the GPU has memory for another graph, which is never given back."""
+        free, total = torch.cuda.mem_get_info()
+        return free > total / 4
+
+    def record(self, function: Callable[[], Tensors]) -> Tuple[Tensors, Callable[[], object]]:
+        """Record the launches of a function.
+
+        Returns:
+            its results, which hold no values yet, and what replays the launches and so writes the results.
+        """
+        before, states = torch.cuda.current_stream(), torch.cuda.default_generators[torch.cuda.current_device()]
+        state = states.graphsafe_get_state()
+        self._warm_up.wait_stream(before)
+        with torch.cuda.stream(self._warm_up):
+            function()  # what libraries allocate at the first call must not become part of the graph
+        before.wait_stream(self._warm_up)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            states.graphsafe_set_state(state.clone_state())  # one that a failed recording may spoil
+            # other threads, such as that of a process group, may use the GPU meanwhile
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                results = function()
+        finally:
+            states.graphsafe_set_state(state)
+            torch.cuda.set_stream(before)  # torch does not where a recording fails
+        return results, graph.replay
+
+    @cached_property
+    def _warm_up(self) -> torch.cuda.Stream:
+        return torch.cuda.Stream()  # one for all, because each has memory of its own
+
+    @cached_property
+    def _pool(self) -> Any:
+        """Memory of all graphs: one graph runs at a time, and what must last is never freed."""
+        return torch.cuda.graph_pool_handle()
 
 
 class LoopGraphs:
@@ -46,18 +76,14 @@ class LoopGraphs:
     A graph keeps what the backward pass needs in its own memory, so a window holds a graph until its backward pass is
     over. Layers of equal shapes take several graphs. Where no graph is free, or recording fails, or a graph differs
     from the function, the function runs as usual.
-
-    Args:
-        record: records the launches of a function.
-        device_type: type of the devices whose loops are recorded.
     """
 
-    def __init__(self, *, record: Recorder = record_cuda_graph, device_type: str = "cuda"):
-        self._record, self._device_type = record, device_type
+    def __init__(self, recorder: Recorder):
+        self._recorder = recorder
         self._free: Dict[Hashable, List[_Graph]] = {}
         self._num_calls: Counter[Hashable] = Counter()
         self._num_graphs = 0
-        self._works = True
+        self._may_record = True
 
     def __deepcopy__(self, memo: Dict[int, Any]) -> "LoopGraphs":
         return self  # a copy of a model takes the same graphs
@@ -69,7 +95,7 @@ class LoopGraphs:
         """
         tensors = [x for x in args if isinstance(x, Tensor)]
         learns = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-        if not learns or tensors[0].device.type != self._device_type or torch.compiler.is_compiling():
+        if not learns or not all(map(self._recorder.takes, tensors)) or torch.compiler.is_compiling():
             return function.apply(*args)
         key = (function, *((x.shape, x.dtype, x.device, x.requires_grad) if isinstance(x, Tensor) else x for x in args))
         free = self._free.get(key)
@@ -83,20 +109,21 @@ class LoopGraphs:
         self, key: Hashable, function: Type[torch.autograd.Function], args: Sequence[Any]
     ) -> Optional["_Graph"]:
         self._num_calls[key] += 1
-        if not self._works or self._num_calls[key] <= CALLS_BEFORE_RECORDING or self._num_graphs == MAX_GRAPHS:
+        is_rare = self._num_calls[key] <= CALLS_BEFORE_RECORDING
+        if is_rare or not self._may_record or self._num_graphs == MAX_GRAPHS or not self._recorder.has_room():
             return None
         try:
-            graph = _Graph(function, args, record=self._record)
+            graph = _Graph(function, args, recorder=self._recorder)
             graph.check()
         except Exception as error:  # whatever a driver or version raises: loops run without graphs as well
-            self._works = False
-            logger.info(f"--cuda-graphs: off ({' '.join(str(error).split())[:200]})")
+            self._may_record = False
+            logger.info(f"--cuda-graphs: no more are recorded ({' '.join(str(error).split())[:200]})")
             return None
         self._num_graphs += 1
         return graph
 
 
-CUDA_GRAPHS = LoopGraphs()
+CUDA_GRAPHS = LoopGraphs(Recorder())
 """The graphs of this process."""
 
 
@@ -122,7 +149,7 @@ class _Context:
 class _Graph:
     """Forward and backward pass of a function for arguments of certain shapes."""
 
-    def __init__(self, function: Type[torch.autograd.Function], args: Sequence[Any], *, record: Recorder):
+    def __init__(self, function: Type[torch.autograd.Function], args: Sequence[Any], *, recorder: Recorder):
         self._function = function
         self._args = [x.detach().clone() if isinstance(x, Tensor) else x for x in args]
         self._needs_input_grad = [isinstance(x, Tensor) and x.requires_grad for x in args]
@@ -130,10 +157,10 @@ class _Graph:
         self._context = context = _Context(self._needs_input_grad)  # replays use what it keeps
         with torch.no_grad():
             # The order is that of replays, because a backward pass may overwrite what the forward pass has kept.
-            results, self._replay_forward = record(lambda: self._forward(context))
+            results, self._replay_forward = recorder.record(lambda: self._forward(context))
             self._results = [x for x in results if x is not None]
             self._d_results = [torch.ones_like(x) for x in self._results]
-            self._gradients, self._replay_backward = record(lambda: self._backward(context))
+            self._gradients, self._replay_backward = recorder.record(lambda: self._backward(context))
 
     def _forward(self, context: _Context) -> Tuple[Tensor, ...]:
         results = self._function.forward(context, *self._args)
@@ -147,12 +174,18 @@ class _Graph:
         """Raise RuntimeError unless results and gradients for the recorded arguments are the function's."""
         context = _Context(self._needs_input_grad)
         with torch.no_grad():
+            expected = self._forward(context)
+            for d_result, result in zip(self._d_results, expected):
+                d_result.copy_(result)
+            expected = [*expected, *(x for x in self._backward(context) if x is not None)]
+            replayed = [*self._results, *(x for x in self._gradients if x is not None)]
+            for x in replayed:
+                x.fill_(torch.nan)  # which a replay must overwrite
             self._replay_forward()
             self._replay_backward()
-            replayed = [x.clone() for x in (*self._results, *self._gradients) if x is not None]
-            expected = [x for x in (*self._forward(context), *self._backward(context)) if x is not None]
             for a, b in zip(replayed, expected):
-                if not (a - b).norm() <= torch.finfo(b.dtype).eps ** 0.5 * b.norm():
+                rounding = torch.finfo(b.dtype).eps ** 0.5 * b.double().norm()
+                if not (a.double() - b.double()).norm() <= rounding:
                     raise RuntimeError("a replay differs from the loop that it records")
 
     def forward(self, args: Sequence[Any]) -> Tuple[Tensor, ...]:

@@ -25,7 +25,7 @@ import fairseq_plugins.ops
 from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.modules.lstm import LSTMLayer
-from fairseq_plugins.ops.cuda_graphs import LoopGraphs, record_cuda_graph
+from fairseq_plugins.ops.cuda_graphs import LoopGraphs, Recorder
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 DEVICE = os.environ.get("FAIRSEQ_PLUGINS_TEST_DEVICE", "cuda")
@@ -75,25 +75,27 @@ def test_cells_run_by_cudnn_where_they_call_torchs_lstm_and_without_a_warning(ce
         assert is_run_by_cudnn(results)
 
 
+class CountingRecorder(Recorder):
+    num_recordings = 0
+
+    def record(self, function):
+        self.num_recordings += 1
+        return super().record(function)
+
+
 @pytest.mark.gpu
 @needs_device
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", LOOPS)
 def test_loops_in_cuda_graphs(name, dtype, caplog):
-    num_recordings = 0
-
-    def record(function):
-        nonlocal num_recordings
-        num_recordings += 1
-        return record_cuda_graph(function)
-
+    recorder = CountingRecorder()
     build, num_loops = LOOPS[name]
-    stack, plain = (build(graphs).to(DEVICE, dtype) for graphs in (LoopGraphs(record=record), None))
+    stack, plain = (build(graphs).to(DEVICE, dtype) for graphs in (LoopGraphs(recorder), None))
     plain.load_state_dict(stack.state_dict())
     with caplog.at_level(logging.INFO):
         found, expected = (train(one, num_updates=6) for one in (stack, plain))
-    assert num_recordings == (2 * num_loops if DEVICE == "cuda" else 0)
-    assert not caplog.records  # no trouble
+    assert recorder.num_recordings == (2 * num_loops if DEVICE == "cuda" else 0)
+    assert not caplog.records  # nothing failed
     for a, b in zip(found, expected, strict=True):
         assert (a - b).norm() <= torch.finfo(dtype).eps ** 0.5 * b.norm()
 

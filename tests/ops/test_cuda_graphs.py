@@ -21,8 +21,12 @@ B, T, D = 3, 5, 8
 class Recorder:
     def __init__(self):
         self.num_recordings = self.num_replays = 0
+        self.has_room = lambda: True
 
-    def __call__(self, function):
+    def takes(self, x):
+        return True
+
+    def record(self, function):
         self.num_recordings += 1
         results = function()
         for x in results:
@@ -45,7 +49,7 @@ def recorder():
 
 @pytest.fixture
 def graphs(recorder):
-    return LoopGraphs(record=recorder, device_type="cpu")
+    return LoopGraphs(recorder)
 
 
 def run_lstm(graphs, *, num_steps=T, frozen=(), seed=0):
@@ -148,6 +152,13 @@ def test_only_shapes_that_recur_are_recorded_and_only_in_training(graphs, record
     assert recorder.num_recordings == 2
 
 
+def test_without_room_nothing_is_recorded(graphs, recorder):
+    recorder.has_room = lambda: False
+    warm_up(graphs)
+    run_lstm(graphs)
+    assert recorder.num_recordings == 0
+
+
 def test_no_more_graphs_than_the_limit(graphs, recorder, monkeypatch):
     monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 2)
     for num_steps in range(2, 8):
@@ -162,7 +173,7 @@ def fails(function):
 
 
 def is_wrong(function):
-    results, replay = Recorder()(function)
+    results, replay = Recorder().record(function)
 
     def replay_wrongly():
         replay()
@@ -171,31 +182,36 @@ def is_wrong(function):
     return results, replay_wrongly
 
 
+def writes_nothing(function):
+    return function(), lambda: None
+
+
 @pytest.mark.parametrize(
     "record, reason",
     [
         (fails, "operation not permitted when stream is capturing"),
         (is_wrong, "a replay differs from the loop that it records"),
+        (writes_nothing, "a replay differs from the loop that it records"),
     ],
 )
-def test_where_graphs_do_not_work_loops_run_without_them_and_say_so_once(record, reason, caplog):
-    graphs = LoopGraphs(record=record, device_type="cpu")
+def test_where_graphs_do_not_work_loops_run_without_them_and_say_so_once(record, reason, recorder, caplog):
+    recorder.record = record
+    graphs = LoopGraphs(recorder)
     with caplog.at_level(logging.INFO):
         for seed in range(5):
             run = run_lstm(graphs, seed=seed)
             assert is_equal(gradients(*run), gradients(*run_lstm(None, seed=seed)))
-    assert [record.getMessage() for record in caplog.records] == [f"--cuda-graphs: off ({reason})"]
+    assert [record.getMessage() for record in caplog.records] == [f"--cuda-graphs: no more are recorded ({reason})"]
 
 
-def test_launches_around_a_replay_do_not_grow_with_the_steps():
-    def record(function):
-        return function(), lambda: None
-
+def test_launches_around_a_replay_do_not_grow_with_the_steps(recorder, monkeypatch):
+    recorder.record = writes_nothing
+    monkeypatch.setattr(cuda_graphs._Graph, "check", lambda graph: None)
     counts = []
     for num_steps in (5, 6):
-        graphs = LoopGraphs(record=record, device_type="cpu")
-        for _ in range(CALLS_BEFORE_RECORDING + 1):
-            gradients(*run_lstm(graphs, num_steps=num_steps))
+        graphs = LoopGraphs(recorder)
+        warm_up(graphs, num_steps=num_steps)
+        gradients(*run_lstm(graphs, num_steps=num_steps))
 
         def run(num_steps=num_steps, graphs=graphs):
             gradients(*run_lstm(graphs, num_steps=num_steps))
