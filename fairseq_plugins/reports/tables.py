@@ -239,9 +239,13 @@ def differences_as_markdown(found: Sequence[Dict[str, Any]], *, baseline: str, c
     rows = [
         [
             one["name"],
-            *(f"{x['value']:+.2f} +- {x['interval']:.2f} (p = {x['p']:.3f})" for x in one["differences"].values()),
+            *(f"{x['value']:+.2f} +- {x['interval']:.2f} ({_p(x['p'])})" for x in one["differences"].values()),
         ]
         for one in found
     ]
     columns = [f"minus {baseline}", *(found[0]["differences"] if found else ())]
     return f"{caption}:\n\n{as_table(columns, rows)}"
+
+
+def _p(p: float) -> str:
+    return "p < 0.001" if p < 0.0005 else f"p = {p:.3f}"
