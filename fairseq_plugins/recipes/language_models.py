@@ -528,7 +528,7 @@ N:M: tied softmax on Major-Minor LSTMs with majors and minors of that ratio, as 
 mos, doc: four experts on the last layer; three there and one on the layer below, with the balance term.
 mmlstm-mos, mmlstm-doc: the same on Major-Minor LSTMs of ratios 9:1, 9:1 and 6:4.
 -without3, -previous: without the minor of the last layer; minors that read the layer below. As many parameters.
-Results: results/ptb_reduced, results/drill_reduced and results/mmlstm.""",
+Results: results/drill_reduced and results/mmlstm.""",
 )
 _TIED, _MOS, _DOC = (REDUCED.systems[name].flags for name in ("tied", "mos", "doc"))
 _MOGRIFIER = {"rnn-cell": "mogrifier", "mogrifier-rank": 32, "hidden-sizes": "375 375 280", "dropout-recurrent": 0.15}
