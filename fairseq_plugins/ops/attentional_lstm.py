@@ -95,12 +95,7 @@ def attentional_lstm(
 class _AttentionalLSTM(torch.autograd.Function):
     @staticmethod
     # pyrefly: ignore[bad-override]
-    def forward(
-        ctx: Any,
-        mode: Tuple[bool, int],
-        source_mask: Optional[Tensor],
-        *tensors: Any,
-    ) -> Tuple[Tensor, ...]:
+    def forward(ctx: Any, mode: Tuple[bool, int], source_mask: Optional[Tensor], *tensors: Any) -> Tuple[Tensor, ...]:
         learns, num_layers = mode
         masks = tensors[: num_layers - 1]
         fed, keys, annotations, combine, *layers = tensors[num_layers - 1 :]

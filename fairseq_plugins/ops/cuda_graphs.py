@@ -154,13 +154,13 @@ class _Graph:
         self._args = [x.detach().clone() if isinstance(x, Tensor) else x for x in args]
         self._needs_input_grad = [isinstance(x, Tensor) and x.requires_grad for x in args]
         self.has_several_results = True
-        self._context = context = _Context(self._needs_input_grad)  # replays use what it keeps
+        self._context = _Context(self._needs_input_grad)  # replays use what it keeps
         with torch.no_grad():
             # The order is that of replays, because a backward pass may overwrite what the forward pass has kept.
-            results, self._replay_forward = recorder.record(lambda: self._forward(context))
+            results, self._replay_forward = recorder.record(lambda: self._forward(self._context))
             self._results = [x for x in results if x is not None]
             self._d_results = [torch.ones_like(x) for x in self._results]
-            self._gradients, self._replay_backward = recorder.record(lambda: self._backward(context))
+            self._gradients, self._replay_backward = recorder.record(lambda: self._backward(self._context))
 
     def _forward(self, context: _Context) -> Tuple[Tensor, ...]:
         results = self._function.forward(context, *self._args)
