@@ -581,7 +581,11 @@ PTB_SMALL = Recipe(
         ),
         "mos": System({**_SMALL_MOS, "hidden-sizes": "552 320", "experts-per-layer": "0 0 4"}, label="MoS"),
         "doc": System(
-            {**_SMALL_DOC, "hidden-sizes": "544 320", "experts-per-layer": "0 1 3", "balance": 0.001}, label="DOC"
+            {
+                **{**_SMALL_DOC, "hidden-sizes": "544 320", "experts-per-layer": "0 1 3", "balance": 0.001},
+                "expert-warmup": 1000,
+            },
+            label="DOC",
         ),
         "drill": System(
             {**_SMALL_TIED, "hidden-sizes": "472 256", "output-layer": "drill", "label-depth": 4, "label-dropout": 0.2},

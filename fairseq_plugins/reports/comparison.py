@@ -346,7 +346,10 @@ def compare_runs(
     for run in read:
         metric.check(run)
     others = [{"name": name, **metric.measure_text(path)} for name, path in texts]
-    trained = [{**run.figures(), **metric.measure(run)} for run in read]
+    trained = []
+    for number, run in enumerate(read, start=1):
+        print(f"== measure {run.save_dir} ({number} of {len(read)})", file=sys.stderr, flush=True)
+        trained.append({**run.figures(), **metric.measure(run)})
     found = [*trained, *others]
     figures: Figures = {"runs": found}
     parts = [as_markdown(found, metric), _note_on_checkpoints(read), metric.note(found)]

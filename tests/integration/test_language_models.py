@@ -157,6 +157,7 @@ def test_fine_tuning_stops_at_the_trigger(trained, data, tmp_path):
 def test_summary_of_runs(trained, data, tmp_path):
     result = run("fairseq_plugins", "compare", "runs", data, "--path", f"small DOC={trained}", "--out", tmp_path)
     assert result.returncode == 0, result.stderr[-3000:]
+    assert f"== measure {trained} (1 of 1)" in result.stderr
     (summary,) = json.loads((tmp_path / "runs.json").read_text())["runs"]
     expected = evaluate(data, "--path", trained / "checkpoint_best.pt")["perplexity"]
     assert summary["test_perplexity"] == pytest.approx(expected)
