@@ -6,8 +6,9 @@ Shapes: M base models, B batch rows, T time steps, V vocabulary.
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
+import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
@@ -22,11 +23,88 @@ from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, apply_preset
 from fairseq_plugins.models.sliding_context import SlidingDecoder
 from fairseq_plugins.modules.layers import ModuleSequence
 from fairseq_plugins.modules.stack import RecurrentStack
+from fairseq_plugins.ops.logit_gate import LogitGate
+from fairseq_plugins.ops.mixture_distribution import mean_log_probs, responsibilities
 from fairseq_plugins.options import UserError, check_choices
-from fairseq_plugins.output_layers.base import OutputPrecision, OutputPrecisionName, check_takes_gate
+from fairseq_plugins.output_layers.base import OutputLayer, OutputPrecision, OutputPrecisionName, check_takes_gate
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES, NoGate, OutputGate, build_output_gate
-from fairseq_plugins.output_layers.mixture import ensemble_log_probs, ensemble_loss, joint_states
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
+
+
+def _joint_states(states: Sequence[DecoderStates]) -> DecoderStates:
+    """Input of the gate on several models: embeddings (B, T, sum D_0) and last layers, each concatenated over models.
+
+    The states of a single model are returned as they are, with all layers.
+    """
+    if len(states) == 1:
+        return states[0]
+    embedding, last = (torch.cat([one.layers[n] for one in states], dim=-1) for n in (0, -1))
+    top = torch.cat([one.top for one in states], dim=-1)
+    return replace(states[0], layers=[embedding, last], top=top)
+
+
+def _ensemble_log_probs(
+    layers: Sequence[OutputLayer], states: Sequence[DecoderStates], gate: Optional[LogitGate]
+) -> Scores:
+    """The mean distribution of the models at every position; see :meth:`OutputLayer.log_probs`."""
+    scores = [layer.log_probs(one, gate) for layer, one in zip(layers, states)]
+    log_probs = [one.log_probs for one in scores if one.log_probs is not None]
+    return Scores(log_probs=mean_log_probs(log_probs), mixture_weights=_joint_weights(scores))
+
+
+def _ensemble_loss(
+    layers: Sequence[OutputLayer],
+    states: Sequence[DecoderStates],
+    target: Tensor,
+    gate: Optional[LogitGate],
+    *,
+    token_weights: Optional[Tensor],
+    label_smoothing: float,
+) -> Scores:
+    """Loss and NLL of the targets under the mean distribution; see :meth:`OutputLayer.target_loss`.
+
+    The gradient of -log P is the sum of the models' gradients, each weighted by the model's posterior for the target.
+    So the models are scored first, and their fused losses with these weights give the gradient without a tensor
+    (B, T, V).
+
+    Raises:
+        UserError: if there are several models and ``label_smoothing`` is above zero.
+    """
+    if len(layers) == 1:
+        return layers[0].target_loss(
+            states[0], target, gate, token_weights=token_weights, label_smoothing=label_smoothing
+        )
+    if label_smoothing > 0:
+        raise UserError(
+            f"--label-smoothing {label_smoothing}: several base models have none; leave it out, or name one by "
+            "--base-model"
+        )
+    with torch.no_grad():
+        scores = [
+            layer.target_loss(one, target, gate, token_weights=token_weights) for layer, one in zip(layers, states)
+        ]
+        log_probs = [-one.nll for one in scores if one.nll is not None]
+        nll = -mean_log_probs(log_probs)
+        weights = torch.ones_like(nll) if token_weights is None else token_weights.to(nll.dtype)
+        nll = nll.masked_fill(weights == 0, 0)
+        loss = (weights * nll).sum()
+        posterior = responsibilities(log_probs)
+    if torch.is_grad_enabled():
+        weighted: List[Tensor] = [
+            layer.target_loss(one, target, gate, token_weights=weights * weight).output
+            for layer, one, weight in zip(layers, states, posterior)
+        ]
+        with_gradient = torch.stack(weighted).sum()
+        loss = loss + (with_gradient - with_gradient.detach())  # value of the first, gradient of the second
+    return Scores(loss=loss, nll=nll, mixture_weights=_joint_weights(scores))
+
+
+def _joint_weights(scores: Sequence[Scores]) -> Optional[Tensor]:
+    """Prior of the softmaxes of all models, (B, T, sum J_m), or None if a model is no mixture."""
+    weights = [one.mixture_weights for one in scores if one.mixture_weights is not None]
+    if len(weights) < len(scores):
+        return None
+    return weights[0] if len(weights) == 1 else torch.cat(weights, dim=-1) / len(weights)
 
 
 class GatedDecoder(StreamDecoder):
@@ -38,7 +116,7 @@ class GatedDecoder(StreamDecoder):
     Args:
         dictionary: fairseq's dictionary; its size is V.
         members: the base models' decoders, without gates of their own.
-        gate: reads the :func:`~fairseq_plugins.output_layers.mixture.joint_states` of the members.
+        gate: reads the embeddings and last layers of all members; of one member, all layers.
     """
 
     def __init__(self, dictionary: Dictionary, *, members: Sequence[StreamDecoder], gate: OutputGate):
@@ -100,13 +178,13 @@ class GatedDecoder(StreamDecoder):
             for member, layers in zip(self.members, state["members"])
         ]
         states = [states for states, _ in read]
-        joint = joint_states(states)
+        joint = _joint_states(states)
         gate, gate_state = self.gate(joint, state["gate"])
         layers = [member.output for member in self.members]
         if target is None:
-            scores = ensemble_log_probs(layers, states, gate)
+            scores = _ensemble_log_probs(layers, states, gate)
         else:
-            scores = ensemble_loss(layers, states, target, gate, **loss)
+            scores = _ensemble_loss(layers, states, target, gate, **loss)
         state = {"members": [after for _, after in read], "gate": gate_state}
         return joint, replace(scores, gate_state=gate_state), state
 

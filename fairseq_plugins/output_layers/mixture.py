@@ -1,11 +1,11 @@
-"""Mixtures of softmaxes: MoS and DOC, and the mean of several models' output layers.
+"""Mixtures of softmaxes: MoS and DOC.
 
 Shapes: B batch, T time, D_n width of layer n (D_0: embedding), V vocabulary, J experts, d width of the expert hidden
 states k (= D_0).
 """
 
 from argparse import Namespace
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
@@ -16,14 +16,13 @@ from fairseq_plugins.components import option_names
 from fairseq_plugins.modules.cell import State
 from fairseq_plugins.modules.initialisation import ResetsByLayer, glorot_uniform_
 from fairseq_plugins.modules.layers import BroadcastDropout, Linear, ModuleSequence
-from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.ops.matmul import accumulation_dtype
-from fairseq_plugins.ops.mixture_distribution import mean_log_probs, responsibilities, softmax_entropies
+from fairseq_plugins.ops.mixture_distribution import softmax_entropies
 from fairseq_plugins.options import UserError, check_not_negative, choices, parse_numbers
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.labels import ACTIVATIONS, LabelNetworkOptions, label_network
 from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput, WordProjection
-from fairseq_plugins.output_layers.scores import DecoderStates, Scores
+from fairseq_plugins.output_layers.scores import DecoderStates
 
 LATENT_MASKS = {"shared": (1, 2), "per-expert": (1,)}
 """Dimensions of k, (B, T, J, d), that share a dropout mask. The time steps of a row always do."""
@@ -272,82 +271,3 @@ class DirectOutputConnection(MixtureOutput):
         if self.expert_warmup > 0:
             scores = scores.masked_fill(self.reads_lower & (self.warmed_up == 0), float("-inf"))
         return scores
-
-
-# The output layers of M models under one gate: P = (1/M) sum_m softmax(g * s_m)  (Takase et al. 2017).
-
-
-def joint_states(states: Sequence[DecoderStates]) -> DecoderStates:
-    """Input of the gate on several models: embeddings (B, T, sum D_0) and last layers, each concatenated over models.
-
-    The states of a single model are returned as they are, with all layers.
-    """
-    if len(states) == 1:
-        return states[0]
-    embedding, last = (torch.cat([one.layers[n] for one in states], dim=-1) for n in (0, -1))
-    top = torch.cat([one.top for one in states], dim=-1)
-    return replace(states[0], layers=[embedding, last], top=top)
-
-
-def ensemble_log_probs(
-    layers: Sequence[OutputLayer], states: Sequence[DecoderStates], gate: Optional[LogitGate]
-) -> Scores:
-    """The mean distribution of the models at every position; see :meth:`OutputLayer.log_probs`."""
-    scores = [layer.log_probs(one, gate) for layer, one in zip(layers, states)]
-    log_probs = [one.log_probs for one in scores if one.log_probs is not None]
-    return Scores(log_probs=mean_log_probs(log_probs), mixture_weights=_joint_weights(scores))
-
-
-def ensemble_loss(
-    layers: Sequence[OutputLayer],
-    states: Sequence[DecoderStates],
-    target: Tensor,
-    gate: Optional[LogitGate],
-    *,
-    token_weights: Optional[Tensor],
-    label_smoothing: float,
-) -> Scores:
-    """Loss and NLL of the targets under the mean distribution; see :meth:`OutputLayer.target_loss`.
-
-    The gradient of -log P is the sum of the models' gradients, each weighted by the model's posterior for the target.
-    So the models are scored first, and their fused losses with these weights give the gradient without a tensor
-    (B, T, V).
-
-    Raises:
-        UserError: if there are several models and ``label_smoothing`` is above zero.
-    """
-    if len(layers) == 1:
-        return layers[0].target_loss(
-            states[0], target, gate, token_weights=token_weights, label_smoothing=label_smoothing
-        )
-    if label_smoothing > 0:
-        raise UserError(
-            f"--label-smoothing {label_smoothing}: several base models have none; leave it out, or name one by "
-            "--base-model"
-        )
-    with torch.no_grad():
-        scores = [
-            layer.target_loss(one, target, gate, token_weights=token_weights) for layer, one in zip(layers, states)
-        ]
-        log_probs = [-one.nll for one in scores if one.nll is not None]
-        nll = -mean_log_probs(log_probs)
-        weights = torch.ones_like(nll) if token_weights is None else token_weights.to(nll.dtype)
-        nll = nll.masked_fill(weights == 0, 0)
-        loss = (weights * nll).sum()
-        posterior = responsibilities(log_probs)
-    if torch.is_grad_enabled():
-        weighted: List[Tensor] = [
-            layer.target_loss(one, target, gate, token_weights=weights * weight).output
-            for layer, one, weight in zip(layers, states, posterior)
-        ]
-        with_gradient = torch.stack(weighted).sum()
-        loss = loss + (with_gradient - with_gradient.detach())  # value of the first, gradient of the second
-    return Scores(loss=loss, nll=nll, mixture_weights=_joint_weights(scores))
-
-
-def _joint_weights(scores: Sequence[Scores]) -> Optional[Tensor]:
-    """Prior of the softmaxes of all models, (B, T, sum J_m), or None if a model is no mixture."""
-    weights = [one.mixture_weights for one in scores if one.mixture_weights is not None]
-    if len(weights) < len(scores):
-        return None
-    return weights[0] if len(weights) == 1 else torch.cat(weights, dim=-1) / len(weights)
