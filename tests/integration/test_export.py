@@ -80,6 +80,24 @@ def test_outputs_are_those_of_checkpoint_and_data(sources, export, call):
     assert status == 0, told
 
 
+@pytest.mark.parametrize("name", MODELS)
+def test_an_export_rescores_lists(name, sources, export, call, tmp_path):
+    lists, reference = tmp_path / "lists", tmp_path / "reference"
+    lists.write_text("S-0\tthe dog\nH-0\t-1\tthe cat\nH-0\t-2\tthe dog\nS-1\ta bone\nH-1\t-1\ta dog\n")
+    reference.write_text("the dog\na bone\n")
+
+    def rescored(data, model):
+        flags = [data, "--path", model, "--cpu", "--input", lists]
+        status, _, told = call("rescore", *flags, "--reference", reference, "--tune", tmp_path / "weights.json")
+        assert status == 0, told
+        return call("rescore", *flags, "--weights", tmp_path / "weights.json", "--output", "lists")
+
+    expected = rescored(sources / name, sources / "run" / name)
+    out, _ = export(name)
+    shutil.rmtree(sources)
+    assert rescored(out, out)[:2] == expected[:2] and expected[0] == 0 and expected[1], expected
+
+
 @pytest.mark.parametrize("name, command, flags", [RUNS[0], RUNS[2]])
 def test_several_checkpoints_are_an_ensemble(name, command, flags, sources, export, call, refuse):
     paths = [sources / "run" / name, sources / "run" / name / "other.pt"]
