@@ -6,13 +6,13 @@
 from typing import Dict
 
 from fairseq_plugins.options import UserError
-from fairseq_plugins.recipes import language_models, translation
+from fairseq_plugins.recipes import language_models, small_language_models, translation
 from fairseq_plugins.recipes.recipe import Recipe, System
 from fairseq_plugins.recipes.training import training_arguments
 
 RECIPES: Dict[str, Recipe] = {
     recipe.name: recipe
-    for module in (language_models, translation)
+    for module in (language_models, small_language_models, translation)
     for recipe in vars(module).values()
     if isinstance(recipe, Recipe)
 }

@@ -1,10 +1,10 @@
-"""Recipes of language models, by paper. Recipes at a CPU budget follow."""
+"""Recipes of language models, by paper. Those at a CPU budget are in ``small_language_models``."""
 
 from typing import Dict, Mapping, Tuple
 
 from fairseq_plugins.models.presets import ARCHITECTURES, Value
-from fairseq_plugins.models.presets.language_models import ON_AWD, SMALL, STREAMS
-from fairseq_plugins.recipes.recipe import AVERAGED, FULL_SIZE, ON_CPUS, Base, Recipe, System, table
+from fairseq_plugins.models.presets.language_models import ON_AWD
+from fairseq_plugins.recipes.recipe import FULL_SIZE, Base, Recipe, System, table
 
 # Pachitariu & Sahani 2013: impulse-response (FPNN) and rectifier networks, tables 1 (Penn Treebank) and 2 (text8).
 
@@ -125,7 +125,7 @@ With a cache, by lm eval DATA --path CKPT and --cache 2000,0.2,0.3 --cache-start
 66.1 and with the gate 69.3 / 65.9; --cache 3785,0.1279,0.662: awd-fin 53.5 / 51.7 and awd+iog 53.6 / 51.7."""
 
 
-def _gate(
+def gate_on(
     base: str, flags: Mapping[str, Value], *, figures: Tuple[str, str] = ("", ""), arch: str = "gated_lm", num: int = 1
 ) -> System:
     """A gate on ``num`` models of the system ``base``, with the perplexities without and with it."""
@@ -147,12 +147,12 @@ def _iog_recipe(
     systems: Dict[str, System] = {}
     for name, (arch, figures, gated) in bases.items():
         systems[name] = System({"arch": f"{arch}_{suffix}"}, published={"base": figures}, result="last")
-        systems[f"{name}+iog"] = _gate(name, {}, figures=(figures, gated), arch=gated_lm)
+        systems[f"{name}+iog"] = gate_on(name, {}, figures=(figures, gated), arch=gated_lm)
         if name == "rhn":
             for gate, reached in (("iog-hidden", "75.6"), ("iog-lstm", "68.1")):
-                systems[f"rhn+{gate}"] = _gate("rhn", {"output-gate": gate}, figures=("68.9", reached), arch=gated_lm)
+                systems[f"rhn+{gate}"] = gate_on("rhn", {"output-gate": gate}, figures=("68.9", reached), arch=gated_lm)
             for num, published in ((5, ("66.1 / 63.1", "64.7 / 62.0")), (10, ("65.2 / 62.3", "64.1 / 61.4"))):
-                systems[f"rhn{num}+iog"] = _gate("rhn", {}, figures=published, arch=gated_lm, num=num)
+                systems[f"rhn{num}+iog"] = gate_on("rhn", {}, figures=published, arch=gated_lm, num=num)
     arch = f"lstm_lm_awd_{suffix}"
     systems["awd"] = System({"arch": arch})
     systems["awd-fin"] = System(
@@ -160,7 +160,7 @@ def _iog_recipe(
         published={"base": awd[0]},
         base=Base(system="awd", flag="finetune-from-model"),
     )
-    systems["awd+iog"] = _gate("awd-fin", ON_AWD, figures=awd, arch=gated_lm)
+    systems["awd+iog"] = gate_on("awd-fin", ON_AWD, figures=awd, arch=gated_lm)
     return Recipe(
         name=f"iog_{suffix}",
         title=f"{title}: Input-to-Output Gate and its base models, with the settings of Takase et al. 2017",
@@ -467,208 +467,4 @@ fairseq-plugins fine-tune. The result of Zaremba's and variational LSTMs and of 
 networks is the model after the last epoch, checkpoint_last.pt. Architectures without a suffix are small ones of no
 paper. mogrifier_lm_ptb is the program's setting, but the number of epochs is ours, and its mean of weights is left
 out.""",
-)
-
-
-# Penn Treebank and WikiText-2 at a budget of two CPU cores: all have the same data, updates and dropout.
-
-
-def _reduced(
-    name: str, title: str, systems: Mapping[str, System], *, notes: str, corpus: str = "ptb", **training: Value
-) -> Recipe:
-    return Recipe(
-        name=name,
-        title=title,
-        corpus=f"bash data-prep/{corpus}/prepare.sh",
-        systems=systems,
-        training={**ON_CPUS, **{flag.replace("_", "-"): value for flag, value in training.items()}},
-        averaged_epochs=1,
-        notes=notes,
-    )
-
-
-_SINGLE = {"arch": "lstm_lm_awd", "embed-dim": 150, "hidden-sizes": "400 400 150"}
-_LABELS = {**_SINGLE, "label-dropout": 0.3}
-_DRILL = {**_LABELS, "output-layer": "drill"}
-_MIXTURE = {"embed-dim": 100, "hidden-sizes": "400 400 280"}
-_FOUR, _THREE_AND_ONE = {"experts-per-layer": "0 0 0 4"}, {"experts-per-layer": "0 0 1 3"}
-_MMLSTM = {"arch": "mmlstm_lm", "embed-dim": 150}
-_MM_MIXTURE = {"arch": "mmlstm_lm_mos", "embed-dim": 100, "hidden-sizes": "457 457 280"}
-_MM_DOC = {**_MM_MIXTURE, **_THREE_AND_ONE, "output-layer": "doc", "latent-dropout": 0.2, "balance": 0.001}
-_NINE, _WITHOUT_LAST = {"major-proportions": "0.9"}, {"major-proportions": "0.9 0.9 1"}
-_PREVIOUS = {"minor-input": "previous"}
-
-REDUCED = _reduced(
-    "reduced",
-    "Language models of Penn Treebank at a CPU budget: the same data, updates, dropout and seed for all",
-    table(
-        {
-            "tied": ({**_SINGLE, "output-layer": "tied"},),
-            "full": ({**_SINGLE, "output-layer": "full"},),
-            "bilinear": ({**_LABELS, "output-layer": "bilinear"},),
-            "dual": ({**_LABELS, "output-layer": "dual"},),
-            **{f"drill{depth}": ({**_DRILL, "label-depth": depth},) for depth in range(5)},
-            "standard": ({**_DRILL, "label-depth": 4, "label-mask": "standard"},),
-            "9:1": ({**_MMLSTM, **_NINE, "hidden-sizes": "431 431 150"},),
-            "9:1-without3": ({**_MMLSTM, **_WITHOUT_LAST, "hidden-sizes": "428 428 150"},),
-            "9:1-previous": ({**_MMLSTM, **_PREVIOUS, **_NINE, "hidden-sizes": "425 425 150"},),
-            "7:3": ({**_MMLSTM, "major-proportions": "0.7", "hidden-sizes": "494 494 150"},),
-            "5:5": ({**_MMLSTM, "major-proportions": "0.5", "hidden-sizes": "540 540 150"},),
-            "mos": ({"arch": "lstm_lm_mos", **_MIXTURE, **_FOUR},),
-            "doc": ({"arch": "lstm_lm_doc", **_MIXTURE, **_THREE_AND_ONE},),
-            "mmlstm-mos": ({**_MM_MIXTURE, **_FOUR},),
-            "mmlstm-mos-without3": ({**_MM_MIXTURE, **_FOUR, **_WITHOUT_LAST, "hidden-sizes": "428 428 280"},),
-            "mmlstm-mos-previous": ({**_MM_MIXTURE, **_FOUR, **_PREVIOUS, "hidden-sizes": "437 437 280"},),
-            "mmlstm-doc": (_MM_DOC,),
-        }
-    ),
-    notes="""tied, full, bilinear, dual, drillK (depth K, variational label dropout), standard (depth 4, a mask for
-each label): the output layers of Pappas & Henderson 2019, table 4.
-N:M: tied softmax on Major-Minor LSTMs with majors and minors of that ratio, as many parameters as tied.
-mos, doc: four experts on the last layer; three there and one on the layer below, with the balance term.
-mmlstm-mos, mmlstm-doc: the same on Major-Minor LSTMs of ratios 9:1, 9:1 and 6:4.
--without3, -previous: without the minor of the last layer; minors that read the layer below. As many parameters.
-Results: results/drill_reduced and results/mmlstm.""",
-)
-_TIED, _MOS, _DOC = (REDUCED.systems[name].flags for name in ("tied", "mos", "doc"))
-_MOGRIFIER = {"rnn-cell": "mogrifier", "mogrifier-rank": 32, "hidden-sizes": "375 375 280", "dropout-recurrent": 0.15}
-_TRICKS: Dict[str, Mapping[str, Value]] = {
-    "": {},
-    "+shuffle": {"row-offsets": "random"},
-    "+adversarial": {"adversarial-epsilon": 0.005},
-}
-
-REDUCED_TRICKS = _reduced(
-    "reduced_tricks",
-    "Partial shuffle and adversarial margins at a CPU budget, Penn Treebank: the same data and updates for all",
-    {
-        f"{model}{trick}": System({**flags, **more})
-        for model, flags in (("awd", _TIED), ("mos", _MOS), ("doc", _DOC), ("mogrifier-doc", {**_DOC, **_MOGRIFIER}))
-        for trick, more in _TRICKS.items()
-    },
-    notes="""awd, mos, doc: tied, mos and doc of the recipe reduced. mogrifier-doc: doc on Mogrifier LSTMs, as many
-parameters. +shuffle: every row of the text begins at another token in each epoch (Press 2019). +adversarial: margins of
-0.005 (Wang, Gong & Liu 2019), as published for the main training, without noise on the embedding.""",
-)
-
-_AS_LARGE_AS_TIED = {"tied": "400 400 150", "drill4": "391 391 150", "mos": "496 496 280", "doc": "496 496 280"}
-
-REDUCED_WT2 = _reduced(
-    "reduced_wt2",
-    "Language models of WikiText-2 at a CPU budget: the same data, updates, dropout and seed for all",
-    {name: System({**REDUCED.systems[name].flags, "hidden-sizes": sizes}) for name, sizes in _AS_LARGE_AS_TIED.items()},
-    corpus="wikitext-2",
-    max_epoch=2,
-    notes="""The systems of the recipe reduced. Two epochs and one averaged are about as many updates as its six and one
-on Penn Treebank; hidden sizes give all as many parameters with the larger vocabulary. Results: results/wt2_reduced.""",
-)
-
-# Penn Treebank in eight epochs of Adam, for comparisons over several seeds. The presets give the other dropout rates.
-
-_SMALL_TIED = {"arch": "lstm_lm_awd", "dropout-weight": 0.1}
-_SMALL_MOS, _SMALL_DOC = (
-    {"arch": f"lstm_lm_{layer}", "dropout-weight": 0.1, "embed-dim": 192} for layer in ("mos", "doc")
-)
-
-PTB_SMALL = Recipe(
-    name="ptb_small",
-    title="Language models of Penn Treebank, 4.9M parameters and eight epochs: the same data, updates, dropout for all",
-    corpus="bash data-prep/ptb/prepare.sh",
-    systems={
-        "tied": System({**_SMALL_TIED, "hidden-sizes": "512 256"}, label="tied softmax"),
-        "one-expert": System(
-            {**_SMALL_MOS, "hidden-sizes": "576 320", "experts-per-layer": "0 0 1"}, label="one expert"
-        ),
-        "mos": System({**_SMALL_MOS, "hidden-sizes": "552 320", "experts-per-layer": "0 0 4"}, label="MoS"),
-        "doc": System(
-            {
-                **{**_SMALL_DOC, "hidden-sizes": "544 320", "experts-per-layer": "0 1 3", "balance": 0.001},
-                "expert-warmup": 1000,
-            },
-            label="DOC",
-        ),
-        "drill": System(
-            {**_SMALL_TIED, "hidden-sizes": "472 256", "output-layer": "drill", "label-depth": 4, "label-dropout": 0.2},
-            label="DRILL, depth 4",
-        ),
-        "mmlstm": System(
-            {**_SMALL_TIED, "hidden-sizes": "560 256", "rnn-cell": "mmlstm", "major-proportions": "0.9"},
-            label="Major-Minor LSTM, tied",
-        ),
-        "mmlstm-mos": System(
-            {
-                **{**_SMALL_MOS, "hidden-sizes": "660 320", "experts-per-layer": "0 0 4"},
-                **{"rnn-cell": "mmlstm", "major-proportions": "0.9 0.6"},
-            },
-            label="Major-Minor LSTM, MoS",
-        ),
-        "mogrifier": System({"arch": "mogrifier_lm", "hidden-sizes": "472 256"}, label="Mogrifier LSTM, tied"),
-    },
-    training={
-        **STREAMS,
-        "window-lengths": "random",
-        "tokens-per-sample": 35,
-        "batch-size": 40,
-        "activation-regularization": 2.0,
-        "temporal-activation-regularization": 1.0,
-        "optimizer": "l2_adam",
-        "weight-decay": 1.2e-6,
-        "lr": 0.008,
-        "lr-scheduler": "cosine",
-        "warmup-updates": 400,
-        "max-update": 5400,
-        "bf16": True,
-        **ON_CPUS,
-    },
-    training_of_presets="left out",
-    notes="""The rate rises for 400 updates and falls along a cosine to zero after 5,400. Rate and dropout were searched
-on valid with the tied softmax. one-expert is one softmax behind one more matrix. On processors without products in
-bfloat16 --bf16 is slow. Results: results/ptb_small.""",
-)
-
-# Base models of Takase et al. 2017 and a Mogrifier LSTM, and gates on them.
-#
-# All have about 4.0M parameters and the training of the recipe ``reduced``, with a constant rate for six epochs. The
-# published schedules hold the rate for 6 to 20 epochs and anneal it for dozens, which six epochs cannot copy. The
-# published rate of 1.0 belongs to a loss that is a sum over 35 steps, so it corresponds to 35 for the mean. 20 is near
-# it. The rate of recurrent highway networks is 0.2, which corresponds to 7.
-
-_LSTM = {**SMALL, "embed-dim": 175, "hidden-sizes": "175 175"}
-_DROPOUT = {"dropout-embedding": 0.05, "dropout-input": 0.2, "dropout-hidden": 0.15, "dropout-output": 0.2}
-_RHN = {"recurrence-depth": 8, "dropout-recurrent": 0.1, **_DROPOUT}
-_BASE_MODELS: Dict[str, Mapping[str, Value]] = {
-    "zaremba": {"arch": "lstm_lm_zaremba_medium", **_LSTM, **_DROPOUT, "dropout-embedding": 0},
-    "variational": {"arch": "lstm_lm_variational_medium", **_LSTM, **_DROPOUT, "dropout-recurrent": 0.2},
-    "rhn": {"arch": "rhn_lm", "embed-dim": 173, "hidden-sizes": "173", **_RHN},
-    "rhn-tied": {"arch": "rhn_lm_tied", "embed-dim": 268, "hidden-sizes": "268", **_RHN},
-    "mogrifier": {"arch": "mogrifier_lm", "embed-dim": 267, "hidden-sizes": "267 267"},
-    "awd": _TIED,
-    "mos": _MOS,
-    "doc": _DOC,
-}
-
-REDUCED_BASE_MODELS = _reduced(
-    "reduced_base_models",
-    "Base models at a CPU budget, and gates on them, Penn Treebank: the same data, updates and seed for all",
-    {
-        **{base: System(flags) for base, flags in _BASE_MODELS.items()},
-        **{
-            f"{base}+iog": _gate(f"{base}{AVERAGED}", ON_AWD if base in ("awd", "mos", "doc") else {})
-            for base in _BASE_MODELS
-        },
-        **{f"{base}+iog30": _gate(f"{base}{AVERAGED}", {"gate-dim": 30}) for base in ("zaremba", "variational")},
-        **{
-            f"{base}+{gate}": _gate(f"{base}{AVERAGED}", {"output-gate": gate})
-            for base in ("zaremba", "rhn")
-            for gate in ("iog-hidden", "iog-lstm")
-        },
-        "zaremba3+iog": _gate(f"zaremba{AVERAGED}", {}, num=3),
-    },
-    notes="""zaremba, variational: two layers under a softmax with a matrix of its own; rhn, of depth 8, too. rhn-tied,
-mogrifier and awd share it with the embedding. Dropout rates are near those of awd, which is tied of the recipe reduced,
-whose mos and doc are here, too.
-BASE+iog: a gate of the paper's width, 300, on the averaged model of the base; iog30: of width 30. iog-hidden reads the
-hidden state, too, iog-lstm is recurrent; the paper has both on rhn. zaremba3+iog is one gate on three models:
-fairseq-plugins run trains them with seeds 1 to 3 for its seed 1, 4 to 6 for its seed 2. Gates on awd, mos and doc have
-the clipping and the start that the published program has for AWD-LSTM.""",
 )
