@@ -240,7 +240,10 @@ def test_translators_decode_as_the_recipe_says(
     monkeypatch.setattr(Decoding, "run", decode)
     given = [recipe, data, "--systems", *systems, *more, "--baseline", systems[0]]
     status, printed, told = run(*given, "--jobs", jobs)
-    assert (status, told) == (0, "") and trained == [f"{name}-1" for name in systems]
+    assert status == 0 and trained == [f"{name}-1" for name in systems]
+    assert [line.split("/")[-1] for line in told.splitlines()] == [
+        f"{name}-1 ({number} of {len(systems)})" for number, name in enumerate(systems, start=1)
+    ]
     assert decoded[: len(systems)] == [[str(tmp_path / "runs" / name / "checkpoint_best.pt")] for name in trained]
     assert "| minus " in printed and printed.count("100.00") >= 2
 
