@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from fairseq_plugins.command_line import RUN, Checkpoints, add_cpu, choose_device
+from fairseq_plugins.command_line import RUN_FOLDER_HELP, Checkpoints, add_cpu, choose_device
 from fairseq_plugins.console import Command
 from fairseq_plugins.evaluation.api import load_trained
 from fairseq_plugins.files import BEST, LAST, data_folder
@@ -24,7 +24,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         metavar="DIR",
         action=Checkpoints,
-        help=f"an export or a checkpoint, of an encoder-decoder or language model; several are an ensemble{RUN}",
+        help="an export or a checkpoint, of an encoder-decoder or language model; several are an ensemble"
+        f"{RUN_FOLDER_HELP}",
     )
     parser.add_argument(
         "--data",
@@ -39,6 +40,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         ("--max-lines", 100, "lines of a request"),
         ("--max-characters", 5000, "characters of a line"),
         ("--max-body", 1 << 20, "bytes of a request's body"),
+        ("--max-tokens", 100_000, "tokens that a request may generate, over all its lines and texts"),
         ("--max-waiting", 256, "requests that wait; others are told to come back, by status 503"),
     ):
         parser.add_argument(flag, type=int, default=default, metavar="N", help=f"{help} (default: %(default)s)")
@@ -59,7 +61,9 @@ def _serve(args: argparse.Namespace) -> None:
         if (error.name or "").partition(".")[0] not in LIBRARIES:
             raise
         raise UserError(f"no {error.name} in this Python: pip install fastapi uvicorn, or the extra [serve]") from error
-    numbers = {name: getattr(args, f"max_{name}") for name in ("batch", "lines", "characters", "body", "waiting")}
+    numbers = {
+        name: getattr(args, f"max_{name}") for name in ("batch", "lines", "characters", "body", "tokens", "waiting")
+    }
     for name, value in numbers.items():
         check_at_least_one(value, flag=f"--max-{name}")
     limits = Limits(**numbers, seconds=check_positive(args.timeout, flag="--timeout"))

@@ -7,7 +7,7 @@ from typing import Any, Callable, List, Sequence
 
 
 class TooManyWaiting(Exception):
-    """As many requests wait as may."""
+    """The queue is full."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +28,9 @@ class Batcher:
         work: takes lines and options, and returns one result a line, which must not depend on other lines.
         max_batch: lines of a batch; a request with more is a batch by itself.
         max_waiting: requests that wait at most, besides those being worked on.
+
+    Attributes:
+        is_working: whether a batch is being worked on.
     """
 
     def __init__(
@@ -35,10 +38,9 @@ class Batcher:
     ):
         self._work, self._max_batch, self._max_waiting = work, max_batch, max_waiting
         self._jobs: List[_Job] = []
-        self._is_closed = False
+        self.is_working = False
         self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._run, name="batches", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._run, name="batches", daemon=True).start()
 
     def submit(self, lines: Sequence[str], options: object, *, alone: bool = False) -> "Future[List[Any]]":
         """Queue a request. It can be cancelled while it waits. An error of ``work`` becomes that of the future.
@@ -60,24 +62,18 @@ class Batcher:
             self._changed.notify()
         return job.answer
 
-    def close(self) -> None:
-        """Finish what was queued and end the thread."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify()
-        self._thread.join()
-
     def _run(self) -> None:
-        while batch := self._next_batch():
-            batch = [job for job in batch if job.answer.set_running_or_notify_cancel()]
-            if batch:
+        while True:
+            if batch := [job for job in self._next_batch() if job.answer.set_running_or_notify_cancel()]:
                 self._answer(batch)
 
     def _next_batch(self) -> List[_Job]:
-        """Wait for requests, and take those of a batch. It is empty once all is done and the thread ends."""
+        """Wait for requests, and take those of a batch."""
         with self._changed:
-            self._changed.wait_for(lambda: self._jobs or self._is_closed)
-            batch, num_lines = self._jobs[:1], sum(len(job.lines) for job in self._jobs[:1])
+            self.is_working = False
+            self._changed.wait_for(lambda: self._jobs)
+            self.is_working = True
+            batch, num_lines = self._jobs[:1], len(self._jobs[0].lines)
             for job in self._jobs[1:]:
                 fits = num_lines + len(job.lines) <= self._max_batch and job.options == batch[0].options
                 if fits and not (job.alone or batch[0].alone):

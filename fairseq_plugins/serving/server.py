@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import os
 import resource
 import signal
 import socket
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +47,7 @@ class Limits:
         characters: of a line.
         body: bytes of a request's body.
         waiting: requests that wait.
+        tokens: that a request may generate, over all its lines and texts.
         seconds: of a request, from its header to its answer; and of a connection without a request.
     """
 
@@ -53,6 +56,7 @@ class Limits:
     characters: int = 5000
     body: int = 1 << 20
     waiting: int = 256
+    tokens: int = 100_000
     seconds: float = 60.0
 
 
@@ -229,6 +233,12 @@ class ModelServer:
 
             @api.post("/generate", responses=REFUSALS)
             async def generate(request: GenerateRequest) -> Continuations:
+                num_tokens = len(request.lines) * request.num * request.max_length
+                if num_tokens > limits.tokens:  # nothing interrupts a request, and others would wait for it
+                    raise UserError(
+                        f"lines, num and max_length ask for up to {num_tokens:,} tokens: a request has up to "
+                        f"{limits.tokens:,}"
+                    )
                 return Continuations(continuations=await self._answers(request, alone=True))
 
         paths = [f"{method} {path}" for path, one in api.openapi()["paths"].items() for method in map(str.upper, one)]
@@ -333,7 +343,7 @@ class _Limited:
             await refusal(scope, receive, send)
 
     async def _read(self, receive: Any) -> Optional[bytes]:
-        """The body, or None if it is too large, which is known before its end if it is much too large."""
+        """The body, or None if it is too large. One above READ_TO_THE_END times the limit is not read to its end."""
         body, size, more = b"", 0, True
         while more and size <= READ_TO_THE_END * self._limits.body:
             message = await receive()
@@ -352,7 +362,7 @@ class _Connection(H11Protocol):
         self._watch(before=self)
 
     def _watch(self, before: Any) -> None:
-        """Look at the connection from time to time; ``before`` is the last request at the time before."""
+        """Abort the connection if no request has come since ``before`` was seen, the one at the last look."""
         if self not in self.connections:
             return
         idle = self.cycle is None or self.cycle.response_complete
@@ -418,5 +428,7 @@ def serve(server: ModelServer, listening: socket.socket) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again at its end, for whoever was before
         signal.signal(number, runner.handle_exit)
     runner.run(sockets=[listening])
-    if not runner.force_exit:  # by a second Ctrl-C
-        server.batcher.close()
+    if server.batcher.is_working:  # on a request whose time is up; nothing interrupts it
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
@@ -80,6 +81,19 @@ def test_a_server_answers_as_the_command_does_and_ends_with_all_answered(export,
         assert [len(json.load(answer)["translations"]) for answer in answers] == [4] * 40
         ended = process.finish()
         assert (ended.returncode, ended.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_end_does_not_wait_for_a_request_whose_time_is_up(number, export):
+    folder = export("lstm_lm_doc", "lm")
+    body = {"lines": ["the dog"] * 100, "num": 100, "max_length": 1000}
+    with serving(folder, "--timeout", 0.5, "--max-tokens", 10**7) as (process, address):
+        with pytest.raises(urllib.error.HTTPError, match="504"):
+            post(f"{address}/generate", body)
+        begin = time.monotonic()
+        os.kill(process.pid, number)
+        ended = process.finish()
+        assert (ended.returncode, ended.stderr) == (0, "") and time.monotonic() - begin < 10
 
 
 def test_thousands_of_connections_are_no_obstacle(export):

@@ -1,6 +1,7 @@
 """Which requests share a batch, and what becomes of the others when one fails."""
 
 import threading
+import time
 from concurrent.futures import wait
 
 import pytest
@@ -31,17 +32,15 @@ def work():
 @pytest.fixture
 def start(work):
     """``start(max_batch, max_waiting)``: a batcher that works on a first request, whose end is awaited."""
-    made = []
 
     def start(max_batch=4, max_waiting=9):
-        made.append(batcher := Batcher(work, max_batch=max_batch, max_waiting=max_waiting))
+        batcher = Batcher(work, max_batch=max_batch, max_waiting=max_waiting)
         batcher.submit(["-"], 0)
         assert work.has_begun.wait(20)
         return batcher
 
     yield start
     work.go_on.set()
-    made[0].close()
 
 
 @pytest.mark.parametrize(
@@ -84,9 +83,12 @@ def test_what_waits_is_limited_and_can_be_cancelled(start, work):
     assert [lines for lines, _ in work.batches] == ["-", "bd"]
 
 
-def test_the_end_waits_for_what_was_queued(start, work):
+def test_it_tells_whether_it_is_working(start, work):
     batcher = start(max_batch=1)
     answers = [batcher.submit([line], 0) for line in "abc"]
-    threading.Timer(0.05, work.go_on.set).start()
-    batcher.close()
-    assert [answer.result(0) for answer in answers] == [["A"], ["B"], ["C"]]
+    assert batcher.is_working
+    work.go_on.set()
+    assert [answer.result(20) for answer in answers] == [["A"], ["B"], ["C"]]
+    deadline = time.monotonic() + 20
+    while batcher.is_working:
+        assert time.monotonic() < deadline

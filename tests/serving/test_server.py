@@ -52,7 +52,6 @@ def running(model, **limits):
         finally:
             runner.should_exit = True
             thread.join(60)
-            server.batcher.close()
 
 
 def ask(server, path, body=None, method=None, **headers):
