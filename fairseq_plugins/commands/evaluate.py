@@ -166,7 +166,8 @@ def _evaluate_rouge(args: argparse.Namespace) -> Results:
     text = read_scored_text(args)
     text.decode(result="rouge.txt")
     if text.format == "generate":
-        hypotheses = read_headlines(*text.files, references=text.references)
+        data = None if text.decoding is None else text.decoding.data
+        hypotheses = read_headlines(*text.files, references=text.references, data=data)
     else:
         hypotheses = [line for path in text.files for line in read_lines(path)]
     show_progress = sys.stderr.isatty()

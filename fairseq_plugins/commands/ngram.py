@@ -10,7 +10,7 @@ from fairseq_plugins.commands.results import Results, results_command
 from fairseq_plugins.data.text import load_dictionary, load_token_stream, load_training_stream
 from fairseq_plugins.evaluation.evaluator import FLAGS, evaluate_ngram_model, read_methods
 from fairseq_plugins.evaluation.test_time import EvaluatedText
-from fairseq_plugins.files import given_path
+from fairseq_plugins.files import check_not_read, given_path
 from fairseq_plugins.ngrams.kneser_ney import FALLBACK, Estimate, estimate_model
 from fairseq_plugins.ngrams.model import NGramModel
 from fairseq_plugins.options import check_at_least_one
@@ -27,6 +27,7 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
 def _estimate(args: argparse.Namespace) -> Results:
     check_at_least_one(args.order, flag="--order")
     dictionary = load_dictionary(args.data)
+    check_not_read(args.out, args.data.iterdir(), flag="--out")
     tokens = load_training_stream(args.data, dictionary, subset=args.split)
     estimate = estimate_model(tokens, dictionary, order=args.order)
     estimate.model.write_arpa(args.out)

@@ -169,7 +169,7 @@ def _checked_line(line: str) -> str:
 
 @contextmanager
 def _built_in_float32() -> Iterator[None]:
-    """Build models in the checkpoint's dtype, whatever default the user has set in torch."""
+    """Build models in float32, as fairseq does, whatever default dtype the user has set in torch."""
     default = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
     try:
@@ -199,7 +199,7 @@ def load_trained(
     _check_device(device)
     check_checkpoints(paths)
     folder, config = corpus_of(paths[0], data), trained_task(paths[0])
-    task = TASK_REGISTRY.get(config._name, object)
+    task = TASK_REGISTRY[config._name]
     if issubclass(task, TranslationTask):
         if text != "raw":
             raise UserError(f"text {text}: a translator reads raw text")

@@ -178,8 +178,7 @@ def corpus_of(path: Union[str, Path], data: Optional[Union[str, Path]] = None) -
     check_checkpoints([path])
     if data is None and (Path(path).parent / EXPORT_RECORD).is_file():
         return Path(path).parent
-    config = trained_task(path)
-    folder = Path(data if data is not None else utils.split_paths(str(config.data))[0])
+    folder = Path(data if data is not None else utils.split_paths(str(trained_task(path).data))[0])
     if not folder.is_dir():
         origin = "" if data is not None else f", where {path} was trained,"
         raise UserError(f"{folder}{origin} is no folder: give data, the folder that data-prep wrote")
@@ -225,14 +224,16 @@ def num_sentences(data: Path, split: str, languages: Languages) -> int:
     return len(pairs)
 
 
-def raw_reference(data: Path, split: str, language: str) -> Path:
+def raw_reference(
+    data: Path, split: str, language: str, *, remedy: str = "name the raw reference text with --reference"
+) -> Path:
     """The untokenised text of a split in a language, which data-prep writes beside the binaries.
 
-    Raises UserError if there is no such text.
+    Raises UserError, with the remedy, if there is no such text.
     """
     path = data / "raw" / f"{split}.{language}"
     if not path.is_file():
-        raise UserError(f"{path} does not exist: name the raw reference text with --reference")
+        raise UserError(f"{path} does not exist: {remedy}")
     return path
 
 

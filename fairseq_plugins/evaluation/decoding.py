@@ -166,7 +166,8 @@ class Decoding:
         """Digests of all files that are read, and the flags: they determine the output."""
         values = [word.partition("=")[2] if word.startswith("-") else word for word in self.flags]
         given = [path for path in map(Path, filter(None, values)) if path.is_file()]  # such as --lm-path
-        read = [*sorted(self.data.glob("dict.*.txt")), *sorted(self.data.glob(f"{self.split}.*")), *given]
+        of_data = [*sorted(self.data.glob("dict.*.txt")), *sorted(self.data.glob(f"{self.split}.*"))]
+        read = [*filter(Path.is_file, of_data), *given]
         return {
             "command": shlex.join(["fairseq-generate", *self.arguments]),
             "models": {model: file_digest(Path(model)) for model in self.models},
@@ -187,8 +188,8 @@ def check_flags(arguments: Sequence[str]) -> None:
         raise UserError(f"flags of fairseq-generate: {' '.join(text.removeprefix(f'{parser.prog}: error: ').split())}")
 
     vars(parser).update(error=refuse, exit=lambda status=0, message="": refuse(message))
-    words = iter(arguments)
-    options.parse_args_and_arch(parser, [word for word in words if word != "--user-dir" or not next(words)])
+    at = arguments.index("--user-dir")  # the package is imported already
+    options.parse_args_and_arch(parser, [*arguments[:at], *arguments[at + 2 :]])
 
 
 def languages_among(flags: Sequence[str]) -> Tuple[Optional[str], Optional[str]]:

@@ -4,8 +4,9 @@ Shapes: R rows, t tokens read so far, V vocabulary.
 """
 
 import math
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Literal, Optional, Sequence, Tuple, get_args
+from typing import Any, Dict, Iterator, List, Literal, Optional, Sequence, Tuple, get_args
 
 import numpy as np
 import torch
@@ -103,10 +104,10 @@ class Sampling:
             return _drawn_columns(scaled.exp(), draws)
         sorted_log_probs, words = scaled.sort(dim=1, descending=True, stable=True)
         probs = sorted_log_probs.exp()
+        before = probs.cumsum(dim=1) - probs
         if self.top_k is not None:
             probs[:, self.top_k :] = 0
         if self.top_p is not None:
-            before = sorted_log_probs.exp().cumsum(dim=1) - sorted_log_probs.exp()
             probs[before >= self.top_p] = 0
         return words.gather(1, _drawn_columns(probs, draws).unsqueeze(1)).squeeze(1)
 
@@ -159,7 +160,7 @@ class _Row:
 
     @property
     def mean(self) -> float:
-        return sum(self.log_probs) / max(len(self.log_probs), 1)
+        return sum(self.log_probs) / len(self.log_probs)
 
 
 class TextGenerator:
@@ -276,12 +277,13 @@ class TextGenerator:
         found.sort(key=lambda row: row.mean, reverse=True)
         return [self._continuation(pieces, row) for row in found[:num]]
 
-    def open_stream(self, text: Sequence[str]) -> ScoredStream:
-        """Read lines that prefixes follow."""
-        stream = ScoredStream(self.models, device=self.device)
+    @contextmanager
+    def open_stream(self, text: Sequence[str]) -> Iterator[ScoredStream]:
+        """A stream within the block that has read lines, for prefixes to follow."""
         numbers = [number for line in text for number in encode_line(line, self.text, self.dictionary).numbers]
-        stream.score(torch.tensor(numbers, dtype=torch.long))
-        return stream
+        with ScoredStream(self.models, device=self.device) as stream:
+            stream.score(torch.tensor(numbers, dtype=torch.long))
+            yield stream
 
     def _numbers(self, pieces: Sequence[str]) -> List[int]:
         return [self.dictionary.index(piece) for piece in pieces]

@@ -103,7 +103,7 @@ class DecoderStep(nn.Module):
         return log_probs.squeeze(1), pack_state({name: after[name] for name in self.like})
 
 
-def write_programs(model: BaseFairseqModel, folder: Path, *, origin: Path) -> List[str]:
+def write_programs(model: BaseFairseqModel, folder: Path, *, origin: Path) -> None:
     """Write the programs of a recurrent model: its step, or its encoder and its decoder's step.
 
     They compute in the dtype of the weights, without Triton, oneDNN's operators, autocast or ``--output-precision``,
@@ -114,9 +114,6 @@ def write_programs(model: BaseFairseqModel, folder: Path, *, origin: Path) -> Li
         folder: in which the files are written.
         origin: of the model, for the messages.
 
-    Returns:
-        the names of the files.
-
     Raises:
         UserError: if the model has no such step, or torch cannot export it.
     """
@@ -125,15 +122,18 @@ def write_programs(model: BaseFairseqModel, folder: Path, *, origin: Path) -> Li
         _simplify(model)
     model.requires_grad_(True)  # the formulas that autograd differentiates are plain operations of torch
     tokens, rows = torch.full((2,), 4), {0: batch}
+    without_step = UserError(
+        f"{origin} holds a {type(model).__name__}, which has no recurrent step: leave --torch-export out"
+    )
     if isinstance(model, FairseqLanguageModel):
         if not isinstance(model.decoder, StreamDecoder) or _has_windows(model.decoder):
-            raise UserError(f"{origin} holds a {_kind(model)}, which has no recurrent step: leave --torch-export out")
+            raise without_step
         step = LanguageModelStep(model.decoder)
         _replace_forward(model, RecurrentCell.forward)
         _write(step, (tokens, step.start.detach().repeat(2, 1)), (rows, rows), folder / STEP, origin)
-        return [STEP]
+        return
     if not isinstance(model, RecurrentEncoderDecoder):
-        raise UserError(f"{origin} holds a {_kind(model)}, which has no recurrent step: leave --torch-export out")
+        raise without_step
     encoder, source = EncoderProgram(model), tokens.repeat(3, 1).t().contiguous()
     with torch.no_grad():  # torch.export differentiates loops
         annotations, like = encoder.initial_state(source)
@@ -147,11 +147,6 @@ def write_programs(model: BaseFairseqModel, folder: Path, *, origin: Path) -> Li
         folder / DECODER_STEP,
         origin,
     )
-    return [ENCODER, DECODER_STEP]
-
-
-def _kind(model: BaseFairseqModel) -> str:
-    return type(model).__name__
 
 
 def _has_windows(decoder: StreamDecoder) -> bool:

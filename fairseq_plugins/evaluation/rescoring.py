@@ -3,7 +3,6 @@
 Shapes: N sentences, K candidates of the longest list, F features, S statistics of a metric.
 """
 
-import json
 import math
 import re
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from fairseq_plugins.evaluation.decoding import SUBWORD_MARKS, read_generated_li
 from fairseq_plugins.evaluation.raw_text import UnicodeForm, encode_lines
 from fairseq_plugins.evaluation.scoring import score_pairs, score_sequences
 from fairseq_plugins.evaluation.translation_scores import check_blank_references, check_raw_references, detokenize
-from fairseq_plugins.files import file_digest, name_of, read_lines
+from fairseq_plugins.files import file_digest, name_of, read_json, read_lines
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, CorpusMetric, LetterCase
 from fairseq_plugins.metrics.rouge import NO_HYPOTHESIS_HAS_THIS, UNKNOWN_REFERENCE
 from fairseq_plugins.options import UserError
@@ -430,7 +429,7 @@ class CandidateTexts:
         """Raw references from a file."""
         lines, name = self.lists.lines_of(reference), str(reference)
         check_blank_references(lines, name=name)
-        targets = self._joined(self.lists.references)
+        targets = self._readable(self.lists.references)
         check_raw_references(targets, lines, name="the list", reference_name=name)
         if self._language is None and _are_raw(lines) and not _are_raw(self.chosen([0] * len(lines))):
             raise UserError(
@@ -485,17 +484,18 @@ def read_weights(path: Path) -> Dict[str, Any]:
     """
     if not path.is_file():
         raise UserError(f"{path} does not exist: write it with --tune")
+    wrong = "holds no weights: write it with --tune"
+    content = read_json(path, {"weights": dict, "digests": dict}, wrong=wrong)
     try:
-        content = json.loads(path.read_text("utf-8"))
         weights = {str(name): float(weight) for name, weight in content["weights"].items()}
         digests = {str(name): str(digest) for name, digest in content["digests"].items()}
         if not all(map(math.isfinite, weights.values())):
             raise UserError("a weight is inf or NaN")
         if weights.keys() != {LIST_SCORE, LENGTH, *digests}:
             raise UserError("a weight belongs to nothing")
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{path} holds no weights: write it with --tune") from error
-    if content.get("metric") not in CORPUS_METRICS:
+    except (ValueError, TypeError) as error:
+        raise UserError(f"{path} {wrong}") from error
+    if str(content.get("metric")) not in CORPUS_METRICS:
         raise UserError(f"{path} names no metric that its weights were tuned to: write it with --tune")
     return {"metric": content["metric"], "weights": weights, "digests": digests}
 

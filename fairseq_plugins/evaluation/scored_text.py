@@ -158,7 +158,7 @@ def _subwords(text: str) -> str:
 
 NOT_FORWARDED = {
     **dict.fromkeys(("--help", "-h"), "leave it out"),
-    "--path": "give it before the --",
+    **dict.fromkeys(("--path", "--user-dir"), "give it before the --"),
     "--gen-subset": "give --split before the --",
     "--quiet": "leave it out, the sentences are read from the output",
     "--score-reference": "leave it out, references would be scored as if a model had written them",

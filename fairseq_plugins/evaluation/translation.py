@@ -15,7 +15,6 @@ from fairseq.dataclass.configs import GenerationConfig
 from fairseq.models import FairseqEncoderDecoderModel
 from fairseq.search import Search
 from fairseq.tasks.translation import TranslationTask
-from sacremoses import MosesDetokenizer
 from torch import Tensor
 
 from fairseq_plugins.evaluation.checkpoints import load_translation_models, one_pair
@@ -23,12 +22,14 @@ from fairseq_plugins.evaluation.generation import Sampling
 from fairseq_plugins.evaluation.raw_text import SideText, Subwords, load_pair_texts
 from fairseq_plugins.evaluation.text_scorer import buffered
 from fairseq_plugins.files import check_data_folder, read_lines
+from fairseq_plugins.metrics.rouge import without_escapes
 from fairseq_plugins.options import UserError, check_at_least_one, check_whole, flag_of
 
 EXTRA_PIECES = 200
 """A translation has at most so many pieces more than its source, end mark included, rounded up to :data:`STEP`."""
 
 STEP = 50
+"""Largest lengths are rounded up to a multiple of this, so that more sentences share a batch."""
 
 LARGEST_POWER, LARGEST_NUMBER = 10, 1_000_000
 """Bounds of the length penalty and of flags of fairseq, which ends with an overflow beyond them."""
@@ -131,7 +132,7 @@ class SearchOptions:
         return {source: target for source, target in pairs}
 
     def longest(self, num_pieces: int) -> int:
-        """Largest number of pieces of a translation of so many pieces, an end mark included in the source alone."""
+        """Largest number of pieces of a translation, for so many of the source. Only the latter count the end mark."""
         if self.max_len is not None:
             return self.max_len
         if self.config.match_source_len:
@@ -310,6 +311,8 @@ class Translator:
     def _translate_batch(
         self, sentences: Sequence[List[str]], search: SearchOptions, *, longest: int
     ) -> List[TranslatedSentence]:
+        if longest < 1:
+            raise UserError("--max-len-a, --max-len-b: they leave a translation no subword; give larger ones")
         if search.config.min_len > longest:
             raise UserError(f"--min-len {search.config.min_len}: a translation has at most {longest} subwords here")
         source_dictionary = self.task.source_dictionary
@@ -410,4 +413,4 @@ def word_attention(sentence: TranslatedSentence, subwords: Subwords) -> WordAtte
 
 
 def _readable(words: Sequence[Sequence[str]]) -> List[str]:
-    return [MosesDetokenizer().unescape_xml("".join(word)) for word in words]
+    return [without_escapes("".join(word)) for word in words]

@@ -11,9 +11,11 @@ from sacremoses import MosesTokenizer
 
 from fairseq_plugins.evaluation.decoding import check_pairs, check_words, read_generated
 from fairseq_plugins.evaluation.raw_text import load_detokenizer
+from fairseq_plugins.evaluation.words import Blanks, Moses
 from fairseq_plugins.files import name_of, read_lines
 from fairseq_plugins.metrics.corpus import LetterCase, bleu_of_text
 from fairseq_plugins.metrics.rouge import (
+    NUM_BOOTSTRAP_SAMPLES,
     UNKNOWN_REFERENCE,
     RougeScore,
     RougeSettings,
@@ -22,8 +24,6 @@ from fairseq_plugins.metrics.rouge import (
     without_escapes,
 )
 from fairseq_plugins.options import UserError
-
-NUM_BOOTSTRAP_SAMPLES = 1000
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,9 @@ def read_translation(
     check_words(hypotheses, name=f"{name}, hypotheses", references=references)
     check_words(targets, name=f"{name}, references", references=references)
     check_blank_references(references, name=reference_name)
-    check_raw_references(targets, references, name=name, reference_name=reference_name)
-    return Translation(
-        tokenized=hypotheses,
-        tokenized_references=targets,
-        detokenized=detokenize(hypotheses, language=language, data=data),
-    )
+    readable, readable_targets = (detokenize(lines, language=language, data=data) for lines in (hypotheses, targets))
+    check_raw_references(readable_targets, references, name=name, reference_name=reference_name)
+    return Translation(tokenized=hypotheses, tokenized_references=targets, detokenized=readable)
 
 
 def read_plain_translation(*paths: Path, references: Sequence[str], reference_name: str) -> Translation:
@@ -175,20 +172,26 @@ def compare(
     return found
 
 
-def read_headlines(*paths: Path, references: Sequence[Path] = ()) -> List[str]:
-    """The best hypotheses of an output of ``fairseq-generate``, without the escapes of the Moses tokeniser.
+def read_headlines(*paths: Path, references: Sequence[Path] = (), data: Optional[Path] = None) -> List[str]:
+    """The best hypotheses of an output of ``fairseq-generate``, as text whose words ROUGE can count.
 
-    The targets of the output must belong to one of the files of raw references. Raises UserError if the files hold no
+    Tokens of Moses stay apart, without escapes. Those of other tokenizers, by the record of ``data``, are joined. The
+    targets of the output must belong to one of the files of raw references. Raises UserError if the files hold no
     hypothesis, sentences are missing, or the targets belong to no reference.
     """
-    hypotheses, targets = read_generated(*paths)
+    tokenizer = load_detokenizer(data, language="en")
+    is_joined = not isinstance(tokenizer, (Moses, Blanks))
+    hypotheses, targets = (
+        [tokenizer.join(line.split()) if is_joined else without_escapes(line) for line in lines]
+        for lines in read_generated(*paths)
+    )
     texts = {str(reference): read_lines(reference) for reference in references}
     for reference, lines in texts.items():
         check_pairs(hypotheses, lines, name=name_of(*paths), reference_name=reference)
     if texts:
         nearest = max(texts, key=lambda name: similarity(targets, texts[name]))
         check_raw_references(targets, texts[nearest], name=name_of(*paths), reference_name=nearest)
-    return [without_escapes(line) for line in hypotheses]
+    return hypotheses
 
 
 def score_headlines(
@@ -248,8 +251,8 @@ def similarity(targets: Sequence[str], references: Sequence[str]) -> float:
 def check_raw_references(targets: Sequence[str], references: Sequence[str], *, name: str, reference_name: str) -> None:
     """Check that raw references belong to the decoded text, and that the words of its targets are not joined.
 
-    The targets are tokenised, as ``fairseq-generate`` prints them beside the hypotheses, with subwords joined. The
-    names of both texts are for messages.
+    The targets are those that ``fairseq-generate`` prints beside the hypotheses, with subwords joined. The names of
+    both texts are for messages.
     """
     letters = "".join(targets).replace(UNKNOWN_REFERENCE, "")
     if sum(map(str.isalpha, letters)) < FEWEST_LETTERS:

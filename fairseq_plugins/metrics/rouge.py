@@ -24,6 +24,7 @@ from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from fairseq.scoring import BaseScorer, register_scorer
 from rouge_score import rouge_scorer, scoring, tokenizers
+from sacremoses import MosesDetokenizer
 from tqdm import tqdm
 
 from fairseq_plugins.options import OnOff, UserError, choices
@@ -46,17 +47,13 @@ _WORD = regex.compile(
     rf"[[{_UNSPACED}]&&\p{{L}}]\p{{M}}*|[[\p{{L}}\p{{N}}]--[{_UNSPACED}]][[\p{{L}}\p{{N}}\p{{M}}]--[{_UNSPACED}]]*",
     regex.V1,
 )
-MOSES_ESCAPES = {
-    "&#124;": "|", "&lt;": "<", "&gt;": ">", "&apos;": "'", "&quot;": '"', "&#91;": "[", "&#93;": "]", "&amp;": "&",
-}  # fmt: skip
-"""Escapes of the Moses tokeniser. The last one must be undone last."""
+
+_MOSES = MosesDetokenizer()
 
 
 def without_escapes(text: str) -> str:
     """The text without the escapes of the Moses tokeniser, whose letters ROUGE would count."""
-    for escape, character in MOSES_ESCAPES.items():
-        text = text.replace(escape, character)
-    return text
+    return str(_MOSES.unescape_xml(text))
 
 
 @dataclass(frozen=True)
@@ -244,9 +241,10 @@ def check_tokens(
     lines = [(number, text) for number, text in known if _WORD.search(text)]
     emptied = [number for number, text in lines if not text.isascii() and not tokenizer.tokenize(text)]
     if emptied and 2 * len(emptied) >= len(lines):
+        others = f", nor have {len(emptied) - 1} others" if len(emptied) > 1 else ""
         raise UserError(
-            f"line {emptied[0]} of the references has no word of a-z and 0-9, which ROUGE-1.5.5 knows alone, nor have "
-            f"{len(emptied) - 1} others: {remedy}"
+            f"line {emptied[0]} of the references has no word of a-z and 0-9, which ROUGE-1.5.5 knows alone{others}: "
+            f"{remedy}"
         )
 
 
@@ -309,9 +307,11 @@ class RougeScorer(BaseScorer):
     def scores(self) -> List[RougeScore]:
         """Scores of all pairs so far. References of another script only give a warning, so that no decoding is lost."""
         try:
-            check_tokens([[reference] for reference in self.ref], self.settings)
-        except ValueError as error:
-            logger.warning(f"{error}: --rouge-tokenizer unicode")
+            check_tokens(
+                [[reference] for reference in self.ref], self.settings, remedy="take --rouge-tokenizer unicode"
+            )
+        except UserError as error:
+            logger.warning(str(error))
         return score_corpus(self.pred, [[reference] for reference in self.ref], self.settings)
 
     def score(self) -> float:

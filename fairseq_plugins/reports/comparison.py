@@ -191,12 +191,20 @@ class BleuMetric(TextMetric):
 
 
 class RougeMetric(TextMetric):
-    """ROUGE of headlines, and their length."""
+    """ROUGE of headlines, and their length. The ``text.json`` of ``data`` says how they were tokenised."""
 
     compared = tuple(ROUGE_METRICS)
 
-    def __init__(self, reference: Path, *, split: str = "test", settings: RougeSettings = DEFAULT_SETTINGS) -> None:
+    def __init__(
+        self,
+        reference: Path,
+        *,
+        split: str = "test",
+        settings: RougeSettings = DEFAULT_SETTINGS,
+        data: Optional[Path] = None,
+    ) -> None:
         super().__init__(reference, split=split)
+        self.data = data
         self.settings = settings
 
     def corpus_metric(self, name: str) -> CorpusMetric:
@@ -204,7 +212,9 @@ class RougeMetric(TextMetric):
         return RougeMean(name, settings=self.settings, escapes="kept")
 
     def lines(self, path: Path, origin: Origin) -> List[str]:
-        return read_lines(path) if origin == "plain" else read_headlines(path, references=[self.reference])
+        if origin == "plain":
+            return read_lines(path)
+        return read_headlines(path, references=[self.reference], data=self.data)
 
     def scored(self, path: Path, origin: Origin) -> Figures:
         hypotheses = self.lines(path, origin)
@@ -275,7 +285,7 @@ def text_metric(
     Raises UserError if the tokeniser of the language is not installed.
     """
     if name == "rouge":
-        return RougeMetric(reference, split=split, settings=rouge)
+        return RougeMetric(reference, split=split, settings=rouge, data=data)
     return BleuMetric(reference, split=split, case=compared_case(data), language=language, data=data)
 
 
@@ -411,6 +421,8 @@ def _check_baseline(baseline: Optional[str], metric: Metric, *, names: Sequence[
         return
     if baseline not in names:
         raise UserError(f"--baseline {baseline}: no such name, choose one of {', '.join(dict.fromkeys(names))}")
+    if set(names) == {baseline}:
+        raise UserError(f"--baseline {baseline}: there is nothing else to test against it")
     alone = [name for name in dict.fromkeys(names) if names.count(name) == 1]
     if alone and not isinstance(metric, TextMetric):
         raise UserError(f"--baseline {baseline}: perplexities are tested over seeds, of which {alone[0]} has only one")

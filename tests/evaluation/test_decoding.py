@@ -88,6 +88,7 @@ def test_a_folder_with_another_record_is_refused_before_work(folder, decoded, mo
 
 def test_the_record_tells_what_was_decoded_with_what(folder, decoded):
     assert decoded_with(folder / "out") is decoded_languages(folder / "out") is None
+    (folder / "data/test.old").mkdir()
     decoded("--lenpen", "0.6", "--cpu", beam=4, max_tokens=9)
     flags = "--gen-subset test --beam 4 --remove-bpe=subword_nmt --lenpen 0.6"
     assert decoded_with(folder / "out") == flags.split() and decoded_languages(folder / "out") == ("en", "de")

@@ -104,6 +104,7 @@ def test_the_environment_is_checked_as_if_it_were_typed(name, value, message, da
     "flags, message",
     [
         (["--path", "other.pt"], "--path after the --: give it before the --"),
+        (["--user-dir=parts"], "--user-dir=parts after the --: give it before the --"),
         (["--gen-subset=valid"], "--gen-subset=valid after the --: give --split before the --"),
         (["--lenpen", "3", "--quiet"], "--quiet after the --: leave it out, the sentences are read from the output"),
         (["--tokenizer", "moses"], "--tokenizer after the --: leave it out, the text is detokenised when it is scored"),

@@ -20,10 +20,12 @@ from fairseq_plugins.evaluation.translation_scores import (
     check_raw_references,
     compare,
     detokenize,
+    read_headlines,
     read_translation,
     score,
     similarity,
 )
+from fairseq_plugins.evaluation.words import load_tokenizer
 from fairseq_plugins.metrics.rouge import UNKNOWN_REFERENCE
 from fairseq_plugins.reports.tables import json_text
 
@@ -102,6 +104,19 @@ def test_a_translation_is_read_checked_and_detokenised(tmp_path):
     path.write_text("T-0\tja\nH-0\t-1\tj@@ a\n")
     with pytest.raises(ValueError, match="generate.txt, hypotheses, line 1: subword mark @@"):
         read_translation(path, references=["ja"], **options)
+
+
+@pytest.mark.parametrize("tokenizer", ["moses", "blanks", "characters"])
+def test_words_are_those_of_the_tokenizer_of_the_data(tokenizer, tmp_path):
+    reference = "ba đồng minh của ông"  # short words, which share few n-grams with their letters apart
+    (tmp_path / "text.json").write_text(json.dumps({"tokenizer": tokenizer, "case": "kept"}))
+    path, raw = tmp_path / "generate.txt", tmp_path / "reference"
+    words = load_tokenizer(tokenizer, language="vi", folder=tmp_path).split(reference)
+    path.write_text("".join(f"T-{n}\t{' '.join(words)}\nH-{n}\t-1\t{' '.join(words)}\n" for n in range(9)))
+    raw.write_text(f"{reference}\n" * 9)
+    assert read_headlines(path, references=[raw], data=tmp_path) == [reference] * 9
+    given = dict(references=[reference] * 9, reference_name="raw", language="vi", data=tmp_path)
+    assert read_translation(path, **given).detokenized == [reference] * 9
 
 
 # raw references and the targets that decoding printed

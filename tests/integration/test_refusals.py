@@ -71,6 +71,7 @@ REFUSALS = {
     f"{RESCORE} --weights other.json": "lm.pt is none of the models",
     f"{RESCORE} --weights two.json": "--path lacks x.pt",
     f"{RESCORE} --weights older.json": "older.json names no metric",
+    f"{RESCORE} --weights metrics.json": "metrics.json names no metric",
     f"{RESCORE} --tune w.json --reference text": "text has 1 lines",
     f"{RESCORE} --tune w.json --reference blank": "blank, line 1: blank",
     f"{RESCORE} --tune w.json --reference russian --metric rougeL": "take --metric bleu or chrf",
@@ -113,6 +114,7 @@ REFUSALS = {
     f"{TRAIN} --split blank": "2 blank lines and no word",
     f"{TRAIN} --split marked": "the text holds <s>",
     "ngram train lm --out no/new.arpa": "--out: no/new.arpa",
+    "ngram train lm --out lm/dict.txt": "--out lm/dict.txt is read by this command",
     "ngram eval lm --path no.arpa": "no.arpa does not exist",
     "ngram eval lm --path no.arpa --unigram-cache 100": "--unigram-cache 100",
     "compare runs --path A=save lm --out o": "--path: lm is no model: give DATA first",
@@ -194,6 +196,7 @@ def folder(tmp_path_factory):
         ("two", "bleu", {**this, **other}, {**this, **other}),
         ("older", "meteor", this, this),
         ("this", "rouge1", this, this),
+        ("metrics", ["bleu"], this, this),
     ):
         content = {"metric": metric, "weights": dict.fromkeys(["list", "length", *weighted], 1), "digests": digests}
         (folder / f"{name}.json").write_text(json.dumps(content))

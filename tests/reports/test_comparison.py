@@ -270,6 +270,8 @@ def test_a_baseline_that_cannot_be_is_refused_before_anything_is_read(metric, to
     runs = [("A", tmp_path / "1"), ("A", tmp_path / "2"), ("B", tmp_path / "3")]
     with pytest.raises(ValueError, match=f"^--baseline {told}$"):
         compare_runs(runs, metric, data="data", baseline=told[0], command="")
+    with pytest.raises(ValueError, match="^--baseline A: there is nothing else to test against it$"):
+        compare_runs(runs[:2], metric, data="data", baseline="A", command="")
 
 
 def test_perplexities_are_tested_over_seeds():

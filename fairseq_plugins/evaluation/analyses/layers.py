@@ -54,7 +54,6 @@ def pairs_learning(
 
     Raises UserError if the model has no mixture, there is no pair, or as ``score_pairs``.
     """
-    expert_layers(model)  # raises before anything is scored
     batches = (
         (scored.states, scored.target, scored.is_token)
         for scored in score_pairs(model, sources, targets, device=device)
@@ -317,7 +316,8 @@ class Spectrum:
         layer: its number, from 1 on.
         eigenvalues: (D,) complex128, the largest modulus first.
         most_negative: the lowest real eigenvalue; NaN if none is below zero.
-        same_sign: the larger share of entries with the same sign in its right and its left eigenvector; NaN without it.
+        same_sign: the larger share of entries with the same sign in its right and its left eigenvector; NaN if there is
+            no negative eigenvalue.
     """
 
     layer: int
