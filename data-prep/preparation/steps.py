@@ -263,13 +263,10 @@ def is_finished(corpus: Corpus, recipe: str, options: Namespace) -> bool:
         _check_whole(names, options, remedy="delete it or pass another --dest")
         note(f"{dest} already holds a binarised corpus that this script did not write; left alone, not checked")
         return True
-    if any(name.endswith((".bin", ".idx")) for name in found):
-        # binaries of this script appear together with their record
+    if found:  # files of this script appear together with their record
         raise DataError(
-            f"{dest} holds other binaries than {recipe.partition(',')[0]}: delete it or pass another --dest"
+            f"{dest} holds other files than those of {recipe.partition(',')[0]}: delete it or pass another --dest"
         )
-    if found:
-        note(f"{dest} is incomplete and will be made again")
     return False
 
 

@@ -107,7 +107,7 @@ def test_a_result_is_left_alone(prepared: SimpleNamespace, here: Path) -> None:
 def test_stopped_run_resumes_and_ends_the_same(
     prepared: SimpleNamespace, here: Path, fake_fairseq: dict[str, str]
 ) -> None:
-    """fairseq fails; the steps before it are not repeated; an incomplete result is made again."""
+    """fairseq fails; the steps before it are not repeated; an empty folder is filled."""
     small = prepared.small
     write_files(here / "x", small.files)
     options = [small.corpus, *small.options, "--from", "x"]
@@ -115,11 +115,9 @@ def test_stopped_run_resumes_and_ends_the_same(
     assert "fairseq-preprocess failed, see downloads/" in message and "preprocess.log (out of memory)" in message
     dest = here / "data-bin" / small.result
     dest.mkdir(parents=True)
-    (dest / "dict.txt").write_text("left 1\n")
     left = dest.with_name(f".{dest.name}.partial-1")
     left.mkdir()
     done = succeed(*options, "--dest", f"{dest}/", cwd=here)
-    assert "is incomplete and will be made again" in done.stderr
     records = sorted((here / "downloads").rglob("step.json"), key=lambda path: path.stat().st_mtime_ns)
     assert re.findall(r"(\w+) is already complete", done.stderr) == [path.parent.name for path in records]
     assert snapshot(dest) == snapshot(prepared.dest) and not left.exists()
@@ -182,15 +180,17 @@ def test_help(corpus: str, here: Path) -> None:
 
 def test_what_others_wrote_is_not_touched(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(here, {"mine/thesis.tex": b"precious", "other/prepared.txt": b"", "nowhere": b""})
-    write_files(here, {"pair/dict.en.txt": b"a 1", "pair/train.en-fr.en.bin": b"1", "mount/dict.txt": b"a 1"})
+    write_files(here, {"pair/dict.en.txt": b"a 1", "pair/train.en-fr.en.bin": b"1", "dictionary/dict.txt": b"a 1"})
     write_files(here / "downloads/ptb/text", ptb_files())
+    (here / "mount").mkdir()
     monkeypatch.setattr(steps.os.path, "ismount", lambda path: path.name == "mount")
     before = snapshot(here)
     for options, error in [
         (["--dest", "mine"], "mine holds files that this script did not write: pass another --dest"),
         (["--dest", "mine/thesis.tex"], "is not a directory: pass another --dest"),
         (["--dest", "mine/thesis.tex/in"], "thesis.tex/in: nothing can be written there .* pass another --dest"),
-        (["--dest", "pair"], "pair holds other binaries than ptb: delete it or pass another --dest"),
+        (["--dest", "pair"], "pair holds other files than those of ptb: delete it or pass another --dest"),
+        (["--dest", "dictionary"], "dictionary holds other files than those of ptb: delete it or pass another --dest"),
         (["--dest", "mount"], "mount is a mount point, which cannot be replaced: pass a folder in it as --dest"),
         (["--dest", "other"], "prepared.txt does not say what other holds: delete it or pass another --dest"),
         (["--from", "nowhere"], "--from nowhere is not a directory"),

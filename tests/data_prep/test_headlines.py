@@ -1,5 +1,7 @@
 """AG News, Gigaword and Reuters-21578: cleaning, splits, layouts, the real corpora."""
 
+import bz2
+import lzma
 import re
 from pathlib import Path
 
@@ -7,6 +9,7 @@ import pytest
 from fairseq.data.data_utils import post_process
 from preparation.corpora import headlines
 from preparation.corpora.headlines import Document, documents, first_sentence, split_documents, title
+from preparation.lines import DataError
 from preparation_runs import binarised, joined, options_of, read_all, succeed
 from small_corpora import (
     ORG_DATA,
@@ -124,6 +127,14 @@ def test_gigaword_test_sets(tmp_path: Path) -> None:
         options = options_of(GIGAWORD_CORPUS, "--test-source", path, "--test-target", path)
         recipes.add(GIGAWORD_CORPUS.variant(options))
     assert len(recipes) == 2
+
+
+@pytest.mark.parametrize("end", ["", ".gz", ".bz2", ".xz"])
+def test_gigaword_items_are_counted_in_every_compression(end: str, tmp_path: Path) -> None:
+    compress = {"": bytes, ".gz": bytes, ".bz2": bz2.compress, ".xz": lzma.compress}[end]  # write_files makes .gz
+    write_files(tmp_path, {name: compress(data) for name, data in gigaword_files(end=end).items()})
+    with pytest.raises(DataError, match="has 40 lines, expected 3803957"):
+        read_all(GIGAWORD_CORPUS, tmp_path, options_of(GIGAWORD_CORPUS, check=True))
 
 
 # Reuters-21578

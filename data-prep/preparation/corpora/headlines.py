@@ -287,7 +287,7 @@ class Gigaword(ParallelCorpus):
     def _read(self, files: dict[str, Path], split: str, options: Namespace) -> Iterator[Row]:
         source, target = (files[f"{split}.{side}"] for side in options.sides)
         pairs = aligned_files(source, target)
-        expected = NUM_PAIRS.get(source.name.removesuffix(".gz"))
+        expected = NUM_PAIRS.get(re.sub(r"\.(gz|bz2|xz)$", "", source.name))
         if options.check and expected and source != options.test_source:
             pairs = counted(pairs, expected, source)
         without_digits = ((source.translate(DIGITS), target.translate(DIGITS)) for source, target in pairs)
