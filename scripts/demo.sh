@@ -6,7 +6,7 @@ usage="usage: bash scripts/demo.sh
   On 14,000 German-English sentence pairs of Tatoeba (fairseq_plugins/demo_corpus), without a download:
     language models of the English side: AWD-LSTM with a tied softmax and with DOC, perplexity
     translators: lstm_encdec with one softmax and with DOC, BLEU; the better one translates three sentences
-  Writes results/demo (table.md, runs.json, translation.md, pictures); text, checkpoints and logs go to demo-work.
+  Writes demo-work/results (table.md, runs.json, translation.md, pictures); the rest of demo-work is text, checkpoints, logs.
   Takes six minutes on two CPU cores, eight where these have AVX2 and no AVX-512. Run again: goes on where it was stopped.
   Headlines need a corpus that cannot be shipped: see data-prep/agnews/README.md."
 case ${1:-} in
@@ -19,7 +19,7 @@ CDPATH= cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 bash scripts/setup.sh
 source .venv/bin/activate
 export OMP_NUM_THREADS=1  # two trainings at a time, a core each
-corpus=fairseq_plugins/demo_corpus work=demo-work out=results/demo
+corpus=fairseq_plugins/demo_corpus work=demo-work out=demo-work/results
 mkdir -p "$work" "$out"
 set -m  # what runs in the background is a group of processes, and ends with this script
 trap 'for job in $(jobs -p); do kill -- "-$job" 2> /dev/null || true; done' EXIT
@@ -101,7 +101,7 @@ paste "$work/sentences.de" "$work/sentences.en" | awk -F '\t' '{ print "   " $1 
 {
   printf 'Translation from German into English, 1,000 sentences, `bash scripts/demo.sh`.\n\n'
   cat "$work/compared.pairs/table.md"
-  printf '\n`lstm_encdec_doc` against `lstm_encdec`:\n\n```\n'
+  printf '\n`lstm_encdec_doc` against `lstm_encdec`:\n\n```text\n'
   python - "$work/scores.json" << 'END'
 import json, sys
 for item in json.load(open(sys.argv[1]))["against"]:
@@ -112,7 +112,7 @@ END
   paste "$work/sentences.de" "$work/sentences.en" | awk -F '\t' '{ print "| " $1 " | " $2 " |" }'
   printf '\n![Learning curves](translation_curves.png)\n\n![Attention map](attention.png)\n'
 } > "$work/translation.md"
-publish() {  # FILE NAME: to results/demo, whole or not at all
+publish() {  # FILE NAME: to demo-work/results, whole or not at all
   cp "$1" "$out/.$2"
   mv "$out/.$2" "$out/$2"
 }

@@ -1,7 +1,7 @@
 """Speed of trained language models in use: perplexity, test-time methods, lines of text.
 
-Reads a split's first --words words in one row without and with each test-time method of evaluate_lm, and its first
---lines lines in 64 rows and each from fresh state, as score_text does. Dynamic evaluation is also compared with the
+Reads a split's first --words words in one row without and with each test-time method of `lm eval`, and its first
+--lines lines in 64 rows and each from fresh state, as `lm score` does. Dynamic evaluation is also compared with the
 parts that it cannot do without: forward and backward of its segments, and one pass over the weights. All readings are
 made in one process, in both orders by turns, with the machine otherwise idle, and a first round is not counted. The
 statistics of dynamic evaluation by rms are made before, if they are not kept beside the checkpoint. Several checkpoints
@@ -42,7 +42,7 @@ NUM_ROWS = 64
 """Rows of the reading with which lines of text are compared."""
 
 PLAIN, PLAIN_ROWS = "no method, 1 row", f"no method, {NUM_ROWS} rows"
-LINES = "score_text, each line alone"
+LINES = "lm score, each line alone"
 FLOOR = f"segments of {SEGMENT} words, their gradients and a pass over the weights"
 """The least that dynamic evaluation must compute."""
 
@@ -63,7 +63,7 @@ METHODS: Dict[str, FlagValues] = {
         for flag, value in flags.items()
     },
 }
-"""Flags of ``evaluate_lm`` by the name of the method. All read one row."""
+"""Flags of ``lm eval`` by the name of the method. All read one row."""
 
 REFERENCES: Dict[str, Sequence[str]] = {
     **{name: [PLAIN] for name in METHODS if name != PLAIN},

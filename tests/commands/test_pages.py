@@ -1,5 +1,6 @@
 """Commands on the pages, such as those that made the results, exist: a shell expands them, a parser reads them."""
 
+import importlib
 import re
 import shutil
 import subprocess
@@ -17,9 +18,8 @@ from fairseq_plugins.recipes.training import plan_trainings
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("data-prep", "fairseq_plugins", "results", "scripts", "tests")
-FOUND = [ROOT / "README.md", *(page for folder in FOLDERS for page in ROOT.glob(f"{folder}/**/README.md"))]
-FOUND += [*ROOT.glob("fairseq_plugins/commands/*.md"), ROOT / "CONTRIBUTING.md"]
-PAGES = sorted(page for page in set(FOUND) if PROGRAM in page.read_text(encoding="utf-8"))
+PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in ROOT.glob(f"{folder}/**/*.md"))])
+WITH_COMMANDS = [page for page in PAGES if PROGRAM in page.read_text(encoding="utf-8")]
 PROGRAMS = ("bash", "cat", "seq", "xargs")
 """Real ones that lines of pages need; all others do nothing."""
 RECORD = """#!/bin/bash
@@ -90,7 +90,7 @@ def check(words, capsys):
         plan_trainings(find_recipe(args.recipe), args.systems, [1], **where, more=args.more)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_are_those_at_head(page, any_paths, tmp_path, capsys, monkeypatch):
     blocks = list(blocks_of(page))
     monkeypatch.chdir(tmp_path)
@@ -98,3 +98,13 @@ def test_commands_are_those_at_head(page, any_paths, tmp_path, capsys, monkeypat
     assert lines or not any(re.search(rf"^\S*{PROGRAM} \w", block, re.M) for block in blocks)
     for words in lines:
         check(words, capsys)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_and_functions_exist(page):
+    text = page.read_text(encoding="utf-8").replace("CORPUS", "ptb")
+    for path in re.findall(rf"(?<![\w/.-])(?:{'|'.join(FOLDERS)})/[\w./-]*\w", text):
+        assert path.startswith("results/") or (ROOT / path).exists(), path  # results: what commands write
+    for module, names in re.findall(r"^(?:from|.*;\s*from) (\w[\w.]*) import ([\w, ]+)", text, re.M):
+        for name in names.split(", "):
+            assert hasattr(importlib.import_module(module), name), f"{module}.{name}"

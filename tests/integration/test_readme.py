@@ -33,8 +33,8 @@ def test_every_command_is_run():
     assert found == {*RUN_BY_PEOPLE, *sections}
 
 
-PATTERNS = ["*.md", "fairseq_plugins/**/*.md"]
-PATTERNS += [f"{folder}/**/README.md" for folder in ("data-prep", "results", "scripts", "tests")]
+PATTERNS = ["*.md"]
+PATTERNS += [f"{folder}/**/*.md" for folder in ("data-prep", "fairseq_plugins", "results", "scripts", "tests")]
 READMES = sorted({str(path.relative_to(ROOT)) for pattern in PATTERNS for path in ROOT.glob(pattern)})
 
 
