@@ -38,7 +38,10 @@ class _Paths(argparse.Action):
         listed: List[str] = [path for text in values for path in listed_paths(text)]
         if not all(listed):
             raise argparse.ArgumentError(self, f"{' '.join(values)}: a path is empty")
-        paths = [one for path in listed for one in self.read(path)]
+        try:
+            paths = [one for path in listed for one in self.read(path)]
+        except argparse.ArgumentTypeError as error:  # argparse reports it from a type= only
+            raise argparse.ArgumentError(self, str(error)) from error
         setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or []), *paths])
 
     def read(self, text: str) -> List[str]:
@@ -90,7 +93,7 @@ def add_data(
     )
 
 
-RUN = "; the folder of a run stands for its checkpoint_best.pt, or else checkpoint_last.pt"
+RUN_FOLDER_HELP = "; the folder of a run stands for its checkpoint_best.pt, or else checkpoint_last.pt"
 """End of the help of arguments that are checkpoints."""
 
 
@@ -107,7 +110,7 @@ def add_checkpoints(
         required: whether the flag is.
         folders: "runs" replaces the folder of a run by its checkpoint, "kept" keeps it.
     """
-    action, help = (Checkpoints, help + RUN) if folders == "runs" else (_Paths, help)
+    action, help = (Checkpoints, help + RUN_FOLDER_HELP) if folders == "runs" else (_Paths, help)
     parser.add_argument("--path", nargs="+", type=_model, required=required, metavar="CKPT", action=action, help=help)
 
 
@@ -120,7 +123,7 @@ def add_named_models(parser: argparse.ArgumentParser, *, help: str) -> None:
         action="extend",
         required=True,
         metavar="NAME=CKPT",
-        help=help + RUN,
+        help=help + RUN_FOLDER_HELP,
     )
 
 

@@ -183,7 +183,7 @@ class Command:
         end = given.index("--") if self.forwards_to and "--" in given else len(given)
         args, unknown = parser.parse_known_args(given[:end])
         if unknown and self.forwards_to and unknown[0].startswith("-"):
-            parser.error(f"{unknown[0]}: flags of {self.forwards_to} come after --")
+            parser.error(f"{unknown[0]}: flags of {self.forwards_to} come after --{_nearest(unknown[0], parser)}")
         if unknown:
             parser.error(f"unrecognized arguments: {' '.join(unknown)}{_nearest(unknown[0], parser)}")
         args.forwarded = given[end + 1 :]

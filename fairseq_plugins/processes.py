@@ -159,7 +159,7 @@ cache hands them out again, the large block between them cannot be merged and re
 up.
 """
 
-VARIABLES = (
+ALLOCATOR_VARIABLES = (
     "GLIBC_TUNABLES",
     "MALLOC_ARENA_MAX",
     "MALLOC_ARENA_TEST",
@@ -171,20 +171,20 @@ VARIABLES = (
 """Environment variables by which a user configures the allocator."""
 
 
-TYPED = "FAIRSEQ_PLUGINS_TYPED"
+COMMAND_VARIABLE = "FAIRSEQ_PLUGINS_TYPED"
 """Environment variable of a training: the command that started it, which an interrupted one prints."""
 
 
 def training_environment() -> Dict[str, str]:
-    """Environment of a training: that of this process, with :data:`TYPED` and ``GLIBC_TUNABLES``.
+    """Environment of a training: that of this process, with :data:`COMMAND_VARIABLE` and ``GLIBC_TUNABLES``.
 
-    The latter is not set if the user has set any of :data:`VARIABLES`, even to nothing, or if the C library is not
-    glibc. It is only read at the start of a process, so it cannot be set in the process that trains.
+    The latter is not set if the user has set any of :data:`ALLOCATOR_VARIABLES`, even to nothing, or if the C library
+    is not glibc. It is only read at the start of a process, so it cannot be set in the process that trains.
     """
     program = Path(sys.argv[0])
     name = "fairseq-plugins" if program.name == "__main__.py" else program.name
-    environment = {**os.environ, TYPED: shlex.join([name, *sys.argv[1:]])}
-    set_by_user = any(name in os.environ for name in VARIABLES)
+    environment = {**os.environ, COMMAND_VARIABLE: shlex.join([name, *sys.argv[1:]])}
+    set_by_user = any(name in os.environ for name in ALLOCATOR_VARIABLES)
     if set_by_user or platform.libc_ver()[0] != "glibc":
         return environment
     return {**environment, "GLIBC_TUNABLES": TUNABLES}

@@ -98,6 +98,8 @@ def test_flags_of_another_program_follow_two_dashes(capsys):
     assert "|True|['--path', 'x', '--', 'y']|" in capsys.readouterr().out
     code, message = ends(["data", "--path", "a.pt", "--beam", "3"], capsys, FORWARD)
     assert code == 2 and message.endswith("error: --beam: flags of fairseq-generate come after --\n")
+    code, message = ends(["data", "--path", "a.pt", "--josn"], capsys, FORWARD)
+    assert message.endswith("error: --josn: flags of fairseq-generate come after -- (did you mean --json?)\n")
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from fairseq_plugins import processes
 from fairseq_plugins.console import ProgramFailed
 from fairseq_plugins.options import UserError
 from fairseq_plugins.processes import (
+    ALLOCATOR_VARIABLES,
     TUNABLES,
-    VARIABLES,
     Job,
     fairseq_command,
     run_fairseq,
@@ -163,7 +163,7 @@ def test_a_command_whose_caller_died_as_it_was_started_does_nothing(tmp_path, mo
 
 @pytest.fixture(autouse=True)
 def unset(monkeypatch):
-    for name in VARIABLES:
+    for name in ALLOCATOR_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.36"))
 
@@ -176,7 +176,7 @@ def test_a_training_has_the_allocator_and_everything_else_of_this_process(monkey
     assert "GLIBC_TUNABLES" not in training_environment()  # of another C library
 
 
-@pytest.mark.parametrize("name", VARIABLES)
+@pytest.mark.parametrize("name", ALLOCATOR_VARIABLES)
 def test_what_the_user_has_set_stays(name, monkeypatch):
     monkeypatch.setenv(name, "1")
     environment = training_environment()

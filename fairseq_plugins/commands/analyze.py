@@ -230,7 +230,7 @@ def _add_masking_arguments(parser: argparse.ArgumentParser) -> None:
         "--mask",
         choices=LAYER_MASKS,
         default="element",
-        help="element: a fresh mask for every element; locked: one for each feature that stays (default: %(default)s)",
+        help="element: a fresh mask for every element; locked: one a feature for the whole run (default: %(default)s)",
     )
     parser.add_argument(
         "--rows",

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from fairseq_plugins.command_line import RUN, Checkpoints
+from fairseq_plugins.command_line import RUN_FOLDER_HELP, Checkpoints
 from fairseq_plugins.console import Command
 from fairseq_plugins.evaluation.export import export_model
 from fairseq_plugins.files import data_folder, output_folder
@@ -15,7 +15,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CKPT",
         nargs="+",
         action=Checkpoints,
-        help=f"a language model or an encoder-decoder; several are an ensemble{RUN}",
+        help=f"a language model or an encoder-decoder; several are an ensemble{RUN_FOLDER_HELP}",
     )
     parser.add_argument("--out", type=output_folder, required=True, metavar="DIR", help="folder to write")
     parser.add_argument(

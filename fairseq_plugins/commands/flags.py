@@ -79,10 +79,7 @@ def _add_flags_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _show_flags(args: argparse.Namespace) -> None:
     if args.fine_tune:
-        try:
-            print("\n".join(command_line(fine_tuning_flags(args.arch))))
-        except ValueError as error:
-            raise UserError(f"{error}: leave out --fine-tune") from error
+        print("\n".join(command_line(fine_tuning_flags(args.arch))))
     elif args.training:
         training = ARCHITECTURES[args.arch].training
         if not training:

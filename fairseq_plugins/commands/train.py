@@ -65,10 +65,7 @@ class ListRecipes(argparse.Action):
         values: Union[str, Sequence[Any], None],
         option_string: Optional[str] = None,
     ) -> None:
-        try:
-            recipes = RECIPES.values() if values is None else [find_recipe(str(values))]
-        except ValueError as error:
-            parser.exit(2, f"{parser.prog}: error: {error}\n")
+        recipes = RECIPES.values() if values is None else [find_recipe(str(values))]
         print("\n\n".join(recipe_as_text(recipe) for recipe in recipes))
         parser.exit()
 
@@ -138,7 +135,7 @@ def recipe_as_text(recipe: Recipe) -> str:
         notes.append(f"  Score: {recipe.decoding.scoring_command(f'evaluate {recipe.compared_by}')}")
     if recipe.averaged_epochs:
         epochs = "one epoch" if recipe.averaged_epochs == 1 else f"{recipe.averaged_epochs} epochs"
-        more = f"SYSTEM{AVERAGED} trains a system but a gate on for {epochs} of averaged SGD:"
+        more = f"SYSTEM{AVERAGED} continues any system except a gate for {epochs} of averaged SGD:"
         notes.append(f"  {more} --finetune-from-model CKPT.")
     return "\n".join([*lines, *notes])
 
@@ -258,8 +255,8 @@ def _baseline(recipe: Recipe, args: argparse.Namespace) -> Optional[str]:
     if args.baseline is None:
         return None
     label = recipe.label(args.baseline)
-    if args.baseline not in args.systems:
-        raise UserError(f"--baseline {args.baseline}: give one of --systems")
+    if args.baseline not in args.systems or set(args.systems) == {args.baseline}:
+        raise UserError(f"--baseline {args.baseline}: give one of --systems, with others to test against it")
     if recipe.compared_by == "perplexity" and len(_seeds(args)) == 1:
         raise UserError(f"--baseline {args.baseline}: perplexities are tested over seeds; give two or more --seeds")
     if args.out is None:
@@ -287,10 +284,11 @@ def _metric(recipe: Recipe, args: argparse.Namespace) -> Metric:
                 raise UserError(f"{args.data} has no {split}.bin and {split}.idx, on which models are compared")
         return PerplexityMetric(device=choose_device(args))
     if ":" in str(args.save_dir):
-        raise UserError(f"--save-dir {args.save_dir}: a colon parts the models of an ensemble, give one without")
+        raise UserError(f"--save-dir {args.save_dir}: a colon separates the models of an ensemble, give one without")
     languages = complete_languages(languages_among(args.more), str(args.data))
     check_split(args.data, args.split, languages)
-    reference, split = raw_reference(args.data, args.split, languages[1]), args.split
+    remedy = "prepare the data again, which also writes raw/"
+    reference, split = raw_reference(args.data, args.split, languages[1], remedy=remedy), args.split
     subword_kind(args.data)  # an error before training, not after
     return text_metric(recipe.compared_by, reference, data=args.data, split=split, language=languages[1])
 

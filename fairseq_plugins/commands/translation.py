@@ -183,8 +183,8 @@ TRANSLATE = Command(
     description=f"""\
 A sentence a line becomes a translation a line, or --nbest lines, in the same order; a blank line stays blank. Sentences
 are tokenised, put into lower case and split into subwords as DATA was, by text.json and the subword model there;
-translations are detokenised. They do not depend on other lines. For Gigaword give
-its own tokens, such as -lrb- and ##, separated by blanks; the output has the same form.
+translations are detokenised. They do not depend on other lines. For Gigaword give its own tokens, such as -lrb- and ##,
+separated by blanks; the output has the same form.
 
 A score is log2 of the probability, divided by the length to the power --lenpen. --json: the line, the tokens that the
 model reads, and for each translation its text, score, tokens with unknown words as <unk>, and alignment, pairs of

@@ -155,13 +155,13 @@ RERANK = results_command(
     description="""\
 Each candidate is read as symbols from a fresh state; the one with the highest probability, end mark included, is
 chosen. Candidates with the same symbols are one; failed parses, which are empty, are none. Recall, precision, F1 and
-exact match are EVALB's with the parameters of Collins, for all lengths, but that the gold tree tells which words are
-punctuation; --punctuation own is EVALB's rule. The parser's own choice and the best possible one, the oracle, stand
+exact match are EVALB's with the parameters of Collins, for all lengths, except that the gold tree tells which words
+are punctuation; --punctuation own is EVALB's rule. The parser's own choice and the best possible one, the oracle, stand
 beside.
 
 Models of one NAME differ in their seed: their mean and standard deviation stand beside, and what they choose together.
-With --baseline all other ways to choose, but the oracle, are tested against one by a paired bootstrap of the sentences,
-whose p counts differences to both sides.
+With --baseline all other ways to choose, except the oracle, are tested against one by a paired bootstrap of the
+sentences, whose p counts differences to both sides.
 
 With --out DIR has table.md and table.json, and of each split, which has the name of its gold trees,
 SPLIT.reranked.trees, the tree of each sentence that all models together choose, and SPLIT.scores.tsv, a line for each

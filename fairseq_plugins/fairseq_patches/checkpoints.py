@@ -45,7 +45,7 @@ SafeGlobals = List[Union[Callable[..., Any], Tuple[Callable[..., Any], str]]]
 _ARRAY = numpy.zeros(1, dtype=numpy.int64)
 _REDUCED_ARRAY: Any = _ARRAY.__reduce__()
 
-CHECKPOINT_CLASSES: SafeGlobals = [*(Namespace, numpy.ndarray, numpy.dtype), *(type(_ARRAY.dtype), _REDUCED_ARRAY[0])]
+CHECKPOINT_CLASSES: SafeGlobals = [Namespace, numpy.ndarray, numpy.dtype, type(_ARRAY.dtype), _REDUCED_ARRAY[0]]
 """Allowed in checkpoint files: the flags of fairseq's argument-parser models, and the counts of --eval-bleu in their
 metrics. They hold data and run no code."""
 

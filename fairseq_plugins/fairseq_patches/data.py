@@ -32,14 +32,14 @@ def patch_changed_dictionaries() -> None:
     Problem: with another order of words a model reads and writes other words.
     Needed while ``test_fairseq_alone_reads_other_words`` passes.
     """
-    wrap(Dictionary, "add_from_file", _read_and_check_digest)
+    wrap(Dictionary, "add_from_file", _check_digest_and_read)
 
 
-def _read_and_check_digest(add_from_file: Callable[..., None], dictionary: Dictionary, file: Any) -> None:
-    """Read a dictionary from a path, or from a file that fairseq has opened."""
-    add_from_file(dictionary, file)
+def _check_digest_and_read(add_from_file: Callable[..., None], dictionary: Dictionary, file: Any) -> None:
+    """Read a dictionary from a path, which is checked, or from a file that fairseq has opened."""
     if isinstance(file, str):
         check_digest(Path(file))
+    add_from_file(dictionary, file)
 
 
 MARK = MMapIndexedDataset.Index._HDR_MAGIC

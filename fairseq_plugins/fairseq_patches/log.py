@@ -27,7 +27,7 @@ from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.fairseq_patches.checkpoints import get_flag
 from fairseq_plugins.fairseq_patches.errors import exit_with_fault, program_name
 from fairseq_plugins.files import write_text
-from fairseq_plugins.processes import TYPED
+from fairseq_plugins.processes import COMMAND_VARIABLE
 
 CONFIG_FILE = "config.yaml"
 """File in ``--save-dir`` with all flags of the last start, and the modules of the model as comments."""
@@ -207,7 +207,7 @@ def _interruption(cfg: Any) -> Iterator[str]:
         yield f"{program}: interrupted"
         return
     last = Path(cfg.checkpoint.save_dir, "checkpoint_last.pt")
-    typed = os.environ.get(TYPED) or shlex.join([program, *sys.argv[1:]])
+    typed = os.environ.get(COMMAND_VARIABLE) or shlex.join([program, *sys.argv[1:]])
     if last.is_file():
         num_updates = torch.load(last, map_location="cpu", mmap=True)["optimizer_history"][-1]["num_updates"]
         yield f"{program}: interrupted; {last} is that of update {num_updates:,}"

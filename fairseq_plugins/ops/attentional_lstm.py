@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fairseq_plugins.ops.cuda_graphs import LoopGraphs, run_loop
 from fairseq_plugins.ops.matmul import accumulation_dtype, autocast_dtype, is_recorded, matmul
-from fairseq_plugins.ops.recurrence import lstm_cell, lstm_cell_backward
+from fairseq_plugins.ops.recurrence import lstm_cell, lstm_cell_backward, tanh_backward
 
 
 class LayerInput(NamedTuple):
@@ -165,7 +165,7 @@ class _AttentionalLSTM(torch.autograd.Function):
         d_combined = top.new_empty(top.shape)
         for t in reversed(range(num_steps)):
             d = _sum(d_fed, None if d_top is None else d_top[t], like=top[t])
-            _tanh_backward(d, top[t], grad_input=d_combined[t])
+            tanh_backward(d, top[t], grad_input=d_combined[t])
             d_query, d_context = matmul(d_combined[t], combine).tensor_split([width], dim=1)
             d_weights = torch.bmm(d_context.unsqueeze(1), annotations.transpose(1, 2)).squeeze(1)
             if d_attention is not None:
@@ -199,9 +199,6 @@ class _AttentionalLSTM(torch.autograd.Function):
         d_annotations = torch.bmm(attention.to(dtype).permute(1, 2, 0), torch.stack(d_contexts[::-1], dim=1))
         d_tensors = (d for layer in zip(d_inputs, d_matrices, d_h, d_c) for d in layer)
         return (None, None, *[None] * (num_layers - 1), d_fed, d_keys, d_annotations, d_combine, *d_tensors)
-
-
-_tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
 
 def _add_product(precomputed: Tensor, x: Tensor, matrix: Tensor) -> Tensor:

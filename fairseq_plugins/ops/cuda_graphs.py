@@ -43,20 +43,20 @@ class Recorder:
         Returns:
             its results, which hold no values yet, and what replays the launches and so writes the results.
         """
-        before, states = torch.cuda.current_stream(), torch.cuda.default_generators[torch.cuda.current_device()]
-        state = states.graphsafe_get_state()
+        before, generator = torch.cuda.current_stream(), torch.cuda.default_generators[torch.cuda.current_device()]
+        state = generator.graphsafe_get_state()
         self._warm_up.wait_stream(before)
         with torch.cuda.stream(self._warm_up):
             function()  # what libraries allocate at the first call must not become part of the graph
         before.wait_stream(self._warm_up)
         graph = torch.cuda.CUDAGraph()
         try:
-            states.graphsafe_set_state(state.clone_state())  # one that a failed recording may spoil
+            generator.graphsafe_set_state(state.clone_state())  # one that a failed recording may spoil
             # other threads, such as that of a process group, may use the GPU meanwhile
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 results = function()
         finally:
-            states.graphsafe_set_state(state)
+            generator.graphsafe_set_state(state)
             torch.cuda.set_stream(before)  # torch does not where a recording fails
         return results, graph.replay
 

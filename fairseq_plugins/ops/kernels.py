@@ -83,7 +83,7 @@ class Kernels:
 
 
 class CPUKernels(Kernels):
-    """For caches and for calls that cost nothing: blocks that stay in the cache, and looks at the values."""
+    """For CPUs: works in blocks that stay in the cache, and may read values of tensors, which costs nothing there."""
 
     name = "cpu"
     vocab_multiple = 1

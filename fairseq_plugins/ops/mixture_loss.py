@@ -154,7 +154,7 @@ def mixture_nll(
     has_ignored = token_weights is not None or ignore_index is not None
     drop_ignored = has_ignored and kernels.may_synchronize
     with torch.no_grad(), torch.autocast(latents.device.type, enabled=False):
-        if has_ignored and not drop_ignored:
+        if has_ignored and (not drop_ignored or operand_dtype == torch.float16):  # its scale reads the values of all
             inputs = inputs.without_ignored_values()
         if adversarial_epsilon > 0:
             margins = adversarial_margins(inputs.latents, weight, inputs.target, epsilon=adversarial_epsilon)

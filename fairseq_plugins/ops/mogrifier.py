@@ -56,7 +56,6 @@ def mogrifier_lstm(
 
 
 _glu = torch.ops.aten.glu.out  # a sigmoid(b) of (a, b) side by side
-_glu_backward = torch.ops.aten.glu_backward.grad_input
 
 
 class _MogrifierLSTM(torch.autograd.Function):
@@ -92,7 +91,7 @@ class _MogrifierLSTM(torch.autograd.Function):
                 read = values[1 - n % 2][(n + 1) // 2][kept]
                 if len(matrices) == 2:
                     read = _product(read, matrices[0].t(), out=lows[n][kept])
-                _add_product(pairs[n][kept, :, len(b) :], read, matrices[-1].t(), _scale(n, len(rounds)))
+                _accumulate_product(pairs[n][kept, :, len(b) :], read, matrices[-1].t(), _scale(n, len(rounds)))
                 _glu(pairs[n][kept], 1, out=values[n % 2][n // 2 + 1][kept])
             sums = matmul(operands[kept], weight.t(), bias)
             i, f, _, _ = sums.chunk(4, dim=1)
@@ -139,7 +138,7 @@ class _MogrifierLSTM(torch.autograd.Function):
                 pairs[n][t, :, len(b) :] = d_read  # the gradients of pre-activations replace them
                 if len(matrices) == 2:
                     d_read = _product(d_read, matrices[1], out=d_lows[n][t])
-                _add_product(d_values[1 - n % 2], d_read, matrices[0], _scale(n, len(rounds)))
+                _accumulate_product(d_values[1 - n % 2], d_read, matrices[0], _scale(n, len(rounds)))
             gates[t].copy_(d_gates)
             torch.mul(d_values[0], scales[0], out=d_inputs[t])
             d_h = d_values[1] * factors
@@ -179,7 +178,7 @@ def _product(a: Tensor, b: Tensor, *, out: Tensor) -> Tensor:
     return torch.mm(a, b, out=out) if onednn_kernel(a) is None else out.copy_(matmul(a, b))
 
 
-def _add_product(total: Tensor, a: Tensor, b: Tensor, scale: float) -> None:
+def _accumulate_product(total: Tensor, a: Tensor, b: Tensor, scale: float) -> None:
     """Add a b times ``scale`` to ``total``, which may have gaps."""
     if onednn_kernel(a) is None:
         total.addmm_(a, b, alpha=scale)

@@ -127,7 +127,7 @@ def lstm_cell_backward(
     input_and_forget = slice(2 * c.size(1))
     d_both = d_sums[:, input_and_forget]
     _sigmoid_backward(d_both, gates[:, input_and_forget], grad_input=d_both)
-    _tanh_backward(d_c * i, g, grad_input=d_g)
+    tanh_backward(d_c * i, g, grad_input=d_g)
     return d_sums, d_c * f
 
 
@@ -240,7 +240,7 @@ class _RecurrentHighway(torch.autograd.Function):
             for weight, *kept in reversed(steps):
                 candidate, gate, s, d_sum = (x[t] for x in kept)
                 d_candidate = d_s * gate
-                _tanh_backward(d_candidate, candidate, grad_input=d_sum[:, :width])
+                tanh_backward(d_candidate, candidate, grad_input=d_sum[:, :width])
                 _sigmoid_backward((candidate - s).mul_(d_s), gate, grad_input=d_sum[:, width:])
                 # s reaches the result by the carry 1 - t and by both sums
                 d_s = torch.sub(d_s, d_candidate).addcmul_(matmul(d_sum, weight), mask)
@@ -335,7 +335,7 @@ def fused_gru_backward(d_s: Tensor, workspace: Tensor) -> Tuple[Tensor, Tensor]:
     return d_gates, d_before
 
 
-_tanh_backward = torch.ops.aten.tanh_backward.grad_input
+tanh_backward = torch.ops.aten.tanh_backward.grad_input
 _sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 
 

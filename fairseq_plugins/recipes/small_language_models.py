@@ -108,7 +108,7 @@ _SMALL_DOC = {**_SMALL_MOS, "arch": "lstm_lm_doc", "balance": 0.001, "expert-war
 
 PTB_SMALL = Recipe(
     name="ptb_small",
-    title="Language models of Penn Treebank, 4.9M parameters and eight epochs: the same data, updates, dropout for all",
+    title="Language models of Penn Treebank, 4.9M parameters and eight epochs, with equal data, updates and dropout",
     corpus="bash data-prep/ptb/prepare.sh",
     systems={
         "tied": System({**_SMALL_TIED, "hidden-sizes": "512 256"}, label="tied softmax"),
@@ -195,8 +195,8 @@ REDUCED_BASE_MODELS = _reduced(
         "zaremba3+iog": gate_on(f"zaremba{AVERAGED}", {}, num=3),
     },
     notes="""zaremba, variational: two layers under a softmax with a matrix of its own; rhn, of depth 8, too. rhn-tied,
-mogrifier and awd share it with the embedding. Dropout rates are near those of awd, which is tied of the recipe reduced,
-whose mos and doc are here, too.
+mogrifier and awd share it with the embedding. Dropout rates are near those of awd. awd, mos and doc are tied, mos and
+doc of the recipe reduced.
 BASE+iog: a gate of the paper's width, 300, on the averaged model of the base; iog30: of width 30. iog-hidden reads the
 hidden state, too, iog-lstm is recurrent; the paper has both on rhn. zaremba3+iog is one gate on three models:
 fairseq-plugins run trains them with seeds 1 to 3 for its seed 1, 4 to 6 for its seed 2. Gates on awd, mos and doc have

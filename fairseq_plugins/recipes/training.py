@@ -37,13 +37,17 @@ def training_arguments(
 
     The seed is the preset's by default, or fairseq's if the preset has none. ``more`` are further arguments, which come
     last and win. An output layer, gate, recurrent cell or copy mechanism among them replaces that of the recipe, so the
-    recipe's options of the replaced one are dropped. A single softmax drops the penalty of mixtures, too.
+    recipe's options of the replaced one are dropped. A single softmax drops the penalty of mixtures, too. ``--no-FLAG``
+    among them removes a switch of the recipe.
 
     Raises UserError if the recipe has no such system, if ``data`` has subwords of two kinds, or if the system starts
     from trained models and ``more`` names a wrong number of them. Naming none is an error only if there is no run to
     resume.
     """
     flags = _for_chosen_parts(recipe.flags(system), values_by_flag(more))
+    switches = {f"--no-{flag}" for flag, value in flags.items() if value is True}
+    flags = {flag: value for flag, value in flags.items() if f"--no-{flag}" not in switches.intersection(more)}
+    more = [word for word in more if word not in switches]
     if JOINING_FLAG in flags:
         kind = subword_kind(Path(data))
         flags[JOINING_FLAG] = True if kind == SubwordNMT.kind else kind  # True stands for @@, the default
@@ -186,7 +190,7 @@ class Training:
         self.save_dir.mkdir(parents=True, exist_ok=True)
         with locked_for_command(self.save_dir):
             former, saved = _read_record(self.save_dir), _last_saved(self.save_dir)
-            kept = {"started_from": [], **former} if self._is_resumed else {}
+            kept = former if self._is_resumed else {}
             start, data = _starting_checkpoints(self.arguments), _data_files(self.arguments)
             record = {
                 "command": self.command_line,
@@ -216,8 +220,8 @@ def check_not_stopped_by_the_clock(arguments: Sequence[str]) -> None:
     """Reject ``--stop-time-hours`` where later steps need a finished run. Raises UserError if the flag is given."""
     if STOPPING_FLAG in values_by_flag(arguments):
         raise UserError(
-            f"{STOPPING_FLAG}: what follows would begin with a training that is to go on. Leave it out: a command that "
-            "is interrupted goes on where it was"
+            f"{STOPPING_FLAG}: the steps after the training need a finished run. Leave it out; an interrupted command "
+            "resumes where it stopped"
         )
 
 
@@ -354,7 +358,7 @@ def plan_trainings(
             starts_from = [plan(base.system, one) for one in of_models]
             checkpoints = [str(one.result) for one in starts_from]
             if base.flag == "base-model" and ":" in "".join(checkpoints):
-                raise UserError(f"--save-dir {save_dir}: a colon parts base models, give a directory without")
+                raise UserError(f"--save-dir {save_dir}: a colon separates base models, give a directory without")
             flags = [f"--{base.flag}={':'.join(checkpoints)}"]
         planned[name, seed] = SystemTraining(
             arguments=training_arguments(

@@ -25,6 +25,12 @@ def _takase2018(corpus: str, columns: Sequence[str], *figures: Sequence[str]) ->
     }
 
 
+_AS_KIYONO2017 = """\
+Beam, optimiser, rate, batches and halving are those of Kiyono et al. 2017, whom the paper follows; it names no dropout
+of expert hidden states and no balance term, and there are none here. Run with seeds 1, 2 and 3; the three systems
+differ in their output layer only. Should doc lag behind from the first epochs, add --expert-warmup 1000, which is not
+in the paper (results/multi30k shows why)."""
+
 IWSLT16 = Recipe(
     name="iwslt16",
     title="IWSLT 2016, encoder-decoders with the settings of Takase et al. 2018, table 9",
@@ -38,11 +44,11 @@ IWSLT16 = Recipe(
     metric="BLEU, mean of three seeds",
     compared_by="bleu",
     decoding=DecodingSettings(beam=20),
-    notes="""The paper leaves open the years of its test set, its filter, its beam and its BLEU script, so the figures
-are guides, not targets. Beam, optimiser, rate, batches and halving are those of Kiyono et al. 2017, whom it follows; it
-names no dropout of expert hidden states and no balance term, and there are none here. Run with seeds 1, 2 and 3; the
-three systems differ in their output layer only. Should doc lag behind from the first epochs, add --expert-warmup 1000,
-which is not in the paper (results/multi30k shows why).""",
+    notes="""\
+The paper leaves open the years of its test set, its filter, its beam and its BLEU script, so the figures
+are guides, not targets.
+"""
+    + _AS_KIYONO2017,
 )
 
 GIGAWORD = Recipe(
@@ -55,13 +61,11 @@ GIGAWORD = Recipe(
     metric="F1 of ROUGE, mean of three seeds",
     compared_by="rouge",
     decoding=DecodingSettings(beam=20),
-    notes="""Run with seeds 1, 2 and 3; the three systems differ in their output layer only. Should doc lag behind
-from the first epochs, add --expert-warmup 1000, which is not in the paper (results/multi30k shows why).
-Beam, optimiser, rate, batches and halving are those of Kiyono et al. 2017, whom the paper follows; it names no dropout
-of expert hidden states and no balance term, and there are none here. A length may be asked for: at most 8 subwords by
--- --max-len-b 8, from 8 to 12 with a preference for longer ones by -- --min-len 8 --max-len-b 12 --lenpen 2, and the
-75 bytes of DUC 2004 by --max-bytes 75. The figures are on the test set of Zhou et al. 2017, which data-prep takes by
---test-source and --test-target; without them test is that of Rush et al. 2015.""",
+    notes=f"""{_AS_KIYONO2017}
+A length may be asked for: at most 8 subwords by -- --max-len-b 8, from 8 to 12 with a preference for longer ones by
+-- --min-len 8 --max-len-b 12 --lenpen 2, and the 75 bytes of DUC 2004 by --max-bytes 75. The figures are on the test
+set of Zhou et al. 2017, which data-prep takes by --test-source and --test-target; without them test is that of Rush et
+al. 2015.""",
 )
 
 

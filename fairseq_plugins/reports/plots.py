@@ -268,15 +268,18 @@ def draw_surprisal(line: ScoredLine, text: SideText) -> "Figure":
 
 
 def draw_expert_map(sentences: Sequence[Tuple[str, WordExperts]]) -> "Figure":
-    """Prior of the experts before each word: a panel for each model, a row for each expert, a column for each word."""
-    num_words = max(len(experts.words) for _, experts in sentences)
+    """Prior of the experts before each of the first words.
+
+    There is a panel for each model, a row for each expert and a column for each word.
+    """
+    num_words = min(MOST_WORDS, max(len(experts.words) for _, experts in sentences))
     heights = [1.4 + 0.24 * len(experts.layers) for _, experts in sentences]  # inches
     picture = new_picture(inches=(3.2 + 0.42 * num_words, sum(heights)))
     all_axes = picture.subplots(len(sentences), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, (name, experts) in zip(all_axes, sentences):
-        image = axes.imshow(experts.weights.t().numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
-        words = dict(labels=experts.words, rotation=45, ha="right", rotation_mode="anchor", parse_math=False)
-        axes.set_xticks(range(len(experts.words)), **words)
+        image = axes.imshow(experts.weights[:MOST_WORDS].t().numpy(), cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        labels = experts.words[:MOST_WORDS]
+        axes.set_xticks(range(len(labels)), labels, rotation=45, ha="right", rotation_mode="anchor", parse_math=False)
         axes.set_yticks(range(len(experts.layers)), expert_names(experts.layers))
         axes.set_title(as_label(name), loc="left", fontsize="small")
         axes.set_ylabel("expert")

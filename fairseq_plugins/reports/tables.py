@@ -230,7 +230,7 @@ def differences(scores: Mapping[str, Mapping[str, np.ndarray]], *, baseline: str
     ]
 
 
-SENTENCES = "Paired bootstrap of the sentences, what all seeds made of one drawn together, p two-sided"
+SENTENCES = "Paired bootstrap over sentences (a drawn sentence brings the outputs of all seeds), two-sided p"
 """How intervals and p of differences were found, unless a table says otherwise."""
 
 

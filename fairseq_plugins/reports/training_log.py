@@ -168,8 +168,8 @@ class TrainingLog:
             "hours": self.hours,
         }
 
-    def check_left(self, checkpoint: Path) -> None:
-        """Check that the log has the validation after which a checkpoint was saved, if it was saved after one.
+    def check_belongs_to(self, checkpoint: Path) -> None:
+        """Check that this log has the validation that preceded the saving of ``checkpoint``.
 
         A log that has no validation with that metric and a number of updates is accepted. Raises UserError if it has
         other ones.
@@ -274,7 +274,7 @@ def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
     if not checkpoint.exists():
         model, num_parameters, seed = None, log.num_parameters, log.seed
     else:
-        log.check_left(checkpoint)
+        log.check_belongs_to(checkpoint)
         model, config = load_checkpoint(checkpoint, data)
         sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
         num_parameters = sum(size for size, _ in sizes), sum(size for size, learns in sizes if learns)

@@ -32,7 +32,7 @@ from output_layer import (
 )
 from speed_recipes import SPEED_LABELS
 
-from fairseq_plugins.processes import VARIABLES, fairseq_command, training_environment
+from fairseq_plugins.processes import ALLOCATOR_VARIABLES, fairseq_command, training_environment
 from fairseq_plugins.recipes import training_arguments
 from tests.tables import rows_of
 
@@ -281,7 +281,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 @pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator of another C library is left alone")
 def test_drill_needs_little_more_than_a_tied_softmax(tmp_path, monkeypatch):
-    for name in VARIABLES:
+    for name in ALLOCATOR_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     dictionary = Dictionary()
     for number in range(NUM_WORDS):

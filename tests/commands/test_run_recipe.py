@@ -263,18 +263,22 @@ def test_a_beam_without_translators_is_told_from_that_of_the_environment(run, tr
         (["none", LM, "--systems", "tied"], "there is no recipe none: choose one of"),
         (["demo_lm", LM, "--systems", "tied"], "recipe demo_lm has no system tied: choose one of"),
         (
-            ["demo_lm", LM, "--systems", "lstm_lm_doc", "--baseline", "lstm_lm_doc"],
+            ["demo_lm", LM, "--systems", "lstm_lm_doc", "lstm_lm_awd", "--baseline", "lstm_lm_doc"],
             "over seeds; give two or more --seeds",
+        ),
+        (
+            ["demo_lm", LM, "--systems", "lstm_lm_doc", "--baseline", "lstm_lm_doc"],
+            "lstm_lm_doc: give one of --systems, with others",
         ),
         (
             ["demo_lm", LM, "--systems", "lstm_lm_doc", "--baseline", "lstm_lm_awd"],
             "lstm_lm_awd: give one of --systems",
         ),
-        (["multi30k", PAIRS, "--systems", "doc"], "raw/test.tgt does not exist: name the raw reference"),
+        (["multi30k", PAIRS, "--systems", "doc"], "raw/test.tgt does not exist: prepare the data again"),
         (["multi30k", LM, "--systems", "doc"], "lm holds no sentence pairs: give the directory"),
         (["multi30k", PAIRS, "--systems", "doc", "--split", "none"], "translation has no none set"),
         (["wmt14_mmlstm", PAIRS, "--systems", "mmlstm"], "translation has no newstest2015 set"),
-        (["multi30k", PAIRS, "--systems", "doc", "--save-dir", "a:b"], "--save-dir a:b: a colon parts the models"),
+        (["multi30k", PAIRS, "--systems", "doc", "--save-dir", "a:b"], "--save-dir a:b: a colon separates the models"),
         (
             ["demo_lm", LM, "--systems", "lstm_lm_doc", "--split", "valid"],
             "--split valid: recipe demo_lm has",
@@ -287,14 +291,14 @@ def test_a_beam_without_translators_is_told_from_that_of_the_environment(run, tr
         (["demo_lm", LM, "--systems", "lstm_lm_doc", "--jobs", "0"], "--jobs"),
         (
             ["demo_lm", LM, "--systems", "lstm_lm_doc", "--stop-time-hours", "1"],
-            "--stop-time-hours: what follows would begin with a training that is to go on",
+            "--stop-time-hours: the steps after the training need a finished run",
         ),
         (
             ["demo_lm", LM, "--systems", "lstm_lm_doc", "--seed", "2"],
             "--seed: give --seeds N..., which name the folders",
         ),
         (["presets", LM, "--systems", "gated_lm"], "is a gate on a trained language model: give its checkpoint"),
-        (["iog_ptb", LM, "--systems", "rhn+iog", "--save-dir", "a:b"], "--save-dir a:b: a colon parts base models"),
+        (["iog_ptb", LM, "--systems", "rhn+iog", "--save-dir", "a:b"], "--save-dir a:b: a colon separates base models"),
         (["iog_ptb", LM, "--systems", "rhn5+iog", "--seeds", 0], "--seeds 0: rhn5+iog begins with 5 models, whose"),
     ],
 )

@@ -320,11 +320,17 @@ def test_a_training_is_not_given_a_start_afterwards(commands, tmp_path, capsys):
     assert end.value.code == 2 and f"did not start from {start}: give another --save-dir" in capsys.readouterr().err
 
 
-def test_what_is_gone_on_with_is_not_noted_as_the_start(commands, tmp_path):
+def test_a_run_without_a_record_resumes_with_its_start(commands, tmp_path):
+    """As after a refusal of other flags, whose remedy is to remove the record."""
     (tmp_path / "doc").mkdir(), (tmp_path / "doc/checkpoint_last.pt").write_text("of an earlier version")
     (tmp_path / "start.pt").write_text("weights")
-    train_again(tmp_path, "--finetune-from-model", str(tmp_path / "start.pt"))
-    assert recorded(tmp_path)["started_from"] == []
+    flags = ["--finetune-from-model", str(tmp_path / "start.pt")]
+    commands.status = 1
+    with pytest.raises(SystemExit):
+        train_again(tmp_path, *flags)
+    commands.status = 0
+    train_again(tmp_path, *flags)
+    assert recorded(tmp_path)["started_from"] == [sha256(b"weights").hexdigest()]
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"command": "fairseq-train", "status": 1}', '{"command": "\'"}'])

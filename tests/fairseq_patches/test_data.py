@@ -60,9 +60,10 @@ def test_fairseq_alone_reads_other_words(tmp_path):
     path.write_text("a 1\n<unk> 2 #fairseq:overwrite\n")
     (tmp_path / "digests.json").write_text(json.dumps({"dict.txt": file_digest(path)}))
     assert Dictionary.load(str(path)).symbols[-2:] == ["a", "<unk>"]
-    path.write_text("b 1\na 1\n")
-    with pytest.raises(UserError, match="dict.txt is not as it was"):
-        Dictionary.load(str(path))
+    for text in ("a 1\n<unk", "b 1\na 1\n"):  # cut within a line, and other words
+        path.write_text(text)
+        with pytest.raises(UserError, match="dict.txt is not as it was"):
+            Dictionary.load(str(path))
     alone = Dictionary()
     Dictionary.add_from_file.__wrapped__(alone, str(path))
     assert alone.symbols[-2:] == ["b", "a"]

@@ -23,7 +23,7 @@ from warm_process import PYTHON
 
 import fairseq_plugins
 from fairseq_plugins.fairseq_patches import log
-from fairseq_plugins.processes import TYPED
+from fairseq_plugins.processes import COMMAND_VARIABLE
 
 USER_DIR = f"--user-dir={fairseq_plugins.__path__[0]}"
 LM = Path(__file__).parents[1] / "fixtures/small_models/data/lm"
@@ -215,9 +215,9 @@ def test_it_ends_in_two_lines_with_the_command_that_resumes(
         torch.save({"optimizer_history": [{"num_updates": 1234}]}, last)
     monkeypatch.setattr(sys, "argv", argv)
     monkeypatch.setattr(log.multiprocessing, "active_children", lambda: [child])
-    monkeypatch.delenv(TYPED, raising=False)
+    monkeypatch.delenv(COMMAND_VARIABLE, raising=False)
     if typed:
-        monkeypatch.setenv(TYPED, typed)
+        monkeypatch.setenv(COMMAND_VARIABLE, typed)
     cfg = OmegaConf.structured(FairseqConfig)
     cfg.checkpoint.save_dir, cfg.checkpoint.no_save = str(tmp_path), no_save
     cfg.distributed_training.distributed_world_size = 1

@@ -191,6 +191,12 @@ def test_nothing_is_read_of_a_token_that_is_ignored(parts, options):
     assert_same(outcome(mixture_nll, case, **options), expected)
 
 
+def test_float16_is_not_scaled_by_a_token_that_is_ignored():
+    case = draw(*SMALL, dtype=torch.float16, **ALL_PARTS)
+    case.latents[case.token_weights == 0] = torch.nan
+    assert all(found.isfinite().all() for found in outcome(mixture_nll, case, torch.float16).values())
+
+
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.float16, torch.float64])
 def test_token_weights_of_any_type(dtype):
     weights = torch.tensor([2, 0, 3, 1]).to(dtype)

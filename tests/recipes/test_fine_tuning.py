@@ -68,7 +68,7 @@ def test_a_second_checkpoint_is_refused_before_the_start_is_measured(rounds, mon
 
 
 def test_no_round_is_stopped_by_the_clock(rounds, capsys):
-    assert "--stop-time-hours: what follows would begin with" in refused(capsys, "--stop-time-hours=1")
+    assert "--stop-time-hours: the steps after the training" in refused(capsys, "--stop-time-hours=1")
     assert not rounds.commands
 
 

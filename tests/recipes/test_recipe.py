@@ -63,6 +63,16 @@ def test_arguments_of_a_training(recipe):
         assert "--no-epoch-checkpoints" not in kept and kept[-len(flag) :] == flag
 
 
+def test_a_switch_of_a_recipe_is_removed_by_no():
+    systems = {"tied": System({"arch": "lstm_lm_awd", "bf16": True, "lr": 2})}
+    recipe = Recipe(name="some", title="", corpus="", systems=systems)
+    where = dict(data="a", save_dir="b")
+    assert "--bf16" in training_arguments(recipe, "tied", **where)
+    more = ["--no-bf16", "--no-lr", "--no-progress-bar"]  # lr is no switch; the last one is a flag of fairseq
+    arguments = training_arguments(recipe, "tied", **where, more=more)
+    assert "--bf16" not in arguments and "--lr=2" in arguments and arguments[-2:] == more[1:]
+
+
 @pytest.mark.parametrize(
     "more, kept",
     [
