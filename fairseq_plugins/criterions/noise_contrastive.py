@@ -153,7 +153,6 @@ class NoiseContrastive(FairseqCriterion):
         # legacy_ddp cannot flatten a scalar.
         self.normaliser_shift = nn.Parameter(torch.zeros(1)) if normaliser == "learned" else None
         self._distribution: Optional[UnigramNoise] = None
-        self._has_checked_model = False
 
     def load_state_dict(self, state_dict: Optional[Mapping[str, Any]], *args: Any, **kwargs: Any) -> Any:
         """Resume from a checkpoint. Without a saved normaliser fairseq passes None, and it keeps its initial value.
@@ -179,9 +178,8 @@ class NoiseContrastive(FairseqCriterion):
         if not self.training:
             return self.normalised(model, sample, reduce)
         assert reduce, "there is no loss of single tokens in training"
-        if not self._has_checked_model:  # fairseq builds a criterion without a model
-            check_architecture(model, criterion="noise_contrastive", argument="noise")
-            self._has_checked_model = True
+        # not when the criterion is built, for which fairseq has no model
+        check_architecture(model, criterion="noise_contrastive", argument="noise")
         for module in model.modules():
             if isinstance(module, nn.Embedding):
                 module.sparse = self.gradients == "sparse"
@@ -259,7 +257,7 @@ class NoiseContrastive(FairseqCriterion):
 
 
 def _check_training(*, is_16_bit: bool) -> None:
-    """Check that a run can take sparse gradients. Whether its optimiser can shows at the first update."""
+    """Check that a run can take sparse gradients. An optimiser that cannot fails at the first update."""
     if is_16_bit:
         raise UserError(
             "--fp16 and --bf16 copy gradients into dense ones: give --sparse-gradients off, or --amp in their place"

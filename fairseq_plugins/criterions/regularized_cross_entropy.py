@@ -124,7 +124,6 @@ class RegularizedCrossEntropy(FairseqCriterion):
             check_not_negative(coefficient, flag=PENALTIES[name])
         self.balance_penalty = BALANCE_FORMS[balance_form]
         self.sentence_avg = sentence_avg
-        self._has_checked_model = False
 
     @classmethod
     def build_criterion(cls, cfg: Any, task: FairseqTask) -> "RegularizedCrossEntropy":
@@ -147,9 +146,8 @@ class RegularizedCrossEntropy(FairseqCriterion):
             UserError: if the model does not compute losses itself, as those of fairseq, or if a penalty acts on frozen
                 parameters only.
         """
-        if not self._has_checked_model:  # fairseq builds a criterion without a model
-            check_architecture(model, criterion="regularized_cross_entropy", argument="token_weights")
-            self._has_checked_model = True
+        # not when the criterion is built, for which fairseq has no model
+        check_architecture(model, criterion="regularized_cross_entropy", argument="token_weights")
         target = sample["target"]
         mask = target.ne(self.padding_idx)
         num_tokens = int(sample["ntokens"])

@@ -3,6 +3,7 @@
 Shapes: B batch rows, T time steps, D_n width of layer n, V vocabulary.
 """
 
+from functools import partial
 from itertools import count
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -10,7 +11,7 @@ import torch
 from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.cell import State, detach_state, map_state, select_rows, state_tensors
+from fairseq_plugins.modules.cell import State, detach_state, map_state, replace_rows, select_rows, state_tensors
 from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.base import OutputLayer
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
@@ -103,8 +104,8 @@ class StreamDecoder(CachingDecoder):
         embedding: the input embedding.
         carried_state: the states of all streams that are read.
         state_dropout: probability that a row of a training window starts from the initial state instead of the carried
-            one (Melis et al. 2020). Evaluation starts from the initial state, and training so sees it more often. Rows
-            are drawn with torch's generator, which fairseq seeds at every update, so that a resumed run draws the same.
+            one (Melis et al. 2020). Evaluation starts from the initial state. Dropping makes training see it more.
+            Torch's generator, which fairseq seeds at every update, draws the rows, so a resumed run draws the same.
     """
 
     output: OutputLayer
@@ -231,8 +232,4 @@ class StreamDecoder(CachingDecoder):
         """The state with some random rows replaced by the initial state."""
         num_rows, device = next((len(x), x.device) for x in state_tensors(state))
         dropped = torch.rand(num_rows, device=device) < self.state_dropout
-
-        def choose(carried: Tensor, initial: Tensor) -> Tensor:
-            return torch.where(dropped.view(-1, *[1] * (carried.dim() - 1)), initial.to(carried), carried)
-
-        return map_state(choose, state, self.initial_state(num_rows))
+        return map_state(partial(replace_rows, dropped), state, self.initial_state(num_rows))

@@ -234,8 +234,9 @@ class GatedLanguageModel(FairseqLanguageModel):
         members = [model.decoder for model in base_models(args, task)]
         for member in members:
             check_takes_gate(member.output, gate=args.output_gate)
-        ends = [member.layer_widths for member in members]
-        widths = ends[0] if len(ends) == 1 else [sum(one[n] for one in ends) for n in (0, -1)]
+        of_members = [member.layer_widths for member in members]
+        # the gate of an ensemble reads the first and the last layers of all
+        widths = of_members[0] if len(members) == 1 else [sum(one[n] for one in of_members) for n in (0, -1)]
         gate = build_output_gate(args, dictionary=task.source_dictionary, layer_widths=widths)
         model = cls(GatedDecoder(task.source_dictionary, members=members, gate=gate))
         return keep_vocabularies(model, task, embeddings=[members[0].embedding])

@@ -20,7 +20,7 @@ from fairseq_plugins.models.presets.translation import ENCODER_DECODER_ARCHITECT
 from fairseq_plugins.modules.attention import ATTENTIONS, AttentionalStack, AttentionalState, Memory
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, provide_dictionary, select_rows
 from fairseq_plugins.modules.initialisation import InitBiases, initialise_by_layer, initialise_uniformly
-from fairseq_plugins.modules.stack import DIRECTIONS, MERGES, EncoderStack, LoopFlags, StackState
+from fairseq_plugins.modules.stack import DIRECTIONS, MERGES, CudaGraphFlags, EncoderStack, StackState
 from fairseq_plugins.options import (
     OnOff,
     UserError,
@@ -206,7 +206,7 @@ Init = choices(["uniform", "by-layer"])
 
 
 @dataclass
-class RecurrentEncoderDecoderConfig(LoopFlags):
+class RecurrentEncoderDecoderConfig(CudaGraphFlags):
     """Flags of the recurrent encoder-decoders; the architecture sets those that are not given."""
 
     embed_dim: int = field(default=0, metadata={"help": "width of the source and target embeddings"})

@@ -20,7 +20,7 @@ from fairseq_plugins.models.presets import LANGUAGE_MODELS, apply_preset
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, provide_dictionary
 from fairseq_plugins.modules.initialisation import InitBiases, initialise_uniformly
 from fairseq_plugins.modules.layers import MASKS, WORD_MASKS, BroadcastDropout, FeedForward, WordDropoutEmbedding
-from fairseq_plugins.modules.stack import OUTPUT_SKIPS, LoopFlags, RecurrentStack, StackState
+from fairseq_plugins.modules.stack import OUTPUT_SKIPS, CudaGraphFlags, RecurrentStack, StackState
 from fairseq_plugins.optim.column_norm import constrain_columns
 from fairseq_plugins.options import UserError, check_choices, check_dropout, check_positive, choices, parse_numbers
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, TyingFlags, build_output_layer
@@ -89,7 +89,7 @@ OutputSkip = choices(OUTPUT_SKIPS)
 
 
 @dataclass
-class RecurrentLanguageModelConfig(LoopFlags):
+class RecurrentLanguageModelConfig(CudaGraphFlags):
     """Flags of the recurrent language models; the architecture sets those that are not given."""
 
     embed_dim: int = field(default=0, metadata={"help": "width of the word embedding"})

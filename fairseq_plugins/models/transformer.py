@@ -119,6 +119,11 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
             layer_widths=[*[cfg.decoder.embed_dim] * self.num_layers, self.output_embed_dim],
             shared_weight=TRANSFORMER_SHARING_FLAGS.shared_weight(cfg, embed_tokens),
         )
+        if cfg.decoder.layerdrop > 0 and isinstance(self.output, MixtureOutput):
+            raise UserError(
+                f"--decoder-layerdrop {cfg.decoder.layerdrop}: --output-layer {self.output.name} reads layers by their "
+                "numbers, so that none can be dropped: leave it out"
+            )
 
     def build_output_projection(self, cfg: Any, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
         """Do not build fairseq's projection. The output layer takes its place."""
@@ -214,11 +219,6 @@ class TransformerWithOutputLayer(TransformerModel):
         check_reads_pairs(task)
         check_flags(args)
         model = super().build_model(args, task)
-        if args.decoder_layerdrop > 0 and isinstance(model.decoder.output, MixtureOutput):
-            raise UserError(
-                f"--decoder-layerdrop {args.decoder_layerdrop}: --output-layer {args.output_layer} reads layers by "
-                "their numbers, so that none can be dropped: leave it out"
-            )
         output_layer = model.decoder.output
         if named_tensors(output_layer.gate.initial_state(torch.empty(1, 1))):
             check_target_padding(task, reader=f"--output-gate {args.output_gate}")

@@ -33,7 +33,7 @@ FLAGS = ModelFlags(
 )
 
 
-# Both bases decode the tokens of a search and of a text; forward is StreamDecoder's.
+# Both bases define forward. SlidingDecoder comes first, so StreamDecoder's is used.
 class TransformerLanguageModelDecoder(SlidingDecoder, TransformerDecoderWithOutputLayer):
     """fairseq's decoder without a source, which reads a stream in strides.
 

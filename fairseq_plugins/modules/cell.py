@@ -47,7 +47,7 @@ class CellContext:
         stack_input: the precomputed input of the stack's first layer, (B, T, C_1').
         leading_padding: True at padding in front of a row, (B, T), or None without padding.
         tokens: the words that the stack reads, (B, T), or None if they are unknown.
-        graphs: record the loops of training windows, whose shapes recur; or None.
+        graphs: CUDA graphs for the loops over time steps in training, or None.
     """
 
     stack_input: Tensor
@@ -146,7 +146,7 @@ class RecurrentCell(ResetsByLayer, Component, nn.Module):
             output, new_state = self.step(prepared, t, StepInput(), state)
             if paddings is not None:
                 output = output.masked_fill(paddings[t].unsqueeze(-1), 0)
-                new_state = map_state(partial(_keep_at, paddings[t]), new_state, state)
+                new_state = map_state(partial(replace_rows, paddings[t]), new_state, state)
             outputs.append(output)
             state = new_state
         return torch.stack(outputs, dim=1), state
@@ -161,11 +161,6 @@ def provide_dictionary(module: nn.Module, dictionary: Dictionary) -> None:
     for cell in module.modules():
         if isinstance(cell, RecurrentCell):
             cell.read_dictionary(dictionary)
-
-
-def _keep_at(padding: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    """Rows of ``old`` (B, *) at padding (B), and of ``new`` elsewhere."""
-    return torch.where(padding.view(-1, *[1] * (new.dim() - 1)), old, new)
 
 
 RECURRENT_CELLS: Registry[RecurrentCell] = Registry("--rnn-cell", help="recurrent layer")
@@ -193,6 +188,11 @@ def map_state(function: Callable[..., Tensor], state: S, *others: Any) -> S:
     else:
         mapped = [map_state(function, *parts) for parts in zip(state, *others)]
     return cast(S, mapped)
+
+
+def replace_rows(rows: Tensor, new: Tensor, old: Tensor) -> Tensor:
+    """``new`` (B, *) with the rows of ``old`` where ``rows`` (B) is True."""
+    return torch.where(rows.view(-1, *[1] * (new.dim() - 1)), old.to(new), new)
 
 
 def named_tensors(state: State) -> Dict[str, Tensor]:

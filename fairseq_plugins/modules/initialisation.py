@@ -15,7 +15,7 @@ class ResetsByLayer:
     """Base of modules with recurrent or stacked matrices, or with biases that do not start at zero."""
 
     def reset_by_layer(self) -> None:
-        """Draw such parameters anew, for :func:`initialise_by_layer`.
+        """Redraw the parameters that need more than Glorot matrices and zero biases, for :func:`initialise_by_layer`.
 
         This is not torch's ``reset_parameters``, which :class:`torch.nn.LSTM` calls when it is built: there it would
         change the initial weights and the random numbers of ``--init uniform``.

@@ -101,7 +101,10 @@ class DropoutModule:
         if retain_dropout and retain_dropout_modules is None:
             self.evaluation_scale = 1.0
         elif retain_dropout:
-            warnings.warn("--retain-dropout-modules: those of fairseq_plugins drop only without it", stacklevel=2)
+            warnings.warn(
+                "--retain-dropout-modules does not reach modules of fairseq_plugins: leave it out to keep them",
+                stacklevel=2,
+            )
 
 
 class BroadcastDropout(DropoutModule, nn.Module):

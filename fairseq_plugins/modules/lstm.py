@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
 from fairseq_plugins.modules.initialisation import glorot_uniform_, orthogonal_
 from fairseq_plugins.modules.layers import BroadcastDropout, DropoutModule
-from fairseq_plugins.ops.matmul import autocast_dtype, linear, matmul
+from fairseq_plugins.ops.matmul import autocast_dtype, matmul, steps_first_linear
 from fairseq_plugins.ops.recurrence import StepProducts, lstm_cell, masked_lstm
 from fairseq_plugins.ops.regularizers import dropout_mask
 from fairseq_plugins.options import check_dropout, choices
@@ -102,10 +102,10 @@ class LSTMLayer(RecurrentCell, nn.LSTM):
         """
         num_precomputed = x.size(-1)
         bias = self.bias_ih_l0 + self.bias_hh_l0
-        steps_first = x.transpose(0, 1)
-        products = bias.expand(*steps_first.shape[:2], -1)
         if num_precomputed > 0:
-            products = linear(steps_first.flatten(0, 1), self.weight_ih_l0[:, :num_precomputed], bias).view_as(products)
+            products = steps_first_linear(x, self.weight_ih_l0[:, :num_precomputed], bias)
+        else:
+            products = bias.expand(x.size(1), x.size(0), -1)
         return products, torch.cat([self.weight_ih_l0[:, num_precomputed:], self.hidden_weight()], dim=1)
 
     def prepare(self, x: Tensor, context: CellContext) -> PreparedLSTM:
@@ -277,9 +277,7 @@ class VariationalLSTM(LSTMLayer):
         mask = self.hidden_mask(x)
         if mask is None:
             return super().forward(x, state, context)
-        steps_first = x.transpose(0, 1)
-        inputs = linear(steps_first.flatten(0, 1), self.weight_ih_l0, self.bias_ih_l0 + self.bias_hh_l0)
-        inputs = inputs.unflatten(0, steps_first.shape[:2])
+        inputs = steps_first_linear(x, self.weight_ih_l0, self.bias_ih_l0 + self.bias_hh_l0)
         if context.leading_padding is not None:
             # A closed input gate keeps c and h at zero.
             input_gate, others = inputs.tensor_split([self.hidden_size], dim=-1)

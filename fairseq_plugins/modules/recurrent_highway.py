@@ -3,6 +3,7 @@
 Shapes: B batch rows, T time steps, C input width, of which C' columns are precomputed, D width, L micro-layers.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import List, NamedTuple, Optional, Tuple
 
@@ -13,9 +14,9 @@ from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerStat
 from fairseq_plugins.modules.initialisation import glorot_uniform_, orthogonal_
 from fairseq_plugins.modules.layers import ModuleSequence
 from fairseq_plugins.modules.lstm import RecurrentDropoutOptions, recurrent_dropout
-from fairseq_plugins.ops.matmul import linear
+from fairseq_plugins.ops.matmul import steps_first_linear
 from fairseq_plugins.ops.recurrence import StepProducts, recurrent_highway
-from fairseq_plugins.options import check_at_least_one, choices
+from fairseq_plugins.options import UserError, check_at_least_one, choices
 
 TRANSFORM_INPUTS = ("state", "candidate")
 """Input of a micro-layer's transform gate: the masked state before the micro-layer, or its own candidate."""
@@ -76,7 +77,7 @@ class RecurrentHighway(RecurrentCell):
         options: flags.
 
     Raises:
-        UserError: on a depth below one.
+        UserError: on a depth below one, or a bias that is not finite.
     """
 
     Options = RecurrentHighwayOptions
@@ -85,6 +86,8 @@ class RecurrentHighway(RecurrentCell):
     def __init__(self, input_size: int, hidden_size: int, *, options: RecurrentHighwayOptions):
         super().__init__()
         depth = check_at_least_one(options.recurrence_depth, flag="--recurrence-depth")
+        if not math.isfinite(options.transform_bias):
+            raise UserError(f"--transform-bias {options.transform_bias}: give a finite number")
         self.hidden_size = hidden_size
         self.reads_candidate = options.transform_input == "candidate"
         # rows of matrices and biases: candidates first, then transform gates
@@ -115,8 +118,7 @@ class RecurrentHighway(RecurrentCell):
         addends = [bias.expand(num_steps, num_rows, -1) for bias in self.biases()]
         weights = [layer.weight for layer in self.micro_layers]
         if num_precomputed > 0:
-            rows = x.transpose(0, 1).flatten(0, 1)
-            addends[0] = addends[0] + linear(rows, precomputed_weight, None).view_as(addends[0])
+            addends[0] = addends[0] + steps_first_linear(x, precomputed_weight, None)
         weights[0] = torch.cat([step_weight, weights[0]], dim=1)
         num_parts = 2 if self.reads_candidate else 1
         products = [
@@ -145,9 +147,9 @@ class RecurrentHighway(RecurrentCell):
     def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
         if self.reads_candidate:
             return super().forward(x, state, context)
-        steps_first, padding = x.transpose(0, 1), context.leading_padding
+        padding = context.leading_padding
         outputs = recurrent_highway(
-            linear(steps_first.flatten(0, 1), self.input.weight, None).unflatten(0, steps_first.shape[:2]),
+            steps_first_linear(x, self.input.weight, None),
             [layer.weight for layer in self.micro_layers],
             self.biases(),
             state["s"],

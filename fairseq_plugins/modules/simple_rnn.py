@@ -16,21 +16,16 @@ from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
 from fairseq_plugins.modules.initialisation import orthogonal_
-from fairseq_plugins.ops.matmul import accumulation_dtype, linear
+from fairseq_plugins.ops.matmul import accumulation_dtype, steps_first_linear
 from fairseq_plugins.ops.recurrence import StepProducts, linear_scan
-from fairseq_plugins.options import UserError, check_positive, choices
-
-INPUT_MATRICES = ("on", "off")
-"""Values of ``--input-matrix``."""
-
-InputMatrix = choices(INPUT_MATRICES)
+from fairseq_plugins.options import OnOff, UserError, check_positive, choices
 
 
 @dataclass
 class SimpleRecurrentOptions(FairseqDataclass):
     """Flags of the cells without gates."""
 
-    input_matrix: InputMatrix = field(
+    input_matrix: OnOff = field(
         default="on",
         metadata={
             "help": "whether a layer multiplies its input by a matrix; off: the input is added as it is, so that the "
@@ -152,11 +147,9 @@ class SimpleRecurrentLayer(RecurrentCell):
 
     def input_sums(self, x: Tensor) -> Tensor:
         """Part (T, B, D) of the pre-activations that comes from the first columns of the input, (B, T, C')."""
-        steps_first = x.transpose(0, 1)
         if self.input is None:
-            return F.pad(steps_first, (0, self.hidden_size - x.size(-1)))
-        rows = steps_first.flatten(0, 1)
-        return linear(rows, self.input.weight[:, : x.size(-1)], None).unflatten(0, steps_first.shape[:2])
+            return F.pad(x.transpose(0, 1), (0, self.hidden_size - x.size(-1)))
+        return steps_first_linear(x, self.input.weight[:, : x.size(-1)], None)
 
     def prepare(self, x: Tensor, context: CellContext) -> PreparedSteps:
         num_precomputed = x.size(-1)
@@ -200,10 +193,7 @@ class SimpleRecurrentLayer(RecurrentCell):
         return x, {"x": x, "first_letter": torch.where(is_first, x, state["first_letter"]), "inside": inside}
 
 
-TRANSITIONS = ("diagonal", "full")
-"""Values of ``--transition``: shapes of R."""
-
-Transition = choices(TRANSITIONS)
+Transition = choices(["diagonal", "full"])
 
 
 @dataclass

@@ -24,7 +24,7 @@ CudaGraphs = choices(["auto", "off"])
 
 
 @dataclass
-class LoopFlags(FairseqDataclass):
+class CudaGraphFlags(FairseqDataclass):
     """Flag of models with recurrent layers."""
 
     cuda_graphs: CudaGraphs = field(

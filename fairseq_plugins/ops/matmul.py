@@ -113,6 +113,12 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor], *, features: Optio
         return _Linear.apply(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype), features)
 
 
+def steps_first_linear(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+    """:func:`linear` of all steps of x (B, T, C), (T, B, D)."""
+    steps_first = x.transpose(0, 1)
+    return linear(steps_first.flatten(0, 1), weight, bias).unflatten(0, steps_first.shape[:2])
+
+
 class _Linear(torch.autograd.Function):
     @staticmethod
     # pyrefly: ignore[bad-override]

@@ -186,8 +186,7 @@ class NTASGD(FairseqOptimizer):
 
     def __init__(self, cfg: NTASGDConfig, params: Iterable[nn.Parameter]):
         super().__init__(cfg)
-        if cfg.nonmonotone_interval < 0:
-            raise UserError(f"--nonmonotone-interval {cfg.nonmonotone_interval}: give 0 or more")
+        check_not_negative(cfg.nonmonotone_interval, flag="--nonmonotone-interval")
         if not getattr(TASK_REGISTRY.get(cfg.task), "reports_validation", False):
             raise UserError(
                 f"--optimizer nt_asgd needs the validation loss of each epoch, which --task {cfg.task} does not hand "
@@ -265,4 +264,5 @@ class NTASGD(FairseqOptimizer):
     def _explain(self, losses: Sequence[float]) -> str:
         interval = self.cfg.nonmonotone_interval
         best = best_old_value(losses, interval)
-        return f"validation loss {losses[-1]:.5f} is above {best:.5f}, the best of over {interval} validations ago"
+        old = f"{best:.5f}, the best that is more than {interval} validations old"
+        return f"validation loss {losses[-1]:.5f} is above {old}"

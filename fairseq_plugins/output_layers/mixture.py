@@ -45,12 +45,12 @@ class MixtureOptions(LabelNetworkOptions):
     latent_activation: LatentActivation = field(
         default="tanh",
         metadata={
-            "help": "of the latent vectors k_j: tanh as in the published programs, linear as in DOC's eq. 11 "
-            "(default: tanh)"
+            "help": "activation of the expert hidden states k_j: tanh as in the published programs, linear as in DOC's "
+            "eq. 11 (default: tanh)"
         },
     )
     latent_dropout: float = field(
-        default=0.3, metadata={"help": "dropout rate of the latent vectors k_j, 0 <= rate < 1 (default: 0.3)"}
+        default=0.3, metadata={"help": "dropout rate of the expert hidden states k_j, 0 <= rate < 1 (default: 0.3)"}
     )
     latent_mask: Optional[LatentMask] = field(
         default=None,

@@ -28,7 +28,7 @@ MAKE_WIDTHS_EQUAL = (
     "give the last layer the width of the embedding (recurrent models: the last of --hidden-sizes, of a language model "
     "also --output-hidden-size; Transformers: --decoder-output-dim), or take another --output-layer"
 )
-"""The remedy in error messages."""
+"""Remedy where the last layer and the embedding differ in width."""
 
 
 class WordProjection(nn.Module):

@@ -46,7 +46,7 @@ class DecoderStates:
     Attributes:
         layers: h^0 .. h^N, each (B, T, D_n) after its dropout. h^0 is the input embedding. In a Transformer the layers
             below h^N are the residual stream, not normalised with ``--decoder-normalize-before``. With
-            ``--output-skip sum`` h^N is the sum of the outputs of all recurrent layers.
+            ``--output-skip sum`` the last recurrent layer's entry is the sum of the outputs of all recurrent layers.
         top: h^N before its dropout, (B, T, D_N). A Transformer has no dropout there, so top is h^N.
         tokens: the input tokens, (B, T).
         attention: attention weights over the source, (B, T, S), or None.

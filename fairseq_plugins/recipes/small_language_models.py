@@ -31,7 +31,7 @@ _MIXTURE = {"embed-dim": 100, "hidden-sizes": "400 400 280"}
 _FOUR, _THREE_AND_ONE = {"experts-per-layer": "0 0 0 4"}, {"experts-per-layer": "0 0 1 3"}
 _MMLSTM = {"arch": "mmlstm_lm", "embed-dim": 150}
 _MM_MIXTURE = {"arch": "mmlstm_lm_mos", "embed-dim": 100, "hidden-sizes": "457 457 280"}
-_MM_DOC = {**_MM_MIXTURE, **_THREE_AND_ONE, "output-layer": "doc", "latent-dropout": 0.2, "balance": 0.001}
+_MM_DOC = {**_MM_MIXTURE, **_THREE_AND_ONE, "output-layer": "doc", "balance": 0.001}
 _NINE, _WITHOUT_LAST = {"major-proportions": "0.9"}, {"major-proportions": "0.9 0.9 1"}
 _PREVIOUS = {"minor-input": "previous"}
 

@@ -103,7 +103,7 @@ class ScoredTranslationTask(TranslationTask):
         _check_no_flags_of_eval_bleu(cfg)
         self._metric = CORPUS_METRICS[str(cfg.eval_scorer)](language=cfg.target_lang or "")
         self._num_statistics = len(self._metric.statistics("", ""))
-        self._generation = _generation_arguments(cfg.eval_scorer_args)
+        self._generation = _generation_arguments(cfg.eval_scorer_args, num_words=len(tgt_dict))
         self._tokenizer = encoders.build_tokenizer(_tokenizer_arguments(cfg))
         if cfg.eval_scorer_remove_bpe is not None:
             try:
@@ -208,7 +208,7 @@ def _naming_generation() -> Iterator[None]:
         raise UserError(f"--eval-scorer-args: {error}") from error
 
 
-def _generation_arguments(text: str) -> Namespace:
+def _generation_arguments(text: str, *, num_words: int) -> Namespace:
     """Parse ``--eval-scorer-args`` by the types of fairseq's flags. Building the generator checks the values."""
     flag = "--eval-scorer-args"
     given = _read_json(text, flag=flag)
@@ -223,8 +223,9 @@ def _generation_arguments(text: str) -> Namespace:
     groups = typed.get("diverse_beam_groups", GenerationConfig.diverse_beam_groups)
     if groups > 0 and beam % groups:  # fairseq asks while it decodes
         raise UserError(f"{flag}: beam {beam}: give a multiple of diverse_beam_groups {groups}")
-    if typed.get("sampling_topk") == 0:
-        raise UserError(f"{flag}: sampling_topk 0: give at least 1")
+    top_k = typed.get("sampling_topk", -1)
+    if top_k == 0 or top_k > num_words:
+        raise UserError(f"{flag}: sampling_topk {top_k}: give 1 to {num_words:,}, the number of words")
     return Namespace(**typed)
 
 

@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Dict, List, Mapping, Optional, Set, Tuple
+from typing import Any, ClassVar, Dict, Iterable, List, Mapping, NoReturn, Optional, Set, Tuple
 
 from fairseq.criterions import FairseqCriterion
 from fairseq.data import Dictionary
@@ -13,7 +13,9 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.logging.meters import MetersDict
 from fairseq.models import ARCH_MODEL_REGISTRY, FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.optim import AMPOptimizer, FairseqOptimizer
+from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import register_task
+from fairseq.tasks.language_modeling import LanguageModelingTask
 from omegaconf import II
 from torch import Tensor, nn
 
@@ -34,7 +36,6 @@ from fairseq_plugins.options import UserError, check_at_least_one, choices
 from fairseq_plugins.tasks.streams import (
     AccumulatedWindows,
     StreamPosition,
-    StreamReadingTask,
     agreed_scale,
     scaled_learning_rate,
     train_step_in_micro_batches,
@@ -44,6 +45,11 @@ logger = logging.getLogger(__name__)
 
 WindowLengths = choices(["fixed", "random"])
 RowOffsets = choices(ROW_OFFSETS)
+
+_READS_NO_SENTENCES = (
+    "--task stateful_lm reads one stream, not separate prompts: use --task language_modeling, fairseq-plugins lm "
+    "generate, or fairseq_plugins.load from Python"
+)
 
 
 @dataclass
@@ -106,7 +112,7 @@ def epoch_windows(
 
 
 @register_task("stateful_lm", dataclass=StatefulLanguageModelingConfig)
-class StatefulLanguageModelingTask(StreamReadingTask):
+class StatefulLanguageModelingTask(LanguageModelingTask):
     """Train a language model on the corpus as parallel streams (Merity et al. 2018, section 4).
 
     The corpus is cut into ``--batch-size`` rows for each process. Windows come in order. Hidden state is carried from
@@ -151,10 +157,9 @@ class StatefulLanguageModelingTask(StreamReadingTask):
             raise UserError("give the data directory that fairseq-preprocess --only-source wrote")
         if ":" in args.data and not Path(args.data).exists():
             raise UserError(f"{args.data}: --task stateful_lm reads one directory, not shards joined by colons")
-        if args.tokens_per_sample < 1:
-            raise UserError(f"--tokens-per-sample {args.tokens_per_sample}: a window has at least 1 token")
-        if args.max_window is not None and args.max_window < 1:
-            raise UserError(f"--max-window {args.max_window}: a window has at least 1 token")
+        check_at_least_one(args.tokens_per_sample, flag="--tokens-per-sample")
+        if args.max_window is not None:
+            check_at_least_one(args.max_window, flag="--max-window")
         check_at_least_one(args.row_groups, flag="--row-groups")
         if args.train_subset in args.valid_subset.split(","):
             raise UserError(
@@ -239,6 +244,54 @@ class StatefulLanguageModelingTask(StreamReadingTask):
         if in_training:
             self._position = StreamPosition(iterator)
         return iterator
+
+    # fairseq's programs score windows of the stream, and cannot pass sentences
+
+    # pyrefly: ignore[bad-override]
+    def eval_lm_dataloader(
+        self,
+        dataset: TokenStream,
+        batch_size: Optional[int] = None,
+        num_shards: int = 1,
+        context_window: int = 0,
+        **kwargs: Any,
+    ) -> Iterable[Dict[str, Any]]:
+        """Windows for ``fairseq-eval-lm``, by default of one row.
+
+        Raises:
+            UserError: on shards or ``--context-window``, because state is carried through all windows.
+        """
+        if num_shards > 1:
+            raise UserError(
+                f"--task stateful_lm reads a text as one stream, not in {num_shards} shards: leave out --num-shards, "
+                "or give --distributed-world-size 1"
+            )
+        if context_window > 0:
+            raise UserError(
+                f"--context-window {context_window}: --task stateful_lm carries its state from window to window, which "
+                "is all the context: leave it out"
+            )
+        windows = self.get_batch_iterator(dataset, max_sentences=batch_size or 1).next_epoch_itr(shuffle=False)
+        assert windows is not None
+        return windows
+
+    def build_dataset_for_inference(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Called for sentences, by ``fairseq-interactive`` for example.
+
+        Raises:
+            UserError: always, with the command that reads sentences.
+        """
+        raise UserError(_READS_NO_SENTENCES)
+
+    def inference_step(self, generator: Any, models: Any, sample: Dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        """fairseq's step, which can score windows of a stream (``fairseq-generate --score-reference``).
+
+        Raises:
+            UserError: if a window is to be continued.
+        """
+        if "stream" in sample["net_input"] and not isinstance(generator, SequenceScorer):
+            raise UserError(_READS_NO_SENTENCES)
+        return super().inference_step(generator, models, sample, *args, **kwargs)
 
     # training
 

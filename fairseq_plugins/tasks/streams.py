@@ -4,18 +4,16 @@ Shapes: B rows of this process, T length of a window.
 """
 
 from contextlib import contextmanager, nullcontext
-from typing import Any, Callable, Dict, Generator, Iterable, List, NoReturn, Optional, Tuple
+from typing import Any, Callable, Dict, Generator, List, Optional, Tuple
 
 import torch
 from fairseq.criterions import FairseqCriterion
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.distributed import utils as distributed_utils
 from fairseq.optim import FairseqOptimizer
-from fairseq.sequence_scorer import SequenceScorer
-from fairseq.tasks.language_modeling import LanguageModelingTask
 from torch import Tensor, nn
 
-from fairseq_plugins.data.streams import ContiguousStreams, TokenStream, Window
+from fairseq_plugins.data.streams import ContiguousStreams, Window
 from fairseq_plugins.models.decoder import StreamDecoder, StreamState
 from fairseq_plugins.modules.cell import (
     State,
@@ -301,59 +299,3 @@ def scaled_learning_rate(optimizer: FairseqOptimizer, scale: float) -> Generator
         yield
     finally:
         optimizer.set_lr(lr)
-
-
-_READS_NO_SENTENCES = (
-    "--task stateful_lm reads one stream, not separate prompts: use --task language_modeling, fairseq-plugins lm "
-    "generate, or fairseq_plugins.load from Python"
-)
-
-
-class StreamReadingTask(LanguageModelingTask):
-    """Base of tasks whose texts are streams: fairseq's programs score their windows, and cannot pass sentences."""
-
-    # pyrefly: ignore[bad-override]
-    def eval_lm_dataloader(
-        self,
-        dataset: TokenStream,
-        batch_size: Optional[int] = None,
-        num_shards: int = 1,
-        context_window: int = 0,
-        **kwargs: Any,
-    ) -> Iterable[Dict[str, Any]]:
-        """Windows for ``fairseq-eval-lm``, by default of one row.
-
-        Raises:
-            UserError: on shards or ``--context-window``, because state is carried through all windows.
-        """
-        if num_shards > 1:
-            raise UserError(
-                f"--task stateful_lm reads a text as one stream, not in {num_shards} shards: leave out --num-shards, "
-                "or give --distributed-world-size 1"
-            )
-        if context_window > 0:
-            raise UserError(
-                f"--context-window {context_window}: --task stateful_lm carries its state from window to window, which "
-                "is all the context: leave it out"
-            )
-        windows = self.get_batch_iterator(dataset, max_sentences=batch_size or 1).next_epoch_itr(shuffle=False)
-        assert windows is not None
-        return windows
-
-    def build_dataset_for_inference(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Called for sentences, by ``fairseq-interactive`` for example.
-
-        Raises:
-            UserError: always, with the command that reads sentences.
-        """
-        raise UserError(_READS_NO_SENTENCES)
-
-    def inference_step(self, generator: Any, models: Any, sample: Dict[str, Any], *args: Any, **kwargs: Any) -> Any:
-        """fairseq's step, which can score windows of a stream (``fairseq-generate --score-reference``).
-
-        Raises:
-            UserError: if a window is to be continued.
-        """
-        if "stream" in sample["net_input"] and not isinstance(generator, SequenceScorer):
-            raise UserError(_READS_NO_SENTENCES)
-        return super().inference_step(generator, models, sample, *args, **kwargs)

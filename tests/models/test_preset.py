@@ -47,6 +47,18 @@ def one_of_each(presets, *flags):
     return sorted(found.values())
 
 
+MIXED = ["lstm_lm_{}", "lstm_lm_{}_ptb", "lstm_lm_{}_wt2", "lstm_encdec_{}_iwslt", "lstm_encdec_{}_gigaword"]
+
+
+@pytest.mark.parametrize("family", MIXED)
+@pytest.mark.parametrize("own, other", [("mos", "doc"), ("doc", "mos")])
+def test_the_other_mixture_is_that_of_its_own_preset(family, own, other):
+    found, expected = Namespace(output_layer=other), Namespace()
+    apply_preset(ARCHITECTURES[family.format(own)], found)
+    apply_preset(ARCHITECTURES[family.format(other)], expected)
+    assert found == expected
+
+
 BY_LAYER = [arch for presets in RECURRENT for arch in one_of_each(presets, "output_layer")]
 BY_LAYER += ["transformer_full", "transformer_doc"]
 LAYERS = sorted(OUTPUT_LAYERS)

@@ -304,7 +304,7 @@ def test_a_small_encoder_decoder_drops_values_once_right_before_every_softmax():
         ({"arch": "mmlstm_encdec", "output_layer": "mos"}, 0.3, 0.0),
         ({"arch": "mmlstm_encdec_doc", "output_layer": "full"}, None, 0.3),
         ({"arch": "lstm_encdec_doc", "dropout_output": 0.1, "latent_dropout": 0.2}, 0.2, 0.1),
-        ({"arch": "lstm_encdec_iwslt", "output_layer": "doc"}, 0.3, 0.3),
+        ({"arch": "lstm_encdec_iwslt", "output_layer": "doc"}, 0.0, 0.3),  # as published
     ):
         decoder = on_meta(flags.pop("arch"), 30, 40, **flags).decoder
         assert decoder.stack.dropout.rate == decoder.stack.stack.dropouts[-1].rate == of_states, flags

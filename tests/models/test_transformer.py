@@ -96,6 +96,13 @@ def test_flags_that_do_not_fit_are_refused(flags, named):
         build_tiny_transformer("transformer_full", **flags)
 
 
+@pytest.mark.parametrize("layer", ["mos", "doc"])
+def test_a_language_model_drops_no_layer_below_a_mixture(layer, build_lm):
+    sizes = dict(decoder_embed_dim=8, decoder_ffn_embed_dim=8, decoder_attention_heads=2)
+    with pytest.raises(ValueError, match=f"--decoder-layerdrop 0.2: --output-layer {layer}"):
+        build_lm(f"transformer_lm_{layer}", 23, decoder_layerdrop=0.2, **sizes)
+
+
 def test_narrow_layers_may_learn_positions_and_one_softmax_may_drop_layers():
     for side in SIDES:
         narrow = {f"{side}_embed_dim": 2, f"{side}_attention_heads": 1, f"{side}_learned_pos": True}

@@ -10,7 +10,7 @@ import torch
 from launches import count_launches
 from loops import LOOPS, run_stack, train
 
-from fairseq_plugins.modules.stack import LoopFlags
+from fairseq_plugins.modules.stack import CudaGraphFlags
 from fairseq_plugins.ops import cuda_graphs
 from fairseq_plugins.ops.cuda_graphs import CALLS_BEFORE_RECORDING, CUDA_GRAPHS, LoopGraphs
 from fairseq_plugins.ops.recurrence import masked_lstm
@@ -225,5 +225,5 @@ def test_copies_of_a_model_share_its_graphs(graphs):
 
 
 def test_the_flag(graphs):
-    assert LoopFlags().graphs() is CUDA_GRAPHS
-    assert LoopFlags(cuda_graphs="off").graphs() is None
+    assert CudaGraphFlags().graphs() is CUDA_GRAPHS
+    assert CudaGraphFlags(cuda_graphs="off").graphs() is None

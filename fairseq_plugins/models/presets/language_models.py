@@ -54,6 +54,8 @@ SMALL_NETWORK = dict(
 SMALL_TIED = dict(SMALL_NETWORK, hidden_sizes="512 512 256", output_layer="tied")
 # These layers compare the last recurrent layer with the word embedding, so both have one width.
 _COMPARING_LAYERS: Dict[str, Dict[str, Value]] = dict.fromkeys(("tied", "drill"), {"hidden_sizes": "512 512 256"})
+_MIXTURES: Dict[str, Dict[str, Value]] = dict.fromkeys(("mos", "doc"), {"latent_dropout": 0.2})
+_OTHER_LAYERS = {**_COMPARING_LAYERS, **_MIXTURES}
 
 # Merity et al. 2018. Rows and dropout_hidden are the published program's where they differ from the paper.
 AWD = dict(rnn_cell="lstm", dropout_embedding=0.1, dropout_output=0.4, dropout_weight=0.5)
@@ -76,13 +78,13 @@ _LABELS_WT2_TRAINING = {**AWD_WT2_TRAINING, "max-epoch": 2000}
 _FINE_TUNING = {"max-window": 80}
 
 AWD_ARCHITECTURES: Dict[str, Preset] = {
-    "lstm_lm_awd": Preset(SMALL_TIED, SMALL),
+    "lstm_lm_awd": Preset(SMALL_TIED, SMALL, output_layers=_MIXTURES),
     "lstm_lm_full": Preset(
-        dict(SMALL_TIED, hidden_sizes="512 512 512", output_layer="full"), SMALL, output_layers=_COMPARING_LAYERS
+        dict(SMALL_TIED, hidden_sizes="512 512 512", output_layer="full"), SMALL, output_layers=_OTHER_LAYERS
     ),
-    "lstm_lm_bilinear": Preset(dict(SMALL_TIED, **_BILINEAR), SMALL),
-    "lstm_lm_dual": Preset(dict(SMALL_TIED, **_DUAL), SMALL),
-    "lstm_lm_drill": Preset(dict(SMALL_TIED, output_layer="drill", label_depth=2), SMALL),
+    "lstm_lm_bilinear": Preset(dict(SMALL_TIED, **_BILINEAR), SMALL, output_layers=_MIXTURES),
+    "lstm_lm_dual": Preset(dict(SMALL_TIED, **_DUAL), SMALL, output_layers=_MIXTURES),
+    "lstm_lm_drill": Preset(dict(SMALL_TIED, output_layer="drill", label_depth=2), SMALL, output_layers=_MIXTURES),
     "lstm_lm_awd_ptb": Preset(AWD_PTB, AWD_PTB_TRAINING, _FINE_TUNING),
     "lstm_lm_awd_wt2": Preset(AWD_WT2, AWD_WT2_TRAINING, _FINE_TUNING),
     "lstm_lm_full_ptb": Preset(dict(AWD_PTB, **_FULL), AWD_PTB_TRAINING, _FINE_TUNING),
@@ -101,18 +103,22 @@ AWD_ARCHITECTURES: Dict[str, Preset] = {
 # AWD-LSTM with a mixture of softmaxes: MoS and DOC.
 
 
-SMALL_MIXTURE = dict(SMALL_NETWORK, hidden_sizes="512 512 384", latent_dropout=0.2)
+SMALL_MIXTURE = dict(SMALL_NETWORK, **_MIXTURES["mos"], hidden_sizes="512 512 384")
 
+# Yang et al. 2018; Takase et al. 2018
+_PUBLISHED_MIXTURES: Dict[str, Dict[str, Value]] = {
+    "mos": dict(experts_per_layer="0 0 0 15", latent_dropout=0.29),
+    "doc": dict(experts_per_layer="0 0 5 15", latent_dropout=0.6),
+}
 # Yang et al. 2018. On WikiText-2 the programs of MoS and DOC split the rows of an update into three micro-batches.
 MOS_PTB = dict(
     AWD,
     embed_dim=280,
     hidden_sizes="960 960 620",
     output_layer="mos",
-    experts_per_layer="0 0 0 15",
+    **_PUBLISHED_MIXTURES["mos"],
     dropout_input=0.4,
     dropout_hidden=0.225,
-    latent_dropout=0.29,
 )
 MOS_WT2 = dict(MOS_PTB, embed_dim=300, hidden_sizes="1150 1150 650", dropout_input=0.55, dropout_hidden=0.2)
 MOS_PTB_TRAINING = {**AVERAGED, "lr": 20, "batch-size": 12, "max-epoch": 1000, "seed": 28, "max-window": 110}
@@ -129,19 +135,21 @@ MOS_PTB_FINE_TUNING = {"lr": 25}
 MOS_WT2_FINE_TUNING = {"lr": 20}
 
 # Takase et al. 2018. On WikiText-2 the input dropout is the program's, 0.55, and not the table's, 0.65.
-_DOC = dict(output_layer="doc", experts_per_layer="0 0 5 15", latent_dropout=0.6)
+_DOC = dict(output_layer="doc", **_PUBLISHED_MIXTURES["doc"])
 _BALANCE = {"balance": 0.001}
 _DOC_TRAINING = {**_BALANCE, "max-epoch": 500, "nonmonotone-interval": 60}
 
 MIXTURE_ARCHITECTURES: Dict[str, Preset] = {
-    "lstm_lm_mos": Preset(dict(SMALL_MIXTURE, output_layer="mos"), SMALL, output_layers=_COMPARING_LAYERS),
-    "lstm_lm_doc": Preset(
-        dict(SMALL_MIXTURE, output_layer="doc"), {**SMALL, **_BALANCE}, output_layers=_COMPARING_LAYERS
+    "lstm_lm_mos": Preset(dict(SMALL_MIXTURE, output_layer="mos"), SMALL, output_layers=_OTHER_LAYERS),
+    "lstm_lm_doc": Preset(dict(SMALL_MIXTURE, output_layer="doc"), {**SMALL, **_BALANCE}, output_layers=_OTHER_LAYERS),
+    "lstm_lm_mos_ptb": Preset(MOS_PTB, MOS_PTB_TRAINING, MOS_PTB_FINE_TUNING, output_layers=_PUBLISHED_MIXTURES),
+    "lstm_lm_mos_wt2": Preset(MOS_WT2, MOS_WT2_TRAINING, MOS_WT2_FINE_TUNING, output_layers=_PUBLISHED_MIXTURES),
+    "lstm_lm_doc_ptb": Preset(
+        dict(MOS_PTB, **_DOC), {**MOS_PTB_TRAINING, **_DOC_TRAINING}, {}, output_layers=_PUBLISHED_MIXTURES
     ),
-    "lstm_lm_mos_ptb": Preset(MOS_PTB, MOS_PTB_TRAINING, MOS_PTB_FINE_TUNING),
-    "lstm_lm_mos_wt2": Preset(MOS_WT2, MOS_WT2_TRAINING, MOS_WT2_FINE_TUNING),
-    "lstm_lm_doc_ptb": Preset(dict(MOS_PTB, **_DOC), {**MOS_PTB_TRAINING, **_DOC_TRAINING}, {}),
-    "lstm_lm_doc_wt2": Preset(dict(MOS_WT2, **_DOC), {**MOS_WT2_TRAINING, **_DOC_TRAINING}, {}),
+    "lstm_lm_doc_wt2": Preset(
+        dict(MOS_WT2, **_DOC), {**MOS_WT2_TRAINING, **_DOC_TRAINING}, {}, output_layers=_PUBLISHED_MIXTURES
+    ),
 }
 
 
@@ -172,7 +180,7 @@ _MM_WT103_TRAINING = {**STREAMS, "optimizer": "adam", "lr": 0.001, "batch-size":
 
 MAJOR_MINOR_ARCHITECTURES: Dict[str, Preset] = {
     "mmlstm_lm": Preset(dict(SMALL_TIED, **_MAJOR_MINOR), SMALL),
-    "mmlstm_lm_mos": Preset(dict(SMALL_MIXTURE, **_MM_MOS, output_layer="mos"), SMALL, output_layers=_COMPARING_LAYERS),
+    "mmlstm_lm_mos": Preset(dict(SMALL_MIXTURE, **_MM_MOS, output_layer="mos"), SMALL, output_layers=_OTHER_LAYERS),
     "mmlstm_lm_ptb": Preset(_MM_PTB, {**AWD_PTB_TRAINING, "max-epoch": 300}),
     "mmlstm_lm_wt2": Preset(_MM_WT2, {**AWD_WT2_TRAINING, "max-epoch": 300}),
     "mmlstm_lm_wt103": Preset(_MM_WT103, _MM_WT103_TRAINING),

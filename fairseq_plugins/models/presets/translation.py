@@ -24,7 +24,7 @@ ADAM_HALVED = {
     "lr-scheduler": "fixed",
     "lr-shrink": 0.5,
 }
-"""Adam whose rate is halved every epoch after ``force-anneal`` (Takase et al. 2018)."""
+"""Adam whose rate is halved in every epoch from ``force-anneal`` on (Takase et al. 2018)."""
 
 
 # Recurrent encoder-decoders: small defaults and the papers' settings.
@@ -69,8 +69,11 @@ _SMALL = dict(_PUBLISHED, embed_dim=256, hidden_sizes="256 256", attention="dot"
 _MM = dict(rnn_cell="mmlstm", major_proportions="0.7 0.9")
 _MM_WMT14 = dict(_MM, hidden_sizes="1070 1070 1070 1070", major_proportions="0.7 0.7 0.8 0.9")
 # Experts of the embedding, layer 1, layer 2 and the attention. The paper names no dropout for them.
-_MOS = dict(output_layer="mos", experts_per_layer="0 0 0 2", latent_dropout=0.0)
-_DOC = dict(output_layer="doc", experts_per_layer="0 0 2 2", latent_dropout=0.0)
+_TAKASE_LAYERS: Dict[str, Dict[str, Value]] = {
+    "mos": dict(experts_per_layer="0 0 0 2", latent_dropout=0.0),
+    "doc": dict(experts_per_layer="0 0 2 2", latent_dropout=0.0),
+}
+_MOS, _DOC = (dict(layer, output_layer=name) for name, layer in _TAKASE_LAYERS.items())
 
 _FULL: Dict[str, Value] = dict(output_layer="full")
 
@@ -132,9 +135,10 @@ _SMALL_VARIANTS = {
     "mmlstm_encdec_doc": dict(_MM, **_DOC_SMALL),
 }
 _WMT14_VARIANTS = {"lstm_encdec": _FULL, "mmlstm_encdec": _MM_WMT14}
+_OTHER_LAYERS = {"": _SMALL_LAYERS, "_iwslt": _TAKASE_LAYERS, "_gigaword": _TAKASE_LAYERS}
 
 ENCODER_DECODER_ARCHITECTURES: Dict[str, Preset] = {
-    f"{name}{corpus}": Preset({**sizes, **differing}, training, output_layers={} if corpus else _SMALL_LAYERS)
+    f"{name}{corpus}": Preset({**sizes, **differing}, training, output_layers=_OTHER_LAYERS.get(corpus, {}))
     for corpus, sizes, training, variants in (
         ("", _SMALL, SMALL_TRAINING, _SMALL_VARIANTS),
         ("_iwslt", _IWSLT, _TAKASE_TRAINING, _TAKASE_VARIANTS),
