@@ -1,6 +1,8 @@
-"""Binarised splits of random lines, and their word counts."""
+"""Binarised splits of random lines, their word counts, and copies of binarised text."""
 
+import shutil
 from collections import Counter
+from pathlib import Path
 
 import torch
 from fairseq.data import indexed_dataset
@@ -16,6 +18,11 @@ def write_split(folder, name, lines, *, vocab_size=V, impl="mmap"):
         builder.add_item(torch.tensor(line))
     builder.finalize(f"{folder}/{name}.idx")
     return folder / name
+
+
+def copy_data(source, target):
+    """Copy a folder of binarised text, whose files may then be changed: without their digests. Returns the path."""
+    return Path(shutil.copytree(source, target, ignore=shutil.ignore_patterns("digests.json")))
 
 
 def random_lines(num_lines=50, vocab_size=V):

@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from types import SimpleNamespace
-from typing import Optional, Sequence
+from typing import Iterable, Optional, Sequence
 
 import torch
 from fairseq.data import Dictionary
@@ -30,13 +30,17 @@ def never_shares(layer: str) -> bool:
     return OUTPUT_LAYERS.find(layer).tie_embeddings is TieEmbeddings.NEVER
 
 
+def dictionary_of(words: Iterable[str]) -> Dictionary:
+    """A dictionary of fairseq's four symbols and these words."""
+    dictionary = Dictionary()
+    for word in words:
+        dictionary.add_symbol(word)
+    return dictionary
+
+
 def make_dictionary(size: int) -> Dictionary:
     """A dictionary of ``size`` symbols, fairseq's four included."""
-    dictionary = Dictionary()
-    for i in range(size - len(dictionary)):
-        dictionary.add_symbol(f"w{i}")
-    assert len(dictionary) == size
-    return dictionary
+    return dictionary_of(f"w{i}" for i in range(size - len(Dictionary())))
 
 
 def make_task(vocab_size: int, source_size: Optional[int] = None) -> SimpleNamespace:

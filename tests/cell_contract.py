@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from builders import randomise
 from nearness import assert_near
 
 from fairseq_plugins.components import option_names
@@ -32,10 +33,7 @@ def make_stack(cell, flags, *, rate=0.0, dtype=torch.float64):
     options = RECURRENT_CELLS[cell].Options
     rates = {name: rate for name in option_names(options) if name.startswith("dropout_")}
     stack = RecurrentStack(C, WIDTHS, cell=cell, cell_options=options(**{**rates, **flags})).to(dtype)
-    with torch.no_grad():
-        for param in stack.parameters():
-            param.uniform_(-0.5, 0.5)
-    return stack
+    return randomise(stack, 0.5)
 
 
 def random_state(stack, x):

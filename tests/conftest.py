@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Callable
 
 import builders
+import example_gates
 import pytest
 import torch
 import warmed_up  # noqa: F401
@@ -115,3 +116,10 @@ def build_tiny_lm():
 @pytest.fixture
 def build_encdec():
     return builders.build_encdec
+
+
+@pytest.fixture
+def gates_of_the_examples():
+    """The gates of example_gates.py are values of ``--output-gate``."""
+    with example_gates.registered():
+        yield

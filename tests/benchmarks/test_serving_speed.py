@@ -1,10 +1,10 @@
 """Requests to a server are timed, and none is lost."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
+from binarised_lines import copy_data
 from output_layer import run_command
 from tables import rows_of
 
@@ -19,7 +19,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
 @pytest.mark.slow  # the server is a process of its own
 def test_clients_are_timed_by_turns(tmp_path, capsys):
     pairs = FIXTURES / "data/translation"
-    folder = shutil.copytree(pairs, tmp_path / "data", ignore=shutil.ignore_patterns("digests.json"))
+    folder = copy_data(pairs, tmp_path / "data")
     (folder / "text.json").write_text('{"tokenizer": "moses", "language": "en", "case": "kept"}\n')
     export_model([FIXTURES / "lstm_encdec_doc.pt"], data=folder, out=tmp_path / "model", command="")
     (tmp_path / "text").write_text("a b c\nh i\n")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from binarised_lines import copy_data
 from fairseq.data import Dictionary, data_utils
 from typed_commands import type_command
 
@@ -106,7 +107,7 @@ def test_what_began_with_a_model_that_was_trained_anew_is_refused(run, trained, 
 
 
 def test_models_of_another_text_make_no_table(run, trained, tmp_path):
-    data = shutil.copytree(LM, tmp_path / "data", ignore=shutil.ignore_patterns("digests.json"))
+    data = copy_data(LM, tmp_path / "data")
     given = ["demo_lm", data, "--systems", "lstm_lm_doc"]
     assert run(*given)[0] == 0
     for suffix in ("bin", "idx"):
@@ -223,7 +224,7 @@ def test_translators_decode_as_the_recipe_says(
     jobs, recipe, systems, more, split, beam, flags, run, trained, calls, tmp_path, monkeypatch
 ):
     data = tmp_path / "pairs"
-    shutil.copytree(PAIRS, data, ignore=shutil.ignore_patterns("digests.json"))
+    copy_data(PAIRS, data)
     words = Dictionary.load(str(data / "dict.tgt.txt"))
     lines = [words.string(one) for one in data_utils.load_indexed_dataset(str(data / f"{split}.src-tgt.tgt"), words)]
     (data / "raw").mkdir()

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from builders import dictionary_of
 from fairseq.data import Dictionary, indexed_dataset
 
 from fairseq_plugins.data.text import (
@@ -17,10 +18,7 @@ LINES = ["a b a", "", "c", "b z"]
 
 @pytest.fixture
 def dictionary():
-    dictionary = Dictionary()
-    for word in "abc":
-        dictionary.add_symbol(word)
-    return dictionary
+    return dictionary_of("abc")
 
 
 @pytest.fixture

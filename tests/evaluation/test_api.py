@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from binarised_lines import copy_data
 from sacremoses import MosesTokenizer
 
 import fairseq_plugins
@@ -24,16 +25,14 @@ CODES = "#version: 0.2\nx a</w>\n"
 
 @pytest.fixture
 def lm_data(tmp_path):
-    folder = shutil.copytree(FIXTURES / "data/lm", tmp_path / "data bin", ignore=shutil.ignore_patterns("digests.json"))
+    folder = copy_data(FIXTURES / "data/lm", tmp_path / "data bin")
     (folder / "text.json").write_text(RECORD)
     return folder
 
 
 @pytest.fixture
 def pair_data(tmp_path):
-    folder = shutil.copytree(
-        FIXTURES / "data/translation", tmp_path / "pairs", ignore=shutil.ignore_patterns("digests.json")
-    )
+    folder = copy_data(FIXTURES / "data/translation", tmp_path / "pairs")
     (folder / "bpe.codes").write_text(CODES)
     return folder
 

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from binarised_lines import copy_data
 
 from fairseq_plugins.evaluation.checkpoints import check_split, num_sentences, split_languages
 
@@ -13,7 +14,7 @@ NUM_SENTENCES = 12
 
 @pytest.fixture
 def data(tmp_path):
-    return shutil.copytree(PAIRS, tmp_path / "data", ignore=shutil.ignore_patterns("digests.json"))
+    return copy_data(PAIRS, tmp_path / "data")
 
 
 def add(data, split, pair):

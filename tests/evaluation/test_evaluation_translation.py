@@ -1,11 +1,11 @@
 """Translators of fairseq's own models, and folders that hold no pairs."""
 
-import shutil
 from argparse import Namespace
 from pathlib import Path
 
 import pytest
 import torch
+from binarised_lines import copy_data
 from builders import build_tiny_encdec, build_tiny_transformer
 from fairseq.models.fconv import FConvModel, base_architecture
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -20,9 +20,7 @@ FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
 
 @pytest.fixture
 def pair_data(tmp_path):
-    folder = shutil.copytree(
-        FIXTURES / "data/translation", tmp_path / "pairs", ignore=shutil.ignore_patterns("digests.json")
-    )
+    folder = copy_data(FIXTURES / "data/translation", tmp_path / "pairs")
     (folder / "bpe.codes").write_text("#version: 0.2\nx a</w>\n")
     return folder
 

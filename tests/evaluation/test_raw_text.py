@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import sentencepiece
 import torch
-from fairseq.data import Dictionary, data_utils
+from builders import dictionary_of
+from fairseq.data import data_utils
 from fairseq_cli import preprocess
 from sacremoses import MosesTokenizer
 from subword_nmt.apply_bpe import BPE
@@ -255,10 +256,7 @@ def test_two_models_of_subwords_are_refused(data, with_sentencepiece):
 
 @pytest.fixture
 def dictionary():
-    dictionary = Dictionary()
-    for word in ("the", "cat", "sat"):
-        dictionary.add_symbol(word)
-    return dictionary
+    return dictionary_of(("the", "cat", "sat"))
 
 
 def test_words_become_their_numbers_each_line_has_its_end_mark_and_the_vocabulary_does_not_grow(dictionary):

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from binarised_lines import copy_data
 from fairseq import optim, options, utils
 from fairseq import trainer as fairseq_trainer
 from fairseq.dataclass.configs import FairseqConfig
@@ -114,7 +115,7 @@ PAIRS = Path(__file__).resolve().parents[1] / "fixtures/small_models/data/transl
 
 @pytest.mark.slow
 def test_a_first_update_that_is_refused_while_a_thread_makes_batches(tmp_path):
-    data = shutil.copytree(PAIRS, tmp_path / "data", ignore=shutil.ignore_patterns("digests.json"))
+    data = copy_data(PAIRS, tmp_path / "data")
     for path in data.glob("train.*"):  # many sentences: two data sets, of which the first is read 1500 times
         shutil.copy(path, data / path.name.replace("train", "train1"))
     flags = ["--user-dir", "fairseq_plugins", "--task", "translation", "--arch", "lstm_encdec", "--embed-dim", "8"]

@@ -11,11 +11,11 @@ from builders import (
     VOCAB_SIZE,
     build_tiny_encdec,
     build_tiny_transformer,
+    dictionary_of,
     make_dictionary,
     make_task,
 )
 from fairseq import options, utils
-from fairseq.data import Dictionary
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.search import BeamSearch, DiverseBeamSearch, LengthConstrainedBeamSearch
@@ -282,10 +282,7 @@ def test_fairseq_alone_counts_the_end_mark():
 
 @pytest.fixture
 def dictionary():
-    dictionary = Dictionary()
-    for word in ("ein", "H@@", "und"):
-        dictionary.add_symbol(word)
-    return dictionary
+    return dictionary_of(("ein", "H@@", "und"))
 
 
 def aligned(*pairs, num_source_words):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
 import torch
+from binarised_lines import copy_data
 from warm_process import Command, started
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -121,7 +121,7 @@ def preprocess(text: Path, out: Path, *flags) -> Path:
 
 def exchange_words(data: Path, out: Path, dictionary: str = "dict.txt") -> Path:
     """A copy of data with two words of the dictionary exchanged."""
-    shutil.copytree(data, out, ignore=shutil.ignore_patterns("digests.json"))
+    copy_data(data, out)
     (out / "digests.json").unlink(missing_ok=True)  # which would tell of it
     lines = (data / dictionary).read_text().splitlines()
     lines[3], lines[4] = lines[4], lines[3]

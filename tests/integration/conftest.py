@@ -4,13 +4,13 @@ import io
 import json
 import logging
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import Dict, Tuple, Union
 
 import pytest
 import torch
+from binarised_lines import copy_data
 from commands import ENVIRONMENT, PLUGINS, preprocess, train
 from generated_corpora import write_stories
 from translation_commands import EPOCHS, preprocess_pairs, train_to_the_end, write_corpus
@@ -62,9 +62,7 @@ def pair_data(pairs, made_once) -> Path:
 @pytest.fixture(scope="session")
 def prepared(pair_data, tmp_path_factory) -> Path:
     """The pairs with codes of subwords as data-prep leaves them; they split no word of the corpus."""
-    copy = shutil.copytree(
-        pair_data, tmp_path_factory.mktemp("with codes") / "data bin", ignore=shutil.ignore_patterns("digests.json")
-    )
+    copy = copy_data(pair_data, tmp_path_factory.mktemp("with codes") / "data bin")
     (copy / "bpe.codes").write_text("#version: 0.2\nx a</w>\n")
     (copy / "text.json").write_text('{"tokenizer": "moses", "case": "kept"}\n')
     return copy

@@ -5,6 +5,7 @@ import re
 import shutil
 
 import pytest
+from binarised_lines import copy_data
 from commands import ROOT, train
 from translation_commands import translate
 
@@ -145,7 +146,7 @@ def test_a_language_model_reads_raw_sentences_as_score_text_does(data, trained, 
     monkeypatch.setattr(experts, "line_experts", lambda _, sequence, **__: read.append(sequence.tolist()))
     monkeypatch.setattr(experts, "draw_expert_map", lambda _: None)
     monkeypatch.setattr(experts, "save_picture", lambda *_: None)
-    corpus = shutil.copytree(data, tmp_path / "data", ignore=shutil.ignore_patterns("digests.json"))
+    corpus = copy_data(data, tmp_path / "data")
     (corpus / "text.json").write_text('{"tokenizer": "moses", "language": "en", "case": "lower lines"}')
     (tmp_path / "raw.txt").write_text("The THE nowhere.\n")
     (tmp_path / "tokenised.txt").write_text("the the nowhere .\n")

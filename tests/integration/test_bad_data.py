@@ -2,13 +2,12 @@
 
 import json
 import re
-import shutil
 import struct
 
 import fairseq_cli.eval_lm
 import fairseq_cli.train
 import pytest
-from binarised_lines import write_split
+from binarised_lines import copy_data, write_split
 from commands import ROOT, training_arguments
 from typed_commands import type_command
 
@@ -45,7 +44,7 @@ def damaged(tmp_path):
     """``damaged(file, change, data)``: a copy of a folder with one file changed."""
 
     def damaged(file, change, data=DATA):
-        copy = shutil.copytree(data, tmp_path / "data", ignore=shutil.ignore_patterns("digests.json"))
+        copy = copy_data(data, tmp_path / "data")
         (copy / file).write_bytes(change((copy / file).read_bytes() if (copy / file).exists() else b""))
         return copy
 
@@ -106,7 +105,7 @@ CHANGES = {"dict.txt": reorder, "test.bin": lambda text: text[2:4] + text[2:], "
 @pytest.fixture
 def trained_on(tmp_path, run_here):
     """A copy of the data that a model was trained on."""
-    folder = shutil.copytree(DATA, tmp_path / "trained on", ignore=shutil.ignore_patterns("digests.json"))
+    folder = copy_data(DATA, tmp_path / "trained on")
     run_here(fairseq_cli.train, *training_arguments(folder, tmp_path / "model", "--max-update", 1))
     return folder
 
@@ -138,7 +137,7 @@ def test_a_folder_that_cannot_be_written_to_is_trained_on(run_here, monkeypatch,
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(data_module, "write_json", write_json)
-    folder = shutil.copytree(DATA, tmp_path / "data", ignore=shutil.ignore_patterns("digests.json"))
+    folder = copy_data(DATA, tmp_path / "data")
     told = run_here(fairseq_cli.train, *training_arguments(folder, tmp_path / "model", "--max-update", 1))
     assert f"{folder} keeps no digests of its files (Permission denied)" in told
     assert not (folder / "digests.json").exists() and (tmp_path / "model/checkpoint_last.pt").exists()

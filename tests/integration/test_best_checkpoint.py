@@ -6,6 +6,7 @@ import shutil
 import fairseq_cli.train
 import pytest
 import torch
+from binarised_lines import copy_data
 from commands import load, training_arguments
 from translation_commands import FAIRSEQ_FLAGS, RECURRENT_SIZES, TRAINING_FLAGS
 
@@ -142,7 +143,7 @@ def test_a_best_file_that_cannot_be_read_is_not_replaced(lm, runs):
 def test_values_of_another_validation_set_are_not_compared(trained, data, tmp_path, run_here):
     start = shutil.copytree(trained, tmp_path / "start") / "checkpoint_last.pt"
     as_if(start, 0.5)
-    other = shutil.copytree(data, tmp_path / "other", ignore=shutil.ignore_patterns("digests.json"))
+    other = copy_data(data, tmp_path / "other")
     flags = [*SHORT, "--restore-file", start]
     log = run_here(fairseq_cli.train, *training_arguments(data, tmp_path / "same", *flags))
     assert "checkpoint_best.pt is written where loss is better than 0.5, the best of the checkpoint" in log

@@ -12,7 +12,7 @@ import fairseq_cli.eval_lm
 import fairseq_cli.validate
 import pytest
 import torch
-from binarised_lines import write_split
+from binarised_lines import copy_data, write_split
 from commands import PLUGINS, ROOT, run
 from commands import run as run_command
 from fairseq.criterions import CRITERION_REGISTRY
@@ -235,7 +235,7 @@ LENGTH = 8
 def after_a_blank_line(tmp_path):
     """Data whose test split is the usual one after an end mark, which fairseq reads before every text."""
     folder, dictionary = tmp_path / "data", Dictionary.load(str(DATA / "dict.txt"))
-    shutil.copytree(DATA, folder, ignore=shutil.ignore_patterns("digests.json"))
+    copy_data(DATA, folder)
     lines = data_utils.load_indexed_dataset(str(DATA / "test"), dictionary)
     lines = [[dictionary.eos()], *(lines[number].tolist() for number in range(len(lines)))]
     write_split(folder, "test", lines, vocab_size=len(dictionary))

@@ -10,6 +10,7 @@ from statistics import fmean
 
 import pytest
 import torch
+from binarised_lines import copy_data
 from commands import load, run
 from fairseq.data import Dictionary
 from rouge_score.rouge_scorer import RougeScorer
@@ -78,7 +79,7 @@ def headlines(pair_data, pairs, translator, tmp_path_factory):
     The model keeps no digest of its dictionaries, as models of earlier versions; so it takes the other words.
     """
     folder = tmp_path_factory.mktemp("headlines") / "of a newspaper"
-    data = shutil.copytree(pair_data, folder / "data bin", ignore=shutil.ignore_patterns("digests.json"))
+    data = copy_data(pair_data, folder / "data bin")
     (data / "digests.json").unlink(missing_ok=True)
     rename = {"pattern": r"\bx[a-j]\b", "repl": lambda word: HEADLINE_WORDS[word[0]]}
     dictionary = data / "dict.tgt.txt"

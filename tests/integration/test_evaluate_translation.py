@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
-from binarised_lines import write_split
+from binarised_lines import copy_data, write_split
 from commands import ENVIRONMENT, ROOT, run
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 from translation_commands import EPOCHS
@@ -111,9 +111,7 @@ def test_case_counts_where_the_text_has_kept_it(evaluated, request_of, pair_data
         ("kept", ["--lowercase"], "c:lc"),
         ("lower tokens", [], "c:lc"),
     ):
-        data = shutil.copytree(
-            pair_data, tmp_path / f"{case} {len(flags)}", ignore=shutil.ignore_patterns("digests.json")
-        )
+        data = copy_data(pair_data, tmp_path / f"{case} {len(flags)}")
         (data / "text.json").write_text(json.dumps({"tokenizer": "moses", "case": case}))
         given = request_of(tmp_path / f"out of {data.name}", data=data, reference=upper)
         result = evaluate_bleu(*given, *flags, "--", "--cpu")

@@ -47,12 +47,6 @@ def cases(model):
         yield pytest.param(model, part, id=" ".join((model, *part.values())))
 
 
-@pytest.fixture
-def gates_of_the_examples():
-    with example_gates.registered():
-        yield
-
-
 def test_all_models_are_tested():
     ours = {name for name, model in MODEL_REGISTRY.items() if model.__module__.startswith("fairseq_plugins.")}
     assert ours == {*MODELS, "gated_lm"}  # the last, which needs trained models, in test_gated_language_models.py

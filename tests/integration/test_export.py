@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from binarised_lines import copy_data
 from commands import ROOT
 
 import fairseq_plugins
@@ -28,7 +29,7 @@ def sources(tmp_path):
     folder = tmp_path / "all sources"
     for name, model in MODELS.items():
         data, run = folder / name, folder / "run" / name
-        shutil.copytree(FIXTURES / "data" / name, data, ignore=shutil.ignore_patterns("digests.json"))
+        copy_data(FIXTURES / "data" / name, data)
         (data / "text.json").write_text('{"tokenizer": "moses", "language": "en", "case": "lower tokens"}\n')
         run.mkdir(parents=True)
         state = torch.load(FIXTURES / f"{model}.pt", weights_only=True)

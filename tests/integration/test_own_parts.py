@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 import pytest
+from binarised_lines import copy_data
 from commands import ENVIRONMENT, ROOT, load, run, started_pair, training_arguments
 from readme_commands import run_sections
 from warm_process import PYTHON
@@ -22,7 +23,7 @@ TRANSLATOR = [
 def own(data, prepared, tmp_path_factory):
     """A folder in which the commands of the page ran, with a translator in checkpoints/pairs."""
     folder = tmp_path_factory.mktemp("own parts")
-    shutil.copytree(data, folder / "data-bin/ptb", ignore=shutil.ignore_patterns("digests.json"))
+    copy_data(data, folder / "data-bin/ptb")
     (folder / "data-bin/ptb/text.json").write_text('{"tokenizer": "blanks", "case": "kept"}')
     shutil.copytree(prepared, folder / "data-bin/pairs")
     (folder / "text").write_text("a b\n")

@@ -2,11 +2,11 @@
 
 import importlib
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
+from binarised_lines import copy_data
 from commands import ROOT
 from readme_commands import documented_sections, put_penn_treebank, run_sections
 
@@ -76,5 +76,5 @@ def test_language_models(tmp_path):
 
 def test_models(data, tmp_path):
     for name in ("ptb", "text8"):
-        shutil.copytree(data, tmp_path / "data-bin" / name, ignore=shutil.ignore_patterns("digests.json"))
+        copy_data(data, tmp_path / "data-bin" / name)
     run_sections(MODELS, tmp_path)

@@ -2,6 +2,7 @@
 
 import shutil
 
+from binarised_lines import copy_data
 from commands import ROOT
 from readme_commands import run_sections
 
@@ -25,9 +26,7 @@ def test_text(tmp_path):
     ):
         (tmp_path / "checkpoints" / folder).mkdir(parents=True)
         shutil.copy(FIXTURES / model, tmp_path / "checkpoints" / folder / "checkpoint_best.pt")
-        shutil.copytree(
-            FIXTURES / "data" / data, tmp_path / "data-bin" / corpus, ignore=shutil.ignore_patterns("digests.json")
-        )
+        copy_data(FIXTURES / "data" / data, tmp_path / "data-bin" / corpus)
     (tmp_path / "data-bin/ptb/text.json").write_text('{"tokenizer": "blanks", "case": "kept"}')
     (tmp_path / "data-bin/m30k-joined.en-de/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
     printed, by_commands = run_sections(TEXT, tmp_path)
@@ -36,7 +35,7 @@ def test_text(tmp_path):
 
 
 def test_commands(data, trained, tmp_path):
-    shutil.copytree(data, tmp_path / "data-bin/ptb", ignore=shutil.ignore_patterns("digests.json"))
+    copy_data(data, tmp_path / "data-bin/ptb")
     shutil.copytree(trained, tmp_path / "checkpoints/doc")
     run_sections(ANALYSES, tmp_path)
     assert "perplexity" in (tmp_path / "results/my_comparison/table.md").read_text()

@@ -5,7 +5,7 @@ import shlex
 import shutil
 
 import pytest
-from binarised_lines import write_split
+from binarised_lines import copy_data, write_split
 from commands import ROOT
 
 from fairseq_plugins.commands.app import COMMANDS
@@ -165,9 +165,8 @@ REFUSALS = {
 def folder(tmp_path_factory):
     """Data, models and texts."""
     folder = tmp_path_factory.mktemp("refusals")
-    without_digests = shutil.ignore_patterns("digests.json")
     for name, source in (("lm", "lm"), ("bare", "lm"), ("pairs", "translation"), ("unprepared", "translation")):
-        shutil.copytree(OLDER / "data" / source, folder / name, ignore=without_digests)
+        copy_data(OLDER / "data" / source, folder / name)
     (folder / "lm/text.json").write_text('{"tokenizer": "blanks", "case": "lower tokens"}\n')
     (folder / "pairs/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
     for split, lines in (("empty", []), ("blank", [[2], [2]]), ("marked", [[4, 0, 2]])):

@@ -9,6 +9,7 @@ from pathlib import Path
 import fairseq_cli.generate
 import fairseq_cli.train
 import pytest
+from binarised_lines import copy_data
 from commands import MODEL_FLAGS, ROOT, preprocess
 from translation_commands import FAIRSEQ_FLAGS
 
@@ -107,7 +108,7 @@ def test_lists_of_fairseq_are_rescored_by_an_encoder_decoder(
 def test_a_language_model_of_the_target_stands_beside_an_encoder_decoder(
     pairs, pair_data, translator, rescore, run_here, tmp_path
 ):
-    both = shutil.copytree(pair_data, tmp_path / "both", ignore=shutil.ignore_patterns("digests.json"))
+    both = copy_data(pair_data, tmp_path / "both")
     shutil.copy(both / "dict.tgt.txt", both / "dict.txt")
     for split in ("train", "valid", "test"):
         shutil.copy(pairs / f"{split}.tgt", tmp_path / f"{split}.txt")

@@ -7,6 +7,7 @@ import example_gates
 import fairseq_cli.train
 import pytest
 import torch
+from binarised_lines import copy_data
 from commands import (
     PLUGINS,
     TASK,
@@ -198,7 +199,7 @@ def test_other_number_of_rows_inside_an_epoch_is_refused(data, tmp_path, uninter
 
 def test_another_text_inside_an_epoch_is_refused(data, tmp_path, uninterrupted):
     checkpoint = mid_epoch_checkpoints(uninterrupted[0], 1)[-1]
-    other = shutil.copytree(data, tmp_path / "other", ignore=shutil.ignore_patterns("digests.json"))
+    other = copy_data(data, tmp_path / "other")
     (other / "digests.json").unlink(missing_ok=True)  # as where the folder was prepared anew
     text = (other / "train.bin").read_bytes()
     (other / "train.bin").write_bytes(text[200:] + text[:200])

@@ -10,6 +10,7 @@ import subprocess
 import sys
 
 import pytest
+from binarised_lines import copy_data
 from commands import ENVIRONMENT, ROOT, command
 
 import fairseq_plugins
@@ -31,11 +32,7 @@ class Terminal(io.BytesIO):
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     """Data with the record of its text, as data-prep leaves it."""
-    folder = shutil.copytree(
-        FIXTURES / "data/lm",
-        tmp_path_factory.mktemp("prepared") / "data bin",
-        ignore=shutil.ignore_patterns("digests.json"),
-    )
+    folder = copy_data(FIXTURES / "data/lm", tmp_path_factory.mktemp("prepared") / "data bin")
     (folder / "text.json").write_text('{"tokenizer": "blanks", "case": "lower tokens"}\n')
     return folder
 

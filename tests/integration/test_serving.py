@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 
 import pytest
+from binarised_lines import copy_data
 from commands import ENVIRONMENT, ROOT
 from warm_process import started
 
@@ -31,9 +32,7 @@ def export(tmp_path, call):
     """``export(name, data)``: a small model as a folder."""
 
     def export(name, data):
-        folder = shutil.copytree(
-            FIXTURES / "data" / data, tmp_path / data, ignore=shutil.ignore_patterns("digests.json")
-        )
+        folder = copy_data(FIXTURES / "data" / data, tmp_path / data)
         (folder / "text.json").write_text('{"tokenizer": "moses", "language": "en", "case": "lower tokens"}\n')
         out = tmp_path / "shipped" / name
         assert call("export", FIXTURES / f"{name}.pt", "--data", folder, "--out", out)[0] == 0

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 import torch
+from binarised_lines import copy_data
 from commands import ENVIRONMENT, ROOT, command, run
 from translation_commands import FAIRSEQ_FLAGS, TRANSFORMER, generate, train_to_the_end, train_translation
 from typed_commands import type_command
@@ -194,9 +195,7 @@ BRIEF = ("--max-update", "2")
 @pytest.fixture(scope="module")
 def data_with_texts(pair_data, pairs, tmp_path_factory):
     """``src-tgt`` files with the raw texts beside them."""
-    copy = shutil.copytree(
-        pair_data, tmp_path_factory.mktemp("turned") / "data", ignore=shutil.ignore_patterns("digests.json")
-    )
+    copy = copy_data(pair_data, tmp_path_factory.mktemp("turned") / "data")
     (copy / "raw").mkdir()
     for side in ("src", "tgt"):
         shutil.copy(pairs / f"test.{side}", copy / "raw")

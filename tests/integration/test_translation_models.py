@@ -9,6 +9,7 @@ import fairseq_cli.generate
 import fairseq_cli.train
 import pytest
 import torch
+from binarised_lines import copy_data
 from commands import PLUGINS, assert_same, load, preprocess, run
 from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.data import Dictionary
@@ -313,7 +314,7 @@ def test_a_language_model_votes_with_its_weight(task, gate, pair_data, translato
         gated = ["--arch", "gated_lm", "--base-model", base, "--output-gate", gate, "--gate-dim", 8]
         train_lm(lm_data, tmp_path / "lm", *gated, "--task", *task)
         base.unlink()
-    both = shutil.copytree(pair_data, tmp_path / "bin", ignore=shutil.ignore_patterns("digests.json"))
+    both = copy_data(pair_data, tmp_path / "bin")
     shutil.copy(pair_data / "dict.tgt.txt", both / "dict.txt")  # where fairseq looks for the language model's
     path, lm_path = translator / "checkpoint_best.pt", tmp_path / "lm/checkpoint_best.pt"
     found = generate(both, path, "--beam", 5, "--lm-path", lm_path, "--lm-weight", 0.4)

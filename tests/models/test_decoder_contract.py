@@ -1,6 +1,5 @@
 """Every decoder keeps to the contract of decoders, below every output layer."""
 
-import example_gates
 import pytest
 import torch
 from builders import (
@@ -20,6 +19,8 @@ from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.copying import NoCopying
 
+pytestmark = pytest.mark.usefixtures("gates_of_the_examples")
+
 LAYERS = sorted(OUTPUT_LAYERS)
 ATTENTION_CASES = [(name, feeding) for name in sorted(ATTENTIONS) for feeding in ("on", "off")] + [("none", "off")]
 
@@ -29,12 +30,6 @@ GATED = "doc, gate with a state"
 LANGUAGE_MODELS = [*CELLS_AND_LAYERS, (SKIPPING, "doc"), ("lstm", GATED)]
 ENCODER_DECODERS = [(*pair, "general", "on") for pair in LANGUAGE_MODELS if pair[1] in ("doc", "tied", GATED)]
 ENCODER_DECODERS += [("lstm", "doc", *case) for case in ATTENTION_CASES if case != ("general", "on")]
-
-
-@pytest.fixture(autouse=True)
-def gates():
-    with example_gates.registered():
-        yield
 
 
 def gate_of(name):

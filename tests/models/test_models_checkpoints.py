@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from builders import build_model, build_tiny_encdec, build_tiny_transformer
-from fairseq.data import Dictionary
+from builders import build_model, build_tiny_encdec, build_tiny_transformer, dictionary_of
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.ema.ema import EMA
 
@@ -30,17 +29,10 @@ TRANSLATORS = {
 }
 
 
-def dictionary(words):
-    result = Dictionary()
-    for word in words:
-        result.add_symbol(word)
-    return result
-
-
 def build(arch, source, target=None, **flags):
     """A model for the words of its dictionaries."""
-    source = dictionary(source)
-    target = source if target is None else dictionary(target)
+    source = dictionary_of(source)
+    target = source if target is None else dictionary_of(target)
     task = SimpleNamespace(
         source_dictionary=source, target_dictionary=target, cfg=SimpleNamespace(source_lang="de", target_lang="en")
     )

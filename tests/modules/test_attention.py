@@ -3,6 +3,7 @@
 import plain_formulas
 import pytest
 import torch
+from builders import randomise
 from nearness import assert_near
 from tensor_sizes import TensorSizes
 
@@ -26,10 +27,7 @@ every_attention = pytest.mark.parametrize("name", sorted(ATTENTIONS))
 
 def make(name, dtype=torch.float64, scale=0.7):
     attention = ATTENTIONS[name](*WIDTHS[name]).to(dtype)
-    with torch.no_grad():
-        for param in attention.parameters():
-            param.uniform_(-scale, scale)
-    return attention
+    return randomise(attention, scale)
 
 
 def make_inputs(name, *, left=True, dtype=torch.float64):
@@ -128,9 +126,7 @@ def make_stack(attention, feeding, *, cell="lstm", widths=STACK_WIDTHS, dropout=
         hidden_dropout=dropout,
         output_dropout=dropout if output_dropout is None else output_dropout,
     )
-    with torch.no_grad():
-        for param in stack.parameters():
-            param.uniform_(-0.7, 0.7)
+    randomise(stack, 0.7)
     return stack.double()
 
 

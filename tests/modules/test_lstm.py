@@ -6,6 +6,7 @@ import warnings
 import plain_formulas
 import pytest
 import torch
+from builders import randomise
 from cell_cases import assert_as_by_hand, drawn_mask, loss, run_steps
 from torch import nn
 
@@ -85,9 +86,7 @@ def variational_by_hand(layer, x, state, mask):
 def test_values_and_gradients_are_those_of_the_equations(make, formula, mask_shape, biases, num_known, inputs):
     """All steps share one mask, of the recurrent matrix or of the hidden states."""
     layer, (x, state) = make(RATE, biases), inputs
-    with torch.no_grad():
-        for param in layer.parameters():
-            param.uniform_(-0.7, 0.7)
+    randomise(layer, 0.7)
     mask = drawn_mask(5, mask_shape, rate=RATE)
     assert_as_by_hand(layer, x, state, lambda: formula(layer, x, state, mask), num_known=num_known)
 
@@ -128,10 +127,7 @@ def test_no_warnings(inputs):
 def make_wide(rate=0.0, dtype=torch.float64):
     """A layer whose gates, biases included, reach from closed to open."""
     layer = make(rate).to(dtype)
-    with torch.no_grad():
-        for param in layer.parameters():
-            param.uniform_(-2, 2)
-    return layer
+    return randomise(layer, 2)
 
 
 def test_leading_padding_goes_with_weight_drop_and_the_gradients_are_those_of_the_rows_alone(inputs):

@@ -5,6 +5,7 @@ from argparse import Namespace
 import plain_formulas
 import pytest
 import torch
+from builders import randomise
 from cell_cases import assert_as_by_hand, drawn_mask, run
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
@@ -27,10 +28,7 @@ def state():
 def make(rounds=5, rank=3, rate=RATE):
     options = MogrifierOptions(dropout_recurrent=rate, mogrifier_rounds=rounds, mogrifier_rank=rank)
     layer = MogrifierLSTM(C, D, options=options).double()
-    with torch.no_grad():
-        for param in layer.parameters():
-            param.uniform_(-0.9, 0.9)
-    return layer
+    return randomise(layer, 0.9)
 
 
 def full_matrix(mogrifier):

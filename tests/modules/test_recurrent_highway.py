@@ -3,6 +3,7 @@
 import plain_formulas
 import pytest
 import torch
+from builders import randomise
 from cell_cases import assert_as_by_hand, drawn_mask, run
 
 from fairseq_plugins.modules.recurrent_highway import (
@@ -32,10 +33,7 @@ def make(transform_input="state", *, rate=RATE, depth=DEPTH, start=START):
         dropout_recurrent=rate, recurrence_depth=depth, transform_input=transform_input, transform_bias=start
     )
     layer = RecurrentHighway(C, D, options=options).double()
-    with torch.no_grad():
-        for param in layer.parameters():
-            param.uniform_(-0.7, 0.7)
-    return layer
+    return randomise(layer, 0.7)
 
 
 def by_hand(layer, x, state, mask, transform_input):

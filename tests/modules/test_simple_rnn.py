@@ -5,8 +5,8 @@ from argparse import Namespace
 import plain_formulas
 import pytest
 import torch
+from builders import dictionary_of, randomise
 from cell_cases import assert_as_by_hand, run
-from fairseq.data import Dictionary
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, StepInput
 from fairseq_plugins.modules.initialisation import initialise_uniformly
@@ -38,18 +38,13 @@ every_case = pytest.mark.parametrize("case", CASES)
 
 @pytest.fixture
 def dictionary():
-    words = Dictionary()
-    for letter in "_abc":
-        words.add_symbol(letter)
-    return words
+    return dictionary_of("_abc")
 
 
 def make(case, *, input_size=C, dictionary=None, **options):
     cell, flags, _ = CASES[case]
     layer = RECURRENT_CELLS[cell](input_size, D, options=RECURRENT_CELLS[cell].Options(**{**flags, **options})).double()
-    with torch.no_grad():
-        for param in layer.parameters():
-            param.uniform_(-0.7, 0.7)
+    randomise(layer, 0.7)
     if dictionary is not None:
         layer.read_dictionary(dictionary)
     return layer

@@ -3,6 +3,7 @@
 import plain_formulas
 import pytest
 import torch
+from builders import randomise
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, select_rows
 from fairseq_plugins.modules.layers import MASKS
@@ -148,10 +149,7 @@ def make_encoder(
     stack = EncoderStack(
         ENCODER_C, widths, cell=cell, directions=directions, merge=merge, hidden_dropout=hidden_dropout
     ).to(dtype)
-    with torch.no_grad():
-        for param in stack.parameters():
-            param.uniform_(-0.7, 0.7)
-    return stack
+    return randomise(stack, 0.7)
 
 
 def cells(stack):

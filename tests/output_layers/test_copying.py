@@ -8,8 +8,7 @@ from argparse import Namespace
 
 import pytest
 import torch
-from builders import build_encdec, build_output_layer, build_tiny_encdec
-from fairseq.data import Dictionary
+from builders import build_encdec, build_output_layer, build_tiny_encdec, dictionary_of
 
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.copying import COPYING, NoCopying, build_copying
@@ -19,14 +18,7 @@ B, T, S, WIDTHS = 2, 3, 5, [8, 8]
 EXPERTS = {"mos": "0 2", "doc": "1 2"}
 
 
-def dictionary(words):
-    made = Dictionary()
-    for word in words:
-        made.add_symbol(word)
-    return made
-
-
-SOURCE, TARGET = dictionary("d c x a".split()), dictionary("a b c d e".split())
+SOURCE, TARGET = dictionary_of("d c x a".split()), dictionary_of("a b c d e".split())
 V, UNK = len(TARGET), TARGET.unk()
 SENTENCES = [["<pad>", "d", "x", "d", "</s>"], ["c", "x", "unknown", "a", "</s>"]]
 

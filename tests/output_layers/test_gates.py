@@ -24,6 +24,8 @@ from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, build_output_layer
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES, build_output_gate
 
+pytestmark = pytest.mark.usefixtures("gates_of_the_examples")
+
 WIDTHS, V, B, T = [8, 12, 8], 101, 3, 4
 
 GATES = sorted({*OUTPUT_GATES, *example_gates.EXAMPLES} - {"none"})
@@ -33,12 +35,6 @@ every_layer_and_gate = pytest.mark.parametrize(
     + [(name, gate) for name in ("tied", "doc") for gate in GATES if gate != "trace"],
 )
 """A layer sees nothing of a gate but its values, so that these pairs find what is wrong with a part alone."""
-
-
-@pytest.fixture(autouse=True)
-def gates():
-    with example_gates.registered():
-        yield
 
 
 def build(name, gate="none", **flags):

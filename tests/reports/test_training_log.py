@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from binarised_lines import copy_data
 from fairseq import checkpoint_utils
 from fairseq.logging.progress_bar import format_stat
 from fairseq.trainer import Trainer
@@ -272,7 +273,7 @@ def test_the_log_of_another_training_is_not_believed(log, is_own, finished):
 @pytest.mark.parametrize("tokenizer", ["characters", "blanks", None])
 def test_bits_are_told_of_characters(tokenizer, finished, tmp_path):
     shutil.copy(FIXTURES / "lstm_lm_doc.pt", finished / "checkpoint_best.pt")
-    data = shutil.copytree(FIXTURES / "data/lm", tmp_path / "data", ignore=shutil.ignore_patterns("digests.json"))
+    data = copy_data(FIXTURES / "data/lm", tmp_path / "data")
     if tokenizer is not None:
         (data / "text.json").write_text(json.dumps({"tokenizer": tokenizer, "case": "kept"}))
     metric = PerplexityMetric()

@@ -1,7 +1,6 @@
 """Answers are the model's, whoever asks at the same time; limits and hostile requests end in a status and one line."""
 
 import json
-import shutil
 import socket
 import threading
 import time
@@ -11,6 +10,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+from binarised_lines import copy_data
 
 import fairseq_plugins
 from fairseq_plugins.options import UserError
@@ -23,7 +23,7 @@ LIMITS = {"lines": 8, "characters": 60, "body": 2000, "waiting": 30, "seconds": 
 
 
 def load(name, data, folder):
-    folder = shutil.copytree(FIXTURES / "data" / data, folder, ignore=shutil.ignore_patterns("digests.json"))
+    folder = copy_data(FIXTURES / "data" / data, folder)
     (folder / "text.json").write_text('{"tokenizer": "moses", "language": "en", "case": "lower tokens"}\n')
     return fairseq_plugins.load(FIXTURES / f"{name}.pt", folder)
 

@@ -4,7 +4,6 @@ import copy
 import weakref
 from contextlib import contextmanager
 
-import example_gates
 import pytest
 import torch
 from builders import build_tiny_lm
@@ -16,6 +15,8 @@ from fairseq_plugins.modules.cell import RECURRENT_CELLS, map_state, state_tenso
 from fairseq_plugins.tasks import stateful_lm
 from fairseq_plugins.tasks.stateful_lm import StatefulLanguageModelingConfig, StatefulLanguageModelingTask
 from fairseq_plugins.tasks.streams import AccumulatedWindows, agreed_scale, scaled_learning_rate
+
+pytestmark = pytest.mark.usefixtures("gates_of_the_examples")
 
 KEY = "StatefulLanguageModelingTask"
 DROPS = dict(dropout_weight=0.5, dropout_hidden=0.3, dropout_input=0.3, latent_dropout=0.4)
@@ -196,12 +197,6 @@ UNSHUFFLED = {"window_lengths": "fixed"}
 SHUFFLED = {**UNSHUFFLED, "row_offsets": "random"}
 
 every_model = pytest.mark.parametrize("flags", MODELS.values(), ids=MODELS)
-
-
-@pytest.fixture(autouse=True)
-def gates():
-    with example_gates.registered():
-        yield
 
 
 @pytest.fixture

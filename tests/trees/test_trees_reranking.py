@@ -5,8 +5,7 @@ import math
 
 import pytest
 import torch
-from builders import build_lm, randomise
-from fairseq.data import Dictionary
+from builders import build_lm, dictionary_of, randomise
 
 from fairseq_plugins.trees.reranking import (
     CandidateTree,
@@ -146,10 +145,7 @@ SHORT = "(S1 (S (NP (NNS dogs)) (VP (VBP bark))))"
 
 @pytest.fixture
 def dictionary():
-    dictionary = Dictionary()
-    for symbol in SYMBOLS:
-        dictionary.add_symbol(symbol)
-    return dictionary
+    return dictionary_of(SYMBOLS)
 
 
 @pytest.fixture
