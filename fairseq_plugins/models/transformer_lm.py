@@ -10,13 +10,14 @@ from typing import Any, List
 from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
 from fairseq.models.transformer import Embedding, TransformerConfig
-from fairseq.models.transformer_lm import TransformerLanguageModelConfig
+from fairseq.models.transformer_lm import TransformerLanguageModelConfig, base_lm_architecture
 from torch import Tensor, nn
 
 from fairseq_plugins.components import ModelFlags
 from fairseq_plugins.data.tasks import TextTask, check_reads_one_text
 from fairseq_plugins.models.checkpoints import keep_vocabularies
-from fairseq_plugins.models.presets.language_models import TRANSFORMER_LM_ARCHITECTURES, apply_transformer_lm_preset
+from fairseq_plugins.models.presets.language_models import TRANSFORMER_LM_ARCHITECTURES
+from fairseq_plugins.models.presets.translation import apply_transformer_preset
 from fairseq_plugins.models.sliding_context import DEFAULT_LENGTH, SlidingDecoder
 from fairseq_plugins.models.transformer import LEFT_OUT, TransformerDecoderWithOutputLayer, check_decoder_flags
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
@@ -97,4 +98,6 @@ class TransformerLanguageModel(FairseqLanguageModel):
 
 
 for name, preset in TRANSFORMER_LM_ARCHITECTURES.items():
-    register_model_architecture("transformer_lm_with_output_layer", name)(partial(apply_transformer_lm_preset, preset))
+    register_model_architecture("transformer_lm_with_output_layer", name)(
+        partial(apply_transformer_preset, preset, defaults=base_lm_architecture)
+    )

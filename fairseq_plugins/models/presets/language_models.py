@@ -3,13 +3,10 @@
 ``*_ARCHITECTURES`` map values of ``--arch`` to their presets.
 """
 
-from argparse import Namespace
 from typing import Dict
 
-from fairseq.models.transformer_lm import base_lm_architecture
-
-from fairseq_plugins.models.presets.preset import Preset, Value, apply_preset
-from fairseq_plugins.models.presets.translation import TRANSFORMER_LAYERS, TRANSFORMER_SHARING_FLAGS
+from fairseq_plugins.models.presets.preset import Preset, Value
+from fairseq_plugins.models.presets.translation import TRANSFORMER_LAYERS
 
 STREAMS = {
     "task": "stateful_lm",
@@ -504,10 +501,3 @@ TRANSFORMER_LM_ARCHITECTURES: Dict[str, Preset] = {
     f"transformer_lm_{layer}": Preset({**_TRANSFORMER_LM, **output}, _TRANSFORMER_LM_TRAINING)
     for layer, output in TRANSFORMER_LAYERS.items()
 }
-
-
-def apply_transformer_lm_preset(preset: Preset, args: Namespace) -> None:
-    """Set the flags that ``args`` does not hold yet, including fairseq's defaults, as for the other Transformers."""
-    TRANSFORMER_SHARING_FLAGS.complete(args, preset.model)
-    apply_preset(preset, args)
-    base_lm_architecture(args)

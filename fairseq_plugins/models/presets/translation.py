@@ -6,7 +6,7 @@
 import json
 from argparse import Namespace
 from dataclasses import replace
-from typing import Dict
+from typing import Callable, Dict
 
 from fairseq.models.transformer import base_architecture
 
@@ -253,12 +253,14 @@ TRANSFORMER_ARCHITECTURES: Dict[str, Preset] = {
 }
 
 
-def apply_transformer_preset(preset: Preset, args: Namespace) -> None:
-    """Set the flags that ``args`` does not hold yet, including fairseq's defaults.
+def apply_transformer_preset(
+    preset: Preset, args: Namespace, *, defaults: Callable[[Namespace], None] = base_architecture
+) -> None:
+    """Set the flags that ``args`` does not hold yet, including fairseq's ``defaults``.
 
     If fairseq's flags share the decoder's embedding, a full softmax of the preset becomes the tied one. If the user
     names a layer that allows one choice only, the embedding is shared accordingly.
     """
     TRANSFORMER_SHARING_FLAGS.complete(args, preset.model)
     apply_preset(preset, args)
-    base_architecture(args)
+    defaults(args)
