@@ -213,8 +213,9 @@ def _nearest(flag: str, parser: argparse.ArgumentParser) -> str:
 
 
 def did_you_mean(word: str, choices: Sequence[str]) -> str:
-    """A phrase that names the choices most similar to a mistyped word; empty if none is similar."""
+    """A phrase that names the choices most similar to a mistyped word or flag; empty if none is similar."""
     from difflib import get_close_matches
 
-    found: Optional[List[str]] = get_close_matches(word, choices)
+    names = {choice.lstrip("-"): choice for choice in choices}  # equal dashes are no similarity
+    found = [names[name] for name in get_close_matches(word.lstrip("-"), names)]
     return f" (did you mean {' or '.join(found)}?)" if found else ""
