@@ -130,8 +130,7 @@ def _read_hypotheses(files: Sequence[Path], text_format: str, text: ScoredText, 
     references, name = read_lines(reference), str(reference)
     if text_format == "text":
         return read_plain_translation(*files, references=references, reference_name=name)
-    data = None if text.decoding is None else text.decoding.data
-    return read_translation(*files, references=references, reference_name=name, language=language, data=data)
+    return read_translation(*files, references=references, reference_name=name, language=language, data=text.data)
 
 
 def _baseline_file(path: Path) -> Path:
@@ -166,8 +165,7 @@ def _evaluate_rouge(args: argparse.Namespace) -> Results:
     text = read_scored_text(args)
     text.decode(result="rouge.txt")
     if text.format == "generate":
-        data = None if text.decoding is None else text.decoding.data
-        hypotheses = read_headlines(*text.files, references=text.references, data=data)
+        hypotheses = read_headlines(*text.files, references=text.references, data=text.data)
     else:
         hypotheses = [line for path in text.files for line in read_lines(path)]
     show_progress = sys.stderr.isatty()

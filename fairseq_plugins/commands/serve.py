@@ -18,6 +18,17 @@ def _port(text: str) -> int:
     return int(text)
 
 
+LIMITS = {
+    "batch": (64, "lines that are worked on at a time"),
+    "lines": (100, "lines of a request"),
+    "characters": (5000, "characters of a line"),
+    "body": (1 << 20, "bytes of a request's body"),
+    "tokens": (100_000, "tokens that a request may generate, over all its lines and texts"),
+    "waiting": (256, "requests that wait; others are told to come back, by status 503"),
+}
+"""Default and help of the flags ``--max-NAME``."""
+
+
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path",
@@ -35,15 +46,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s, this machine)")
     parser.add_argument("--port", type=_port, default=8000, help="0 is any free one (default: %(default)s)")
-    for flag, default, help in (
-        ("--max-batch", 64, "lines that are worked on at a time"),
-        ("--max-lines", 100, "lines of a request"),
-        ("--max-characters", 5000, "characters of a line"),
-        ("--max-body", 1 << 20, "bytes of a request's body"),
-        ("--max-tokens", 100_000, "tokens that a request may generate, over all its lines and texts"),
-        ("--max-waiting", 256, "requests that wait; others are told to come back, by status 503"),
-    ):
-        parser.add_argument(flag, type=int, default=default, metavar="N", help=f"{help} (default: %(default)s)")
+    for name, (default, help) in LIMITS.items():
+        parser.add_argument(
+            f"--max-{name}", type=int, default=default, metavar="N", help=f"{help} (default: %(default)s)"
+        )
     parser.add_argument(
         "--timeout",
         type=float,
@@ -61,9 +67,7 @@ def _serve(args: argparse.Namespace) -> None:
         if (error.name or "").partition(".")[0] not in LIBRARIES:
             raise
         raise UserError(f"no {error.name} in this Python: pip install fastapi uvicorn, or the extra [serve]") from error
-    numbers = {
-        name: getattr(args, f"max_{name}") for name in ("batch", "lines", "characters", "body", "tokens", "waiting")
-    }
+    numbers = {name: getattr(args, f"max_{name}") for name in LIMITS}
     for name, value in numbers.items():
         check_at_least_one(value, flag=f"--max-{name}")
     limits = Limits(**numbers, seconds=check_positive(args.timeout, flag="--timeout"))

@@ -52,6 +52,11 @@ class ScoredText:
         return name_of(*self.files)
 
     @property
+    def data(self) -> Optional[Path]:
+        """Folder that says how the text was tokenised, or None for a text that exists."""
+        return None if self.decoding is None else self.decoding.data
+
+    @property
     def language(self) -> str:
         """The models' target language, or the ending of the first reference's name, or ""."""
         if self.decoding is None:

@@ -176,7 +176,7 @@ _MM_MOS_TRAINING = {"nonmonotone-interval": 10, "max-epoch": 500}
 _MM_WT103_TRAINING = {**STREAMS, "optimizer": "adam", "lr": 0.001, "batch-size": 128, "max-epoch": 50}
 
 MAJOR_MINOR_ARCHITECTURES: Dict[str, Preset] = {
-    "mmlstm_lm": Preset(dict(SMALL_TIED, **_MAJOR_MINOR), SMALL),
+    "mmlstm_lm": Preset(dict(SMALL_TIED, **_MAJOR_MINOR), SMALL, output_layers=_MIXTURES),
     "mmlstm_lm_mos": Preset(dict(SMALL_MIXTURE, **_MM_MOS, output_layer="mos"), SMALL, output_layers=_OTHER_LAYERS),
     "mmlstm_lm_ptb": Preset(_MM_PTB, {**AWD_PTB_TRAINING, "max-epoch": 300}),
     "mmlstm_lm_wt2": Preset(_MM_WT2, {**AWD_WT2_TRAINING, "max-epoch": 300}),
