@@ -1,5 +1,6 @@
 """Recipes of language models of 4M to 8M parameters at a budget of two CPU cores, with equal data and updates."""
 
+from dataclasses import replace
 from typing import Dict, Mapping
 
 from fairseq_plugins.models.presets import Value
@@ -104,7 +105,13 @@ on Penn Treebank; hidden sizes give all as many parameters with the larger vocab
 
 _SMALL_TIED = {"arch": "lstm_lm_awd", "dropout-weight": 0.1}
 _SMALL_MOS = {"arch": "lstm_lm_mos", "dropout-weight": 0.1, "embed-dim": 192}
-_SMALL_DOC = {**_SMALL_MOS, "arch": "lstm_lm_doc", "balance": 0.001, "expert-warmup": 1000}
+_OF_DOC = {"balance": 0.001, "expert-warmup": 1000}
+_SMALL_DOC = {**_SMALL_MOS, **_OF_DOC, "arch": "lstm_lm_doc"}
+_SMALL_TRANSFORMER: Dict[str, Value] = {
+    **{"arch": "transformer_lm_full", "share-decoder-input-output-embed": True, "decoder-normalize-before": True},
+    **{"dropout": 0.2, "lr": 0.002, "window-lengths": "fixed", "tokens-per-sample": 70, "batch-size": 20},
+    **{"activation-regularization": 0, "temporal-activation-regularization": 0},
+}
 
 PTB_SMALL = Recipe(
     name="ptb_small",
@@ -133,6 +140,14 @@ PTB_SMALL = Recipe(
             label="Major-Minor LSTM, MoS",
         ),
         "mogrifier": System({"arch": "mogrifier_lm", "hidden-sizes": "472 256"}, label="Mogrifier LSTM, tied"),
+        "transformer": System(_SMALL_TRANSFORMER, label="Transformer, tied"),
+        "transformer-doc": System(
+            {
+                **{**_SMALL_TRANSFORMER, **_OF_DOC, "arch": "transformer_lm_doc", "latent-dropout": 0.2},
+                **{"decoder-ffn-embed-dim": 848, "experts-per-layer": "0 0 1 3"},
+            },
+            label="Transformer, DOC",
+        ),
     },
     training={
         **STREAMS,
@@ -154,6 +169,26 @@ PTB_SMALL = Recipe(
     notes="""The rate rises for 400 updates and falls along a cosine to zero after 5,400. Rate and dropout were searched
 on valid with the tied softmax. one-expert is one softmax behind one more matrix. doc has --expert-warmup 1000, which is
 not in the paper. On processors without products in bfloat16 --bf16 is slow. Results: results/ptb_small.""",
+)
+
+_SIZES_OF_WT2: Dict[str, Mapping[str, Value]] = {
+    **{"tied": {}, "transformer": {}, "transformer-doc": {}},
+    "one-expert": {"embed-dim": 224, "hidden-sizes": "632 320"},
+    "mos": {"embed-dim": 224, "hidden-sizes": "600 320"},
+    "doc": {"embed-dim": 224, "hidden-sizes": "592 320"},
+}
+
+WT2_SMALL = replace(
+    PTB_SMALL,
+    name="wt2_small",
+    title="Language models of WikiText-2, 10.9M parameters and 5,400 updates, with equal data and updates",
+    corpus="bash data-prep/wikitext-2/prepare.sh",
+    systems={
+        name: System({**PTB_SMALL.systems[name].flags, **sizes}, label=PTB_SMALL.label(name))
+        for name, sizes in _SIZES_OF_WT2.items()
+    },
+    notes="""Systems and training of the recipe ptb_small, with sizes for 33,278 words. 5,400 updates are 3.6 epochs.
+Nothing was chosen on this corpus.""",
 )
 
 # Base models of Takase et al. 2017 and a Mogrifier LSTM, and gates on them.

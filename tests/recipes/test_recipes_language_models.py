@@ -35,6 +35,7 @@ SIZES = [
     *((*case, 10_002, 4.0e6, 0.01) for case in REDUCED_CASES),  # Penn Treebank's vocabulary in fairseq
     *(("reduced_wt2", name, 33_280, 7.52e6, 0.003) for name in ("tied", "drill4", "mos", "doc")),
     *(("ptb_small", name, 10_002, 4.94e6, 0.006) for name in find_recipe("ptb_small").systems),
+    *(("wt2_small", name, 33_280, 10.92e6, 0.003) for name in find_recipe("wt2_small").systems),
     *(("wsj_sample", name, 1_109, 4.0e6, 0.01) for name in WSJ_SYSTEMS),
 ]
 
@@ -176,14 +177,23 @@ def test_systems_differ_in_the_network_and_not_in_the_updates(recipe, system):
     assert flags["lr"] == (7 if system.startswith("rhn") else 20)
 
 
-def test_systems_over_several_seeds_differ_in_the_network_alone():
-    recipe = find_recipe("ptb_small")
+@pytest.mark.parametrize("name", ["ptb_small", "wt2_small"])
+def test_systems_over_several_seeds_differ_in_the_network_alone(name):
+    recipe = find_recipe(name)
+    recurrent = [name for name in recipe.systems if not name.startswith("transformer")]
     shaping = {"arch", "embed-dim", "hidden-sizes", "output-layer", "experts-per-layer", "rnn-cell"}
     shaping |= {"balance", "expert-warmup", "major-proportions", "label-depth", "label-dropout", "dropout-weight"}
-    trainings = [{k: v for k, v in recipe.flags(name).items() if k not in shaping} for name in recipe.systems]
+    trainings = [{k: v for k, v in recipe.flags(name).items() if k not in shaping} for name in recurrent]
     assert trainings[1:] == trainings[:-1] and trainings[0]["max-update"] == 5400
     rates = ["dropout_embedding", "dropout_input", "dropout_hidden", "dropout_output"]
-    assert {tuple(recipe.settings(name)[rate] for rate in rates) for name in recipe.systems} == {(0.05, 0.2, 0.15, 0.2)}
+    assert {tuple(recipe.settings(name)[rate] for rate in rates) for name in recurrent} == {(0.05, 0.2, 0.15, 0.2)}
+    tied, transformer, doc = (recipe.flags(name) for name in ("tied", "transformer", "transformer-doc"))
+    for flags in (transformer, doc):
+        assert flags["batch-size"] * flags["tokens-per-sample"] == tied["batch-size"] * tied["tokens-per-sample"]
+        assert all(flags[name] == tied[name] for name in ("optimizer", "lr-scheduler", "warmup-updates", "max-update"))
+    assert {name for name in doc if doc[name] != transformer.get(name)} == (
+        {"arch", "balance", "expert-warmup", "experts-per-layer", "latent-dropout", "decoder-ffn-embed-dim"}
+    )
 
 
 @pytest.mark.parametrize("name", ["reduced", "reduced_base_models", "reduced_tricks", "reduced_wt2"])
