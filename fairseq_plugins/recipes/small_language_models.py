@@ -109,7 +109,7 @@ _OF_DOC = {"balance": 0.001, "expert-warmup": 1000}
 _SMALL_DOC = {**_SMALL_MOS, **_OF_DOC, "arch": "lstm_lm_doc"}
 _SMALL_TRANSFORMER: Dict[str, Value] = {
     **{"arch": "transformer_lm_full", "share-decoder-input-output-embed": True, "decoder-normalize-before": True},
-    **{"dropout": 0.2, "lr": 0.002, "window-lengths": "fixed", "tokens-per-sample": 70, "batch-size": 20},
+    **{"dropout": 0.2, "lr": 0.002, "window-lengths": "fixed"},
     **{"activation-regularization": 0, "temporal-activation-regularization": 0},
 }
 
@@ -167,8 +167,9 @@ PTB_SMALL = Recipe(
     },
     training_of_presets="left out",
     notes="""The rate rises for 400 updates and falls along a cosine to zero after 5,400. Rate and dropout were searched
-on valid with the tied softmax. one-expert is one softmax behind one more matrix. doc has --expert-warmup 1000, which is
-not in the paper. On processors without products in bfloat16 --bf16 is slow. Results: results/ptb_small.""",
+on valid, with the tied softmax and with the Transformer. one-expert is one softmax behind one more matrix. doc has
+--expert-warmup 1000, which is not in the paper. On processors without products in bfloat16 --bf16 is slow.
+Results: results/ptb_small.""",
 )
 
 _SIZES_OF_WT2: Dict[str, Mapping[str, Value]] = {

@@ -189,8 +189,8 @@ def test_systems_over_several_seeds_differ_in_the_network_alone(name):
     assert {tuple(recipe.settings(name)[rate] for rate in rates) for name in recurrent} == {(0.05, 0.2, 0.15, 0.2)}
     tied, transformer, doc = (recipe.flags(name) for name in ("tied", "transformer", "transformer-doc"))
     for flags in (transformer, doc):
-        assert flags["batch-size"] * flags["tokens-per-sample"] == tied["batch-size"] * tied["tokens-per-sample"]
-        assert all(flags[name] == tied[name] for name in ("optimizer", "lr-scheduler", "warmup-updates", "max-update"))
+        batches, updates = ("batch-size", "tokens-per-sample"), ("optimizer", "warmup-updates", "max-update")
+        assert all(flags[name] == tied[name] for name in (*batches, *updates))
     assert {name for name in doc if doc[name] != transformer.get(name)} == (
         {"arch", "balance", "expert-warmup", "experts-per-layer", "latent-dropout", "decoder-ffn-embed-dim"}
     )
