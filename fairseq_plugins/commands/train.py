@@ -45,10 +45,9 @@ from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_argum
 from fairseq_plugins.recipes.fine_tuning import fine_tune, fine_tune_in_rounds
 from fairseq_plugins.recipes.recipe import AVERAGED
 from fairseq_plugins.recipes.training import (
-    RUN_FILE,
     SystemTraining,
     Training,
-    check_not_stopped_by_the_clock,
+    check_leaves_a_model,
     plan_trainings,
     values_by_flag,
 )
@@ -101,7 +100,8 @@ def _train(args: argparse.Namespace) -> None:
     was_finished = training.is_finished
     training.run()
     if was_finished:
-        print(f"{args.save_dir} is trained; to train on, remove {RUN_FILE} there, or give a larger --max-epoch")
+        ends = "--max-epoch, --max-update or --patience"
+        print(f"{args.save_dir} is trained; to train on, give a larger {ends}, whichever ended it")
 
 
 TRAIN = Command(
@@ -272,7 +272,7 @@ def _plan(recipe: Recipe, args: argparse.Namespace) -> Dict[Tuple[str, int], Sys
     check_output_folder(args.save_dir)
     if "--seed" in values_by_flag(args.more):
         raise UserError("--seed: give --seeds N..., which name the folders of the trainings")
-    check_not_stopped_by_the_clock(args.more)
+    check_leaves_a_model(args.more)
     more = [*args.more, *(["--cpu"] if args.cpu else [])]
     return plan_trainings(recipe, args.systems, _seeds(args), data=str(args.data), save_dir=args.save_dir, more=more)
 
@@ -384,7 +384,7 @@ def _add_fine_tune_arguments(parser: argparse.ArgumentParser) -> None:
 def _fine_tune(args: argparse.Namespace) -> None:
     if args.rounds is not None:
         check_at_least_one(args.rounds, flag="--rounds")
-    check_not_stopped_by_the_clock(args.more)
+    check_leaves_a_model(args.more)
     more = [*(["--cpu"] if args.cpu else []), *args.more]
     options: Dict[str, Any] = dict(save_dir=args.save_dir, device=choose_device(args), more=more)
     if args.arch is not None:

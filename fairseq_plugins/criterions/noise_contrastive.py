@@ -8,6 +8,7 @@ Shapes: B batch, T time, V vocabulary.
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar, Dict, List, Mapping, Optional, Sequence, Tuple, Union, get_args
 
 import torch
@@ -99,6 +100,7 @@ class NoiseContrastiveConfig(FairseqDataclass):
             "weight decay; off: they hold all rows, for every other training"
         },
     )
+    train_subset: str = II("dataset.train_subset")
     sentence_avg: bool = II("optimization.sentence_avg")
     fp16: bool = II("common.fp16")
     bf16: bool = II("common.bf16")
@@ -133,6 +135,7 @@ class NoiseContrastive(FairseqCriterion):
         accidental_hits: Hits = "left-out",
         normaliser: str = "fixed",
         sparse_gradients: str = "on",
+        train_subset: str = "train",
         sentence_avg: bool = False,
         fp16: bool = False,
         bf16: bool = False,
@@ -144,6 +147,7 @@ class NoiseContrastive(FairseqCriterion):
         self.gradients: Gradients = "sparse" if sparse_gradients == "on" else "dense"
         if self.gradients == "sparse":
             _check_training(is_16_bit=fp16 or bf16)
+        self.train_subset = train_subset
         self.sentence_avg = sentence_avg
         self.normalised = RegularizedCrossEntropy(task, sentence_avg=sentence_avg)
         dictionary = task.target_dictionary
@@ -152,7 +156,6 @@ class NoiseContrastive(FairseqCriterion):
         # log Z - log V, a small number, which keeps its precision in 16 bits. Its shape is (1), because --ddp-backend
         # legacy_ddp cannot flatten a scalar.
         self.normaliser_shift = nn.Parameter(torch.zeros(1)) if normaliser == "learned" else None
-        self._distribution: Optional[UnigramNoise] = None
 
     def load_state_dict(self, state_dict: Optional[Mapping[str, Any]], *args: Any, **kwargs: Any) -> Any:
         """Resume from a checkpoint. Without a saved normaliser fairseq passes None, and it keeps its initial value.
@@ -223,22 +226,20 @@ class NoiseContrastive(FairseqCriterion):
             hits=self.accidental_hits,
         )
 
-    @property
+    @cached_property
     def distribution(self) -> UnigramNoise:
         """The noise distribution. The training text is counted at the first use.
 
         Raises:
             UserError: if there is no training text to count.
         """
-        if self._distribution is None:
-            counts = training_counts(self.task)
-            if counts is None or not counts.any():
-                raise UserError(
-                    "--criterion noise_contrastive draws noise by the word counts of the training text, and there is "
-                    "none beside this data: binarise it with fairseq-preprocess --trainpref"
-                )
-            self._distribution = UnigramNoise(counts, num_samples=self.num_samples)
-        return self._distribution
+        counts = training_counts(self.task, subset=self.train_subset)
+        if counts is None or not counts.any():
+            raise UserError(
+                "--criterion noise_contrastive draws noise by the word counts of the training text, and there is "
+                "none beside this data: binarise it with fairseq-preprocess --trainpref"
+            )
+        return UnigramNoise(counts, num_samples=self.num_samples)
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: List[Dict[str, Any]]) -> None:

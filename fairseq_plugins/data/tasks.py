@@ -98,14 +98,13 @@ def count_words(split: Path, vocab_size: int) -> Tensor:
     return torch.from_numpy(counts)
 
 
-def training_counts(task: TextTask) -> Optional[Tensor]:
-    """Count of each target word in the task's training text, (V,) int64. None where the text does not exist.
+def training_counts(task: TextTask, *, subset: str) -> Optional[Tensor]:
+    """Count of each target word in a subset of the task's data, (V,) int64. None where it does not exist.
 
     Raises:
         UserError: if the text cannot be counted, or has a word outside of the vocabulary.
     """
     config = task_config(task)
-    subset = getattr(config, "train_subset", "train")  # fairseq's language_modeling task does not have it
     source, target = getattr(config, "source_lang", None), getattr(config, "target_lang", None)
     suffixes = [""]
     if target is not None:

@@ -201,8 +201,8 @@ def fitting_weights(path: object) -> Iterator[None]:
         reason = str(error).partition("\n")[2].partition("\n")[0]
         reason = textwrap.shorten(reason, width=300, placeholder=" ...").rstrip(". ")
         raise UserError(
-            f"{path} does not fit the model that its flags and the data's dictionary make: point to the data of its "
-            f"training, or take another checkpoint ({reason})"
+            f"{path} does not fit the model that the flags and the data's dictionary make: give the flags and the data "
+            f"of its training, or take another checkpoint ({reason})"
         ) from None
 
 
@@ -312,8 +312,11 @@ def _load_and_compare_flags(
     try:
         extra_state = load_checkpoint(trainer, filename, reset_optimizer, *args, **kwargs)
     except Exception as error:
-        if isinstance(error.__context__, UserError) and not isinstance(error, UserError):
-            raise error.__context__ from None
+        if isinstance(error, UserError) or error.__context__ is None:
+            raise
+        with fitting_weights(filename):
+            if isinstance(error.__context__, (UserError, RuntimeError)):
+                raise error.__context__ from None
         raise
     if extra_state is None or not os.path.isfile(filename):  # such as on another machine of the run
         return extra_state

@@ -174,7 +174,8 @@ def _end_on_broken_pipe(
 AT_LEAST: Dict[str, float] = {
     **dict.fromkeys(("lr", "clip_norm", "weight_decay", "momentum", "adam_eps", "lr_shrink", "min_lr"), 0),
     **dict.fromkeys(("warmup_updates", "max_epoch", "max_update", "prefix_size", "no_repeat_ngram_size"), 0),
-    **dict.fromkeys(("update_freq", "num_shards"), 1),
+    **dict.fromkeys(("update_freq", "num_shards", "save_interval", "validate_interval", "log_interval"), 1),
+    "seed": 0,
 }
 """Smallest values of flags. Below them fairseq trains or decodes in another way than was meant, and does not say so."""
 
@@ -196,11 +197,18 @@ def _parse_and_check(
     parsed = parse_args_and_arch(parser, *args, **kwargs)
     for name, value in vars(parsed[0] if isinstance(parsed, tuple) else parsed).items():
         for number in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(number, float) and math.isnan(number):
-                exit_with_fault(parser, f"{flag_of(name)} nan: give a number")
-            if isinstance(number, (float, int)) and number < AT_LEAST.get(name, -math.inf):
-                exit_with_fault(parser, f"{flag_of(name)} {number}: give at least {AT_LEAST[name]}")
+            if remedy := remedy_of_value(name, number):
+                exit_with_fault(parser, f"{flag_of(name)} {number}: {remedy}")
     return parsed
+
+
+def remedy_of_value(name: str, value: Any) -> Optional[str]:
+    """What to give for a flag in place of a value that is impossible; None if it is possible."""
+    if isinstance(value, float) and math.isnan(value):
+        return "give a number"
+    if isinstance(value, (float, int)) and value < AT_LEAST.get(name, -math.inf):
+        return f"give at least {AT_LEAST[name]}"
+    return None
 
 
 def exit_with_fault(parser: argparse.ArgumentParser, fault: str) -> NoReturn:

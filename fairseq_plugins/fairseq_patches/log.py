@@ -218,12 +218,12 @@ def _interruption(cfg: Any) -> Iterator[str]:
 
 
 def _without_start(words: Sequence[str]) -> List[str]:
-    """A command line without ``--restore-file`` and the flags that go with it, which would start anew."""
-    kept: List[str] = []
-    for before, word in zip(["", *words], words):
-        if "--restore-file" not in (before, word.partition("=")[0]):
-            kept.append(word)
-    return kept if len(kept) == len(words) else [word for word in kept if not word.startswith("--reset-")]
+    """A command line without ``--restore-file`` and ``--reset-...``, which would start anew."""
+    return [
+        word
+        for before, word in zip(["", *words], words)
+        if "--restore-file" not in (before, word.partition("=")[0]) and not word.startswith("--reset-")
+    ]
 
 
 def patch_nearest_flags() -> None:

@@ -34,8 +34,8 @@ def patch_amp() -> None:
         does not save the scale of the loss, and loading a state bypasses the wrapped optimizer. With
         ``--amp-scale-window`` it uses ``--amp-init-scale`` as the window. (The flag of the initial scale is
         ``--fp16-init-scale``.)
-    Needed while ``AMPOptimizer.step`` passes itself to ``scaler.step``, the class has no ``state_dict``, or its
-        ``growth_interval`` is not ``amp_scale_window``. ``tests/fairseq_patches/test_precision.py`` tests each.
+    Needed while ``AMPOptimizer.step`` passes ``fp32_optimizer`` to ``scaler.step``, the class has no ``state_dict``, or
+        its ``growth_interval`` is not ``amp_scale_window``. ``tests/fairseq_patches/test_precision.py`` tests each.
     """
     wrap(AMPOptimizer, "__init__", _set_growth_interval)
     wrap(AMPOptimizer, "step", _step_unscaled_optimizer)

@@ -4,11 +4,11 @@ import ast
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, Optional, Tuple
 
-from fairseq.optim import FairseqOptimizer, register_optimizer
+from fairseq.optim import register_optimizer
 from torch import nn
 from torch.optim import Adagrad, Adam
 
-from fairseq_plugins.optim.nt_asgd import WeightDecayConfig
+from fairseq_plugins.optim.nt_asgd import ConfiguredOptimizer, WeightDecayConfig
 from fairseq_plugins.options import UserError, check_not_negative, choices
 
 FUSED_ON = ("cpu", "cuda")
@@ -33,8 +33,24 @@ class L2AdamConfig(WeightDecayConfig):
     )
 
 
+class EarlyEpsAdam(Adam):
+    """Adam that adds eps to the root of the mean square before the correction of its start at zero."""
+
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+        """Update all weights once; t is that of the first parameter."""
+        num_updates = 1 + int(next((state["step"] for state in self.state.values()), 0))
+        epsilons = [group["eps"] for group in self.param_groups]
+        # torch computes sqrt(v) / sqrt(1 - b2^t) + eps', which for eps' = eps / sqrt(1 - b2^t) is this form.
+        for group in self.param_groups:
+            group["eps"] /= (1 - group["betas"][1] ** num_updates) ** 0.5
+        loss = super().step(closure)
+        for group, eps in zip(self.param_groups, epsilons):
+            group["eps"] = eps
+        return loss
+
+
 @register_optimizer("l2_adam", dataclass=L2AdamConfig)
-class L2Adam(FairseqOptimizer):
+class L2Adam(ConfiguredOptimizer):
     """Adam (Kingma & Ba 2015) on the loss plus half the weight decay times the squared norm of the weights.
 
     The decay passes through Adam's moments like any gradient. fairseq's ``--optimizer adam`` decouples it (AdamW).
@@ -45,7 +61,7 @@ class L2Adam(FairseqOptimizer):
         before-correction:  w -= lr sqrt(1 - b2^t) / (1 - b1^t) m / (sqrt(v) + eps)
 
     They differ where gradients are as small as eps, for example in embedding rows whose gradient is the decay alone.
-    There the second form takes shorter steps until b2^t is near zero. t is that of the first parameter.
+    There the second form takes shorter steps until b2^t is near zero.
 
     Raises:
         UserError: if ``--adam-betas`` are not two numbers from 0 on, below 1, or another value is below zero.
@@ -55,8 +71,8 @@ class L2Adam(FairseqOptimizer):
         super().__init__(cfg)
         params = list(params)
         fused = all(param.device.type in FUSED_ON for param in params)
-        self._optimizer = Adam(params, fused=fused, **self.optimizer_config)
-        self._num_updates: Optional[int] = None
+        kind = EarlyEpsAdam if cfg.adam_eps_added == "before-correction" else Adam
+        self._optimizer = kind(params, fused=fused, **self.optimizer_config)
 
     @property
     def optimizer_config(self) -> Dict[str, Any]:
@@ -66,26 +82,6 @@ class L2Adam(FairseqOptimizer):
             "eps": check_not_negative(self.cfg.adam_eps, flag="--adam-eps"),
             "weight_decay": check_not_negative(self.cfg.weight_decay, flag="--weight-decay"),
         }
-
-    def step(
-        self, closure: Optional[Callable[[], Any]] = None, scale: float = 1.0, groups: Optional[Any] = None
-    ) -> None:
-        if self.cfg.adam_eps_added == "after-correction":
-            super().step(closure, scale, groups)
-            return
-        if self._num_updates is None:
-            self._num_updates = int(next((state["step"] for state in self.optimizer.state.values()), 0))
-        self._num_updates += 1
-        # torch computes sqrt(v) / sqrt(1 - b2^t) + eps', which for eps' = eps / sqrt(1 - b2^t) is the second form.
-        for group in self.param_groups:
-            group["eps"] = self.cfg.adam_eps / (1 - group["betas"][1] ** self._num_updates) ** 0.5
-        super().step(closure, scale, groups)
-        for group in self.param_groups:
-            group["eps"] = self.cfg.adam_eps
-
-    def load_state_dict(self, state_dict: Dict[str, Any], optimizer_overrides: Optional[Dict[str, Any]] = None) -> None:
-        super().load_state_dict(state_dict, optimizer_overrides)
-        self._num_updates = None
 
     @property
     def supports_flat_params(self) -> bool:
@@ -123,7 +119,7 @@ class DampedAdagradConfig(WeightDecayConfig):
 
 
 @register_optimizer("damped_adagrad", dataclass=DampedAdagradConfig)
-class DampedAdagrad(FairseqOptimizer):
+class DampedAdagrad(ConfiguredOptimizer):
     """Adagrad (Duchi et al. 2011): w -= lr g / sqrt(a + sum of g^2 so far), with a = ``--initial-accumulator``.
 
     In fairseq's ``--optimizer adagrad`` a is 0. Works with the sparse gradients of ``--criterion noise_contrastive``.

@@ -1,8 +1,8 @@
 """Non-monotonically triggered averaged SGD (Merity et al. 2018, section 3).
 
 fairseq validates and then writes its checkpoint, and both must see averaged weights, while the next update continues
-from the raw iterate. fairseq has no hook after the checkpoint. So the average stays in the model until fairseq clears
-gradients for the next update.
+from the raw iterate. fairseq tells only the process that saves when the checkpoint is written. So the average stays in
+the model until fairseq clears gradients for the next update.
 """
 
 import logging
@@ -131,6 +131,15 @@ class WeightDecayConfig(FairseqDataclass):
     lr: List[float] = II("optimization.lr")
 
 
+class ConfiguredOptimizer(FairseqOptimizer):
+    """An optimiser that takes its hyper-parameters from the flags of the run, also when it resumes a checkpoint."""
+
+    def load_state_dict(self, state_dict: Dict[str, Any], optimizer_overrides: Optional[Dict[str, Any]] = None) -> None:
+        """Resume from a checkpoint. The scheduler sets the learning rate."""
+        given = {name: value for name, value in self.optimizer_config.items() if name != "lr"}
+        super().load_state_dict(state_dict, {**given, **(optimizer_overrides or {})})
+
+
 def best_old_value(values: Sequence[float], nonmonotone_interval: int) -> float:
     """min(v_1 .. v_{t-1-n}), or inf if there is none."""
     return min(values[: max(0, len(values) - 1 - nonmonotone_interval)], default=math.inf)
@@ -171,7 +180,7 @@ class NTASGDConfig(WeightDecayConfig):
 
 
 @register_optimizer("nt_asgd", dataclass=NTASGDConfig)
-class NTASGD(FairseqOptimizer):
+class NTASGD(ConfiguredOptimizer):
     """SGD that starts averaging when validation stops improving.
 
     The task ``reports_validation``: it passes the loss of every epoch to :meth:`record_validation`, and calls
@@ -260,6 +269,7 @@ class NTASGD(FairseqOptimizer):
     def forget_validations(self) -> None:
         """Drop the losses so far, which cannot be compared with those of another validation set."""
         self.param_groups[0]["validation_losses"].clear()
+        self.param_groups[0]["is_finished"] = False
 
     def _explain(self, losses: Sequence[float]) -> str:
         interval = self.cfg.nonmonotone_interval

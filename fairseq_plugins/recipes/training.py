@@ -64,7 +64,7 @@ def fairseq_arguments(flags: Mapping[str, Value], *, data: str, save_dir: str, m
     """
     given = {"user-dir": user_dir(), "save-dir": str(save_dir), **flags}
     if "--keep-last-epochs" in values_by_flag(more):
-        del given["no-epoch-checkpoints"]
+        given.pop("no-epoch-checkpoints", None)
     return [str(data), *command_line(given), *more]
 
 
@@ -140,6 +140,8 @@ _CHECKPOINTS = ("--no-epoch-checkpoints", "--keep-last-epochs", "--save-interval
 _RESETS = ("--reset-optimizer", "--reset-lr-scheduler", "--reset-meters", "--reset-dataloader")
 MAY_DIFFER = frozenset((*_LENGTHS, *_PATHS, *_LOG, *_MACHINE, *_CHECKPOINTS, *_RESETS))
 """Flags that may change when a run is resumed. The contents behind the paths are compared by digests."""
+_SCHEDULERS_OF_A_LENGTH = ("cosine", "polynomial_decay", "tri_stage")
+"""Values of ``--lr-scheduler`` whose rates depend on ``--max-update``, so that it may not change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +209,7 @@ class Training:
                     _write_record(self.save_dir, former)
             if status != 0:
                 raise SystemExit(status)
-            if STOPPING_FLAG not in values_by_flag(self.arguments):
+            if not values_by_flag(self.arguments).keys() & {STOPPING_FLAG, "--no-save"}:
                 _write_record(self.save_dir, {**record, "status": "finished"})
 
     @property
@@ -216,13 +218,14 @@ class Training:
         return _read_record(self.save_dir).get("status") == "finished" or _last_saved(self.save_dir) is not None
 
 
-def check_not_stopped_by_the_clock(arguments: Sequence[str]) -> None:
-    """Reject ``--stop-time-hours`` where later steps need a finished run. Raises UserError if the flag is given."""
-    if STOPPING_FLAG in values_by_flag(arguments):
-        raise UserError(
-            f"{STOPPING_FLAG}: the steps after the training need a finished run. Leave it out; an interrupted command "
-            "resumes where it stopped"
-        )
+def check_leaves_a_model(arguments: Sequence[str]) -> None:
+    """Reject flags of a run that ends without its best checkpoint, which later steps need. Raises UserError."""
+    for flag in (STOPPING_FLAG, "--no-save", "--disable-validation"):
+        if flag in values_by_flag(arguments):
+            raise UserError(
+                f"{flag}: the steps after the training need the best checkpoint of a finished run. Leave it out; an "
+                "interrupted command resumes where it stopped"
+            )
 
 
 def _last_saved(save_dir: Path) -> Optional[Tuple[int, int]]:
@@ -267,8 +270,10 @@ def _differences(record: Mapping[str, Any], arguments: Sequence[str]) -> Iterato
         if name not in data or record["data"].get(name) != file_digest(data[name]):
             yield f"on other data than those of today, which differ in {name}", anew
     former, now = values_by_flag(shlex.split(record["command"])[1:]), values_by_flag(arguments)
+    fixed_length = "".join(now.get("--lr-scheduler", [])) in _SCHEDULERS_OF_A_LENGTH
+    may_differ = MAY_DIFFER - ({"--max-update"} if fixed_length else set())
     for flag in dict.fromkeys([*former, *now]):
-        if former.get(flag) != now.get(flag) and flag not in MAY_DIFFER:
+        if former.get(flag) != now.get(flag) and flag not in may_differ:
             old, new = (" ".join([flag, *given[flag]]) if flag in given else f"no {flag}" for given in (former, now))
             yield f"with {old}, and this one has {new}", f"{RUN_FILE} there to go on with the flags of this one"
 

@@ -24,6 +24,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 
+from fairseq_plugins.fairseq_patches.errors import remedy_of_value
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, check_script
 from fairseq_plugins.metrics.rouge import NO_HYPOTHESIS_HAS_THIS
 from fairseq_plugins.options import UserError, check_at_least_one, check_choice, choices, flag_of
@@ -266,6 +267,8 @@ def _typed(given: Mapping[str, Any], kind: Type[FairseqDataclass], *, flag: str)
             config[name] = value
         except OmegaConfBaseException as error:
             raise UserError(f"{flag}: {name}: {str(error).splitlines()[0]}") from error
+        if remedy := remedy_of_value(name, config[name]):
+            raise UserError(f"{flag}: {name} {value}: {remedy}")
     return {name: config[name] for name in given}
 
 

@@ -290,9 +290,12 @@ def test_a_beam_without_translators_is_told_from_that_of_the_environment(run, tr
         (["demo_lm", LM / "none", "--systems", "lstm_lm_doc"], "none does not exist"),
         (["multi30k", PAIRS, "--systems", "doc", "--beam", "0"], "--beam"),
         (["demo_lm", LM, "--systems", "lstm_lm_doc", "--jobs", "0"], "--jobs"),
-        (
-            ["demo_lm", LM, "--systems", "lstm_lm_doc", "--stop-time-hours", "1"],
-            "--stop-time-hours: the steps after the training need a finished run",
+        *(
+            (
+                ["demo_lm", LM, "--systems", "lstm_lm_doc", *flag],
+                f"{flag[0]}: the steps after the training need the best",
+            )
+            for flag in (["--stop-time-hours", "1"], ["--no-save"], ["--disable-validation"])
         ),
         (
             ["demo_lm", LM, "--systems", "lstm_lm_doc", "--seed", "2"],

@@ -138,7 +138,7 @@ def test_a_finished_training_is_left_as_it_is_unless_it_is_to_be_longer(commands
     for flags, num_trainings in (([], 1), ([], 1), (["--max-epoch", "9"], 2), (["--max-epoch=9"], 3)):
         train_again(tmp_path, *flags)
         assert len(commands) == num_trainings, flags
-    assert "doc is trained; to train on, remove run.json there" in capsys.readouterr().out
+    assert "doc is trained; to train on, give a larger --max-epoch, --max-update or" in capsys.readouterr().out
     train_again(tmp_path, "--max-epoch=9", "--stop-time-hours", "1")
     train_again(tmp_path, "--max-epoch=9", "--stop-time-hours", "1")
     assert len(commands) == 5, "a training that was stopped goes on"
@@ -158,6 +158,25 @@ def test_a_finished_training_does_not_take_other_flags(flags, told, commands, tm
         train_again(tmp_path, *flags)
     printed = capsys.readouterr().err
     assert end.value.code == 2 and printed.count("\n") == 1 and told in printed and len(commands) == 1
+
+
+def test_a_training_that_saves_nothing_is_not_finished(commands, tmp_path):
+    for _ in range(2):
+        train_again(tmp_path, "--no-save")
+    assert len(commands) == 2 and not (tmp_path / "doc/run.json").exists()
+
+
+@pytest.mark.parametrize("scheduler", ["fixed", "cosine"])
+def test_a_schedule_that_depends_on_the_length_keeps_it(scheduler, commands, tmp_path, capsys):
+    commands.saves = True
+    train_again(tmp_path, "--lr-scheduler", scheduler, "--max-update", "20")
+    if scheduler == "fixed":
+        train_again(tmp_path, "--lr-scheduler", scheduler, "--max-update", "40")
+        assert len(commands) == 2
+        return
+    with pytest.raises(SystemExit):
+        train_again(tmp_path, "--lr-scheduler", scheduler, "--max-update", "40")
+    assert "with --max-update 20, and this one has --max-update 40: give another" in capsys.readouterr().err
 
 
 def test_a_training_that_was_stopped_does_not_go_on_with_other_flags(commands, tmp_path, capsys):

@@ -334,6 +334,16 @@ def test_models_without_logits_of_single_words_are_refused(build, named, make_cr
         make_criterion()(model, make_sample(model))
 
 
+def test_the_words_of_the_subset_that_is_trained_on_count(task, tmp_path):
+    elsewhere = copy.copy(task)
+    elsewhere.cfg = SimpleNamespace(data=str(tmp_path))
+    write_split(tmp_path, "train", [[4] * 3], vocab_size=len(task.target_dictionary))
+    write_split(tmp_path, "half", [[5] * 7], vocab_size=len(task.target_dictionary))
+    noise = NoiseContrastive(elsewhere, noise_samples=1, train_subset="half").distribution
+    frequent, rare = noise.log_expected(torch.tensor([5, 4])).exp()
+    assert frequent == pytest.approx(7 * rare.item())
+
+
 def test_without_word_counts_it_is_refused(task, tmp_path):
     model = MODELS["full"]()
     elsewhere = copy.copy(task)

@@ -45,18 +45,18 @@ def test_another_format_is_refused_with_the_remedy(tmp_path):
         count_words(write_split(tmp_path, "train", [[3, 4]], impl="cached"), V)
 
 
-def make_task(data, *, languages=(), as_args=False, **flags):
-    config = SimpleNamespace(data=data, **dict(zip(("source_lang", "target_lang"), languages)), **flags)
+def make_task(data, *, languages=(), as_args=False):
+    config = SimpleNamespace(data=data, **dict(zip(("source_lang", "target_lang"), languages)))
     task = dict(cfg=None, args=config) if as_args else dict(cfg=config)
     return SimpleNamespace(target_dictionary=make_dictionary(V), **task)
 
 
-@pytest.mark.parametrize("flags", [{}, {"train_subset": "train"}, {"train_subset": "half"}])
+@pytest.mark.parametrize("subset", ["train", "half"])
 @pytest.mark.parametrize("as_args", [True, False])
-def test_a_language_model_has_one_file(as_args, flags, tmp_path):
+def test_a_language_model_has_one_file(as_args, subset, tmp_path):
     lines = random_lines()
-    write_split(tmp_path, flags.get("train_subset", "train"), lines), write_split(tmp_path, "valid", random_lines())
-    counts = training_counts(make_task(str(tmp_path), as_args=as_args, **flags))
+    write_split(tmp_path, subset, lines), write_split(tmp_path, "valid", random_lines())
+    counts = training_counts(make_task(str(tmp_path), as_args=as_args), subset=subset)
     assert counts.tolist() == counts_of(lines)
 
 
@@ -64,16 +64,16 @@ def test_a_language_model_has_one_file(as_args, flags, tmp_path):
 def test_a_translation_has_the_words_of_its_target(pair, tmp_path):
     source, target = random_lines(), random_lines()
     write_split(tmp_path, f"train.{pair}.de", source), write_split(tmp_path, f"train.{pair}.en", target)
-    task = make_task(str(tmp_path), languages=("de", "en"), train_subset="train")
-    assert training_counts(task).tolist() == counts_of(target)
+    task = make_task(str(tmp_path), languages=("de", "en"))
+    assert training_counts(task, subset="train").tolist() == counts_of(target)
 
 
 def test_of_both_directions_in_one_folder_the_one_that_fairseq_reads_counts(tmp_path):
     read, first, more = random_lines(), random_lines(), random_lines()
     write_split(tmp_path, "train.de-en.en", read), write_split(tmp_path, "train.en-de.en", first)
     write_split(tmp_path, "train1.en-de.en", more)
-    task = make_task(str(tmp_path), languages=("de", "en"), train_subset="train")
-    assert training_counts(task).tolist() == counts_of(read, more)
+    task = make_task(str(tmp_path), languages=("de", "en"))
+    assert training_counts(task, subset="train").tolist() == counts_of(read, more)
 
 
 @pytest.mark.parametrize("side", ["", ".de-en.en"])
@@ -82,23 +82,23 @@ def test_the_parts_that_fairseq_trains_on_count_as_well(side, tmp_path):
     for number, lines in zip(("", "1", "2", "4"), texts):
         write_split(tmp_path, f"train{number}{side}", lines)
     task = make_task(str(tmp_path), languages=("de", "en") if side else ())
-    assert training_counts(task).tolist() == counts_of(*texts[:3])
+    assert training_counts(task, subset="train").tolist() == counts_of(*texts[:3])
 
 
 def test_several_directories_are_one_text(tmp_path):
     texts = [random_lines() for _ in range(2)]
     folders = [write_split(tmp_path / f"part{i}", "train", lines).parent for i, lines in enumerate(texts)]
-    assert training_counts(make_task(":".join(map(str, folders)))).tolist() == counts_of(*texts)
+    assert training_counts(make_task(":".join(map(str, folders))), subset="train").tolist() == counts_of(*texts)
 
 
 def test_without_the_training_text_there_are_no_counts(tmp_path):
     write_split(tmp_path, "valid", random_lines())
-    assert training_counts(make_task(str(tmp_path))) is None
+    assert training_counts(make_task(str(tmp_path)), subset="train") is None
     write_split(tmp_path, "train.de-en.de", random_lines())
-    assert training_counts(make_task(str(tmp_path), languages=("de", "en"))) is None
+    assert training_counts(make_task(str(tmp_path), languages=("de", "en")), subset="train") is None
 
 
 def test_a_training_text_that_does_not_fit_is_refused(tmp_path):
     write_split(tmp_path, "train", [[V + 3, 4]], vocab_size=2 * V)
     with pytest.raises(ValueError, match=f"train.bin has word {V + 3}"):
-        training_counts(make_task(str(tmp_path)))
+        training_counts(make_task(str(tmp_path)), subset="train")

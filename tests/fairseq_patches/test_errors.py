@@ -236,7 +236,7 @@ def read(parse_args_and_arch, *flags):
     parser = argparse.ArgumentParser(prog="fairseq-train")
     for name in ("clip-norm", "momentum", "dropout"):
         parser.add_argument(f"--{name}", type=float, default=0.0)
-    for name in ("batch-size", "patience", "prefix-size"):
+    for name in ("batch-size", "patience", "prefix-size", "save-interval", "log-interval", "seed"):
         parser.add_argument(f"--{name}", type=int, default=1)
     parser.add_argument("--lr", type=options.eval_str_list, default=[0.25])
     parser.add_argument("--update-freq", type=lambda text: options.eval_str_list(text, type=int), default=[1])
@@ -246,7 +246,7 @@ def read(parse_args_and_arch, *flags):
 WRONG = ["--clip-norm=nan", "--dropout=-NaN", "--clip-norm=-1", "--lr=0.1,-1", "--update-freq=2,0", "--momentum=-0.1"]
 
 
-@pytest.mark.parametrize("given", [*WRONG, "--prefix-size=-1"])
+@pytest.mark.parametrize("given", [*WRONG, "--prefix-size=-1", "--save-interval=0", "--log-interval=0", "--seed=-1"])
 def test_a_value_that_fairseq_would_misread_is_refused(given, capsys):
     with pytest.raises(SystemExit) as error:
         read(options.parse_args_and_arch, given)

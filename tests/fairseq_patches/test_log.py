@@ -192,7 +192,7 @@ def interrupt(cfg):
             False,
             [
                 "fairseq-train: interrupted; {last} is that of update 1,234",
-                "resume: fairseq-plugins train ptb doc d --reset-meters",
+                "resume: fairseq-plugins train ptb doc d",
             ],
         ),
         *(

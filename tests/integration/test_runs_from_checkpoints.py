@@ -21,6 +21,7 @@ from fairseq_plugins.fairseq_patches.checkpoints import OF_TRAINING, _actions, o
 from fairseq_plugins.files import file_digest
 from fairseq_plugins.models.checkpoints import read_state
 from fairseq_plugins.models.presets import command_line
+from fairseq_plugins.options import UserError
 from fairseq_plugins.recipes import fine_tuning
 
 DATA = ROOT / "tests/fixtures/small_models/data"
@@ -70,6 +71,16 @@ def test_a_transformer_with_other_settings_is_refused(start, flags, transformer,
     ):
         run_here(fairseq_cli.train, *PAIRS, *TRANSFORMER, *save, *flags.split())
     assert not list(tmp_path.glob("*.pt"))
+
+
+@pytest.mark.parametrize("start", ["--restore-file", "--finetune-from-model"])
+def test_a_transformer_of_another_size_is_refused_by_its_first_weight(start, transformer, run_here, tmp_path):
+    save = ["--save-dir", tmp_path, start, transformer, "--max-update", 2]
+    message = (
+        f"{transformer} does not fit the model that the flags .* make: give the flags and the data of its training"
+    )
+    with pytest.raises(UserError, match=rf"^{message}.*\(size mismatch for encoder.layers.0.fc1.weight"):
+        run_here(fairseq_cli.train, *PAIRS, *TRANSFORMER, *save, "--encoder-ffn-embed-dim", 32)
 
 
 def test_flags_of_training_may_be_others(transformer, run_here, tmp_path):

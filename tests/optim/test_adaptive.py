@@ -102,12 +102,31 @@ def test_adam_is_resumed_bit_for_bit():
         update(model, optimizer, step)
     other, resumed = make(0.2, lr=1.0, dtype=torch.float32)
     other.load_state_dict(copy.deepcopy(model.state_dict()))
-    settings = {"lr": LR, "weight_decay": 0.1}
-    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()), settings)
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()), {"lr": LR, "weight_decay": 0.1})
     for step in range(3, NUM_STEPS):
         update(model, optimizer, step)
         update(other, resumed, step)
     assert torch.equal(model.weight, other.weight) and torch.equal(model.bias, other.bias)
+
+
+def test_a_run_resumes_with_the_flags_that_it_is_given():
+    model, optimizer = make(0.1)
+    update(model, optimizer, 1)
+    _, resumed = make(0.2, betas="(0.5, 0.6)", eps=0.01, lr=1.0)
+    resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    (group,) = resumed.param_groups
+    assert (group["weight_decay"], group["betas"], group["eps"]) == (0.2, (0.5, 0.6), 0.01)
+    assert group["lr"] == LR, "the scheduler sets it"
+
+
+def test_the_wrapped_optimizer_steps_alike_as_under_amp():
+    (model, optimizer), (other, by_itself) = (make(0.1, eps=0.5, eps_added="before-correction") for _ in range(2))
+    for step in range(NUM_STEPS):
+        update(model, optimizer, step)
+        by_itself.zero_grad()
+        backward(other, step)
+        by_itself.optimizer.step()
+    assert torch.equal(model.weight, other.weight)
 
 
 @pytest.mark.parametrize("betas", ["0.9", "0.9 0.99", "(0.9, 0.99, 0.999)", "(a, b)", "(0.9, 1)", "(-0.1, 0.9)"])

@@ -153,6 +153,15 @@ def test_losses_of_another_validation_set_are_forgotten():
     assert not optimizer.optimizer.is_averaging
 
 
+def test_a_run_that_had_ended_goes_on_with_another_validation_set():
+    _, optimizer = make("immediate", nonmonotone_interval=0)
+    for loss in (1.0, 2.0):
+        optimizer.record_validation(loss)
+    assert optimizer.get_lr() == -math.inf
+    optimizer.forget_validations()
+    assert optimizer.get_lr() > 0
+
+
 @pytest.mark.parametrize("averaging, lost", [("triggered", "starts averaging"), ("immediate", "ends the training")])
 def test_a_training_that_never_validates_is_told_what_it_lacks(averaging, lost, caplog):
     make(averaging, disable_validation=True)

@@ -61,6 +61,8 @@ def test_arguments_of_a_training(recipe):
     for flag in (["--keep-last-epochs", "5"], ["--keep-last-epochs=5"]):
         kept = training_arguments(recipe, "longer", data="a b", save_dir="c d", more=flag)
         assert "--no-epoch-checkpoints" not in kept and kept[-len(flag) :] == flag
+    more = ["--keep-last-epochs", "5", "--no-no-epoch-checkpoints"]
+    assert kept[:-1] == training_arguments(recipe, "longer", data="a b", save_dir="c d", more=more)[:-2]
 
 
 def test_a_switch_of_a_recipe_is_removed_by_no():
