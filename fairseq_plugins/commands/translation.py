@@ -347,6 +347,7 @@ def _check(args: argparse.Namespace) -> None:
     if args.tune is not None:
         lists = [path for path in args.input or [] if path != STANDARD_INPUT]
         read = [*lists, *map(Path, args.path), *filter(None, [args.source, args.reference])]
+        read += Path(args.data).iterdir() if Path(args.data).is_dir() else []
         check_not_read(args.tune, read, flag="--tune")
     if len(set(args.path)) < len(args.path):
         raise UserError("--path: give each checkpoint once")
@@ -389,7 +390,7 @@ def _compute_features(args: argparse.Namespace, lists: NBestLists) -> CandidateF
     for path, share in features.unknown_shares.items():
         if share > 0:
             print(
-                f"{path} does not know {share:.1%} of the candidates' tokens: it reads tokens of DATA, subwords "
+                f"{path} does not know {share:.1%} of the tokens of its texts: it reads tokens of DATA, subwords "
                 "with their marks (fairseq-generate without --remove-bpe)",
                 file=sys.stderr,
             )

@@ -1,6 +1,7 @@
 """Reranking of a parser's candidates."""
 
 import argparse
+import itertools
 from collections import Counter
 from pathlib import Path
 from typing import Any, Collection, Dict, List, Mapping, Sequence, Tuple, get_args
@@ -11,7 +12,7 @@ from fairseq_plugins.command_line import add_checkpoints, add_cpu, add_data, add
 from fairseq_plugins.commands.results import Results, results_command
 from fairseq_plugins.data.text import load_dictionary
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.files import check_file, given_path, write_lines
+from fairseq_plugins.files import check_file, check_not_read, given_path, write_lines
 from fairseq_plugins.metrics.rouge import NUM_BOOTSTRAP_SAMPLES
 from fairseq_plugins.options import UserError, check_at_least_one, check_choice, optionally_named_paths
 from fairseq_plugins.reports.reranking import reranking_as_text, reranking_figures, row_names, run_names
@@ -105,6 +106,8 @@ def _rerank(args: argparse.Namespace) -> Results:
     if args.baseline is not None:
         check_choice(args.baseline, [PARSER, *groups, *ensembles], flag="--baseline")
     splits = paired_files(args.lists, args.gold)
+    for name, kind in itertools.product(splits if args.out else (), ("reranked.trees", "scores.tsv")):
+        check_not_read(args.out / f"{name}.{kind}", [*args.lists, *args.gold], flag="--out")
     device = choose_device(args)
     linearisation = read_linearisation(args.data)
     models = [model.to(device) for model in load_language_models(paths, args.data)]

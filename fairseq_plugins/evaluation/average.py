@@ -37,7 +37,7 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
     The column norm constraint of ``--column-norm`` holds for the mean, too. The checkpoint has no optimiser state. Its
     ``averaged_checkpoints`` are the files and their numbers of updates. Raises UserError if there are fewer than two, a
     file is missing, unreadable or refused, a weight is not finite, two files are of the same update, one is a mean
-    itself, or they are of different vocabularies, architectures or runs.
+    itself, or they are of different vocabularies, architectures or seeds.
     """
     if len(paths) < 2:
         raise UserError(f"a mean of {len(paths)} checkpoint is that checkpoint: give two or more")

@@ -242,15 +242,20 @@ def candidate_features(
     options = dict(max_tokens=max_tokens, device=device, show_progress=show_progress)
     columns += [_log_probs(model, lists, **options) for model in models.values()]
     values[is_candidate] = np.array(columns, dtype=np.float64).T
-    unknown_shares = {name: _unknown_share(lists.texts, model) for name, model in models.items()}
+    unknown_shares = {name: _unknown_share(lists, model) for name, model in models.items()}
     return CandidateFeatures(names=names, values=values, is_candidate=is_candidate, unknown_shares=unknown_shares)
 
 
-def _unknown_share(texts: Sequence[str], model: Any) -> float:
-    """Share of unknown words in texts."""
-    dictionary: Dictionary = model.decoder.dictionary
-    tokens = [token for text in texts for token in text.split()]
-    return sum(dictionary.index(token) == dictionary.unk() for token in tokens) / max(1, len(tokens))
+def _unknown_share(lists: NBestLists, model: Any) -> float:
+    """Share of unknown words in the candidates, or in the sources of an encoder-decoder if it is higher."""
+    read: List[Tuple[Dictionary, Sequence[str]]] = [(model.decoder.dictionary, lists.texts)]
+    if isinstance(model, FairseqEncoderDecoderModel):
+        read.append((model.encoder.dictionary, lists.sources))
+    texts = [(dictionary, [token for text in texts for token in text.split()]) for dictionary, texts in read]
+    return max(
+        sum(dictionary.index(token) == dictionary.unk() for token in tokens) / max(1, len(tokens))
+        for dictionary, tokens in texts
+    )
 
 
 def _check_models(models: Mapping[str, BaseFairseqModel], lists: NBestLists) -> None:

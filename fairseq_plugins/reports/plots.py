@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_MARKED = 40
-"""Curves with more epochs have no markers."""
+"""A curve with twice as many epochs has a marker at every second one, and so on."""
 MOST_INSIDE = 4
 """With more runs, the legend stands beside the curves, because it would hide them."""
 LINE_STYLES = ("-", "--", ":", "-.")
@@ -89,9 +89,10 @@ def _styles(runs: Sequence[Dict[str, Any]]) -> List[Dict[str, Any]]:
 def _draw_lines(axes: "Axes", curves: Dict[int, Dict[int, float]], styles: Sequence[Dict[str, Any]]) -> None:
     """Draw the curves of runs, given by their number, in their styles. The legend has the last value of each."""
     for number, curve in curves.items():
-        style = styles[number] if len(curve) <= MOST_MARKED else {**styles[number], "marker": None}
+        style, every = styles[number], max(1, len(curve) // MOST_MARKED)
         last = f": {curve[max(curve)]:.2f}" if curve else ""
-        axes.plot(list(curve), list(curve.values()), markersize=4, **{**style, "label": style["label"] + last})
+        line = dict(markersize=4, markevery=every, **{**style, "label": style["label"] + last})
+        axes.plot(list(curve), list(curve.values()), **line)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -342,7 +343,8 @@ def draw_history(runs: Mapping[str, History]) -> "Figure":
         axes.set_title(as_label(name), loc="left", fontsize="small")
     for axes in rows[-1]:
         axes.set_xlabel("updates")
-    rows[0, 0].legend()
+    lines = {line.get_label(): line for axes in rows[0] for line in axes.lines if line.get_xdata().size}
+    rows[0, 0].legend(handles=[lines[label] for label in map(layer_name, read_layers(runs)) if label in lines])
     return picture
 
 

@@ -129,10 +129,18 @@ class TrainingLog:
     def score_curves(self) -> Dict[str, Dict[int, float]]:
         """Scores of the decoded validation set by metric, as ``--eval-scorer`` names it, and epoch. May be empty."""
         curves: Dict[str, Dict[int, float]] = {}
-        for epoch, line in VALIDATION_LINE.findall(self._epochs):
-            for name, score in VALIDATION_SCORE.findall(line):
-                curves.setdefault(name, {})[int(epoch)] = float(score)
+        for epoch, metric, score in self._scores:
+            curves.setdefault(metric, {})[epoch] = score
         return curves
+
+    @property
+    def _scores(self) -> List[Tuple[int, str, float]]:
+        """Epoch, metric and score of all validations, of which an epoch may have several."""
+        return [
+            (int(epoch), metric, float(score))
+            for epoch, line in VALIDATION_LINE.findall(self._epochs)
+            for metric, score in VALIDATION_SCORE.findall(line)
+        ]
 
     @property
     def words_per_second(self) -> float:
@@ -155,14 +163,17 @@ class TrainingLog:
         return sum(ends) / 3600
 
     def figures(self) -> Dict[str, Any]:
-        """Epochs, validation curves with their best points, speed and duration."""
+        """Epochs, validation curves, the best of all validations, speed and duration."""
         valid_curve, score_curves = self.valid_curve, self.score_curves
         return {
             "epochs": max(valid_curve),
-            "lowest_valid_perplexity": _best(min, valid_curve.values()),
+            "lowest_valid_perplexity": _best(min, (float(ppl) for _, ppl in VALIDATION.findall(self._epochs))),
             "valid_curve": valid_curve,
             "train_curve": self.train_curve,
-            "highest_valid_scores": {metric: _best(max, curve.values()) for metric, curve in score_curves.items()},
+            "highest_valid_scores": {
+                metric: _best(max, (score for _, name, score in self._scores if name == metric))
+                for metric in score_curves
+            },
             "score_curves": score_curves,
             "words_per_second": self.words_per_second,
             "hours": self.hours,

@@ -198,13 +198,18 @@ def test_sentences_that_are_left_out_are_named(rerank, here):
         (["--path", "a.pt", "sum of 2"], "--path sum of 2: another row or column of the results has this name"),
         (["--lists", "{here}"], "is a folder: give a file of a parser's candidates"),
         (["--max-tokens", "0"], "--max-tokens 0: give at least 1"),
+        (
+            ["--lists", "{here}/gold.test.scores.tsv", "--out", "{here}"],
+            "--out {here}/gold.test.scores.tsv is read by this command: give another name",
+        ),
     ],
 )
 def test_what_is_refused(flags, message, here, rerank, capsys):
     parses = here / "my parses"
     whole = {"--path": ["a.pt"], "--lists": [parses / "nbest.test.txt.gz"], "--gold": [parses / "gold.test.trees"]}
     given = [word for name, values in whole.items() if name not in flags for word in (name, *values)]
+    (here / "gold.test.scores.tsv").touch()
     with pytest.raises(SystemExit) as error:
         type_command("trees rerank", [here / "data", *given, *(flag.format(here=here) for flag in flags)])
     told = capsys.readouterr().err
-    assert error.value.code == 2 and message in told and told.count("\n") == 1
+    assert error.value.code == 2 and message.format(here=here) in told and told.count("\n") == 1

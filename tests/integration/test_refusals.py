@@ -63,6 +63,7 @@ REFUSALS = {
     "translate unprepared --path mt.pt": "has no bpe.codes",
     f"{RESCORE} --tune w.json": "lists has no references: give --reference",
     f"{RESCORE} --tune w.json --weights w.json": "--weights",
+    f"{RESCORE} --tune lm/dict.txt": "--tune lm/dict.txt is read by this command",
     f"{RESCORE} --tune w.json --seed -1 --reference three": "--seed -1",
     f"{RESCORE} --weights other.json --seed 2": "--seed 2",
     f"{RESCORE} --weights nowhere.json": "nowhere.json does not exist",

@@ -100,7 +100,11 @@ def test_lists_of_fairseq_are_rescored_by_an_encoder_decoder(
     unknown = re.sub(r"^(H-\d+\t[^\t]*\t)\S+", r"\1none", (tmp_path / "lists.txt").read_text(), flags=re.M)
     (tmp_path / "other.txt").write_text(unknown)
     status, _, told = rescore(*given[:-1], tmp_path / "other.txt", *weights)
-    assert status == 0 and re.search(r"checkpoint_best.pt does not know \d+.\d% of the candidates' tokens", told), told
+    assert status == 0 and re.search(r"checkpoint_best.pt does not know \d+.\d% of the tokens of its texts", told), told
+    sources = re.findall(r"^S-\d+\t(.*)", (tmp_path / "lists.txt").read_text(), flags=re.M)
+    (tmp_path / "raw.txt").write_text("".join(re.sub(r"\S+", "none", line) + "\n" for line in sources))
+    status, _, told = rescore(*given, *weights, "--source", tmp_path / "raw.txt")
+    assert status == 0 and "checkpoint_best.pt does not know 100.0% of the tokens of its texts" in told
     status, printed, _ = rescore(*given, *weights, "--output", "lists")
     assert status == 0 and len(re.findall("^[ST]-", printed, re.M)) == 120 and printed.count("\nH-") == 240
 

@@ -139,11 +139,11 @@ def test_ticks_are_apart_and_enclose_the_perplexities(highest, lowest, written):
     assert all(lower.y1 < upper.y0 for lower, upper in zip(boxes, boxes[1:]))
 
 
-@pytest.mark.parametrize("num_epochs, marker", [(40, "o"), (41, "None")])
-def test_points_of_long_curves_are_not_marked(num_epochs, marker):
+@pytest.mark.parametrize("num_epochs, every", [(40, 1), (200, 5)])
+def test_of_a_long_curve_some_points_are_marked(num_epochs, every):
     curve = {epoch: 10.0 - epoch / 10 for epoch in range(1, num_epochs + 1)}
     (axes,) = draw_learning_curves([{"name": "A", "seed": 1, "valid_curve": curve}]).axes
-    assert axes.lines[0].get_marker() == marker
+    assert axes.lines[0].get_marker() == "o" and axes.lines[0].get_markevery() == every
 
 
 def test_scores_of_decoded_text_have_panels_in_the_colours_of_the_runs():

@@ -60,6 +60,16 @@ def validations(*epochs, ppl, more=""):
     return "".join(f"x | INFO | valid | epoch {n:03} | loss 1 | ppl {ppl}{more} | wps 5\n" for n in epochs)
 
 
+def test_the_best_of_an_epoch_s_validations_counts(tmp_path):
+    """With --validate-interval-updates an epoch has several, and the best may not be the last."""
+    interval = "x | INFO | train_inner | epoch 001:      1 / 9 loss=3, wps=9, wall=9\n"
+    several = (validations(1, ppl=ppl, more=f" | bleu {bleu}") for ppl, bleu in ((40, 6), (30, 9), (50, 7)))
+    (tmp_path / "train.log").write_text(interval + "".join(several))
+    figures = TrainingLog(tmp_path).figures()
+    assert figures["valid_curve"] == {1: 50} and figures["lowest_valid_perplexity"] == 30
+    assert figures["score_curves"] == {"bleu": {1: 7}} and figures["highest_valid_scores"] == {"bleu": 9}
+
+
 def test_epochs_that_begin_again_are_those_of_another_training(tmp_path):
     log = tmp_path / "train.log"
     first, second = validations(1, 2, 3, 4, ppl=40, more=" | bleu 7"), validations(1, 2, ppl=50, more=" | bleu 6")
