@@ -91,8 +91,8 @@ def _draw_lines(axes: "Axes", curves: Dict[int, Dict[int, float]], styles: Seque
     for number, curve in curves.items():
         style, every = styles[number], max(1, len(curve) // MOST_MARKED)
         last = f": {curve[max(curve)]:.2f}" if curve else ""
-        line = dict(markersize=4, markevery=every, **{**style, "label": style["label"] + last})
-        axes.plot(list(curve), list(curve.values()), **line)
+        label = style["label"] + last
+        axes.plot(list(curve), list(curve.values()), markersize=4, markevery=every, **{**style, "label": label})
 
 
 @dataclass(frozen=True, kw_only=True)
