@@ -208,7 +208,7 @@ class CandidateFeatures:
         names: of the F features: the list's score, the number of tokens, then one for each model.
         values: (N, K, F) float64, 0 where there is no candidate.
         is_candidate: (N, K).
-        unknown_shares: share of unknown words in the candidates' tokens, by model.
+        unknown_shares: share of unknown words in the texts that a model reads, by model.
     """
 
     names: List[str]

@@ -180,6 +180,8 @@ class HuggingFace(Tokenizer):
             self._tokenizer = Library.from_file(str(path))
         except Exception as error:  # the library raises no narrower class
             raise TokenizerError(f"{path} is no file of a HuggingFace tokenizer ({error})") from None
+        self._tokenizer.no_truncation()  # a file may ask for both, which are for the batches of a model
+        self._tokenizer.no_padding()
 
     def split(self, line: str) -> List[str]:
         return list(self._tokenizer.encode(line, add_special_tokens=False).tokens)

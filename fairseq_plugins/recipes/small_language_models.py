@@ -11,13 +11,11 @@ from fairseq_plugins.recipes.recipe import AVERAGED, ON_CPUS, Recipe, System, ta
 # Epochs of SGD at a constant rate, then one whose weights are averaged.
 
 
-def _reduced(
-    name: str, title: str, systems: Mapping[str, System], *, notes: str, corpus: str = "ptb", **training: Value
-) -> Recipe:
+def _reduced(name: str, title: str, systems: Mapping[str, System], *, notes: str, **training: Value) -> Recipe:
     return Recipe(
         name=name,
         title=title,
-        corpus=f"bash data-prep/{corpus}/prepare.sh",
+        corpus="bash data-prep/ptb/prepare.sh",
         systems=systems,
         training={**ON_CPUS, **{flag.replace("_", "-"): value for flag, value in training.items()}},
         averaged_epochs=1,
@@ -87,18 +85,6 @@ REDUCED_TRICKS = _reduced(
     notes="""awd, mos, doc: tied, mos and doc of the recipe reduced. mogrifier-doc: doc on Mogrifier LSTMs, as many
 parameters. +shuffle: every row of the text begins at another token in each epoch (Press 2019). +adversarial: margins of
 0.005 (Wang, Gong & Liu 2019), as published for the main training, without noise on the embedding.""",
-)
-
-_AS_LARGE_AS_TIED = {"tied": "400 400 150", "drill4": "391 391 150", "mos": "496 496 280", "doc": "496 496 280"}
-
-REDUCED_WT2 = _reduced(
-    "reduced_wt2",
-    "Language models of WikiText-2 at a CPU budget: the same data, updates, dropout and seed for all",
-    {name: System({**REDUCED.systems[name].flags, "hidden-sizes": sizes}) for name, sizes in _AS_LARGE_AS_TIED.items()},
-    corpus="wikitext-2",
-    max_epoch=2,
-    notes="""The systems of the recipe reduced. Two epochs and one averaged are about as many updates as its six and one
-on Penn Treebank; hidden sizes give all as many parameters with the larger vocabulary. Results: results/wt2_reduced.""",
 )
 
 # Penn Treebank in eight epochs of Adam, for comparisons over several seeds. The presets give the other dropout rates.
@@ -189,7 +175,7 @@ WT2_SMALL = replace(
         for name, sizes in _SIZES_OF_WT2.items()
     },
     notes="""Systems and training of the recipe ptb_small, with sizes for 33,278 words. 5,400 updates are 3.6 epochs.
-Nothing was chosen on this corpus.""",
+Nothing was chosen on this corpus. Results: results/wt2_small.""",
 )
 
 # Base models of Takase et al. 2017 and a Mogrifier LSTM, and gates on them.

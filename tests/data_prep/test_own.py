@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from preparation_runs import binarised, binarised_text, fail, prepare_in_shell, snapshot, succeed
+from preparation_runs import binarised, binarised_text, fail, prepare, prepare_in_shell, snapshot, succeed
 from small_corpora import LANGUAGES, own_files, sentences, text_of, write_files
 
 from fairseq_plugins.evaluation.raw_text import load_pair_texts, load_side_text
@@ -91,6 +91,10 @@ def test_a_tokenizer_of_hugging_face(raw: Path) -> None:
     known = {line.split(" ")[0] for line in (data / "dict.de.txt").read_text().splitlines()}
     read = [" ".join(piece if piece in known else "<unk>" for piece in line) for line in expected]
     assert binarised(data, "valid", "de-en", "de") == read
+    options = ["--tokenizer", f"hf:{raw}/bytes.json", "--lowercase", "--dest", "low"]
+    succeed("own", "de-en", "--from", raw, *options, cwd=raw.parent)
+    text, _ = load_pair_texts(raw.parent / "low", source="de", target="de")
+    assert [text.join(text.split(line)) for line in VALID["de"]] == [line.lower() for line in VALID["de"]]
 
 
 def test_one_file_a_side_is_split_by_its_seed(here: Path) -> None:
@@ -131,6 +135,10 @@ def test_another_corpus_gets_the_vocabulary_of_a_model(first: str, raw: Path) ->
         f"{split}.{lang}": text_of(sentences(lang, 9, 7)) for split in ("train", "valid", "test") for lang in LANGUAGES
     }
     write_files(here / "other", other)
+    if codes:
+        lacking = prepare("own", "de-en", "--from", "other", *vocabulary[2:], "--dest", "news", cwd=here)
+        message = f"dict.de.txt is of text with subwords: give --codes model/{record['subwords']} as well"
+        assert lacking.returncode == 2 and message in lacking.stderr
     succeed("own", "de-en", "--from", "other", *vocabulary, "--dest", "news", cwd=here)
     for name in ["text.json", "dict.de.txt", "dict.en.txt", *([record["subwords"]] if codes else [])]:
         assert (here / "news" / name).read_bytes() == (here / "model" / name).read_bytes()

@@ -208,6 +208,13 @@ def test_a_tokenizer_of_hugging_face_splits_and_joins(hugging_face, record, data
         assert text.split(line) == expected and text.join([*expected, "<unk>"]) == line and text.split(" ") == []
 
 
+def test_a_tokenizer_of_hugging_face_neither_cuts_nor_fills_lines(hugging_face, load, tmp_path):
+    expected = hugging_face.encode(WORDS).tokens
+    hugging_face.enable_truncation(3), hugging_face.enable_padding(length=90)
+    hugging_face.save(str(tmp_path / "tokenizer.json"))
+    assert load(tokenizer="hf:tokenizer.json").split(WORDS) == expected
+
+
 def test_what_a_tokenizer_of_hugging_face_lacks_is_told(load, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(ValueError, match=r"text.json: .*x.json needs the library tokenizers: pip install '.*\[hf\]'"):

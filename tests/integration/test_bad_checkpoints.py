@@ -24,7 +24,7 @@ WEIGHT = "decoder.embedding.weight"
 NO_CHECKPOINT = "holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt"
 NO_FLAGS = "holds no flags of a training: give a checkpoint of fairseq-train, such as SAVE_DIR/checkpoint_best.pt"
 DIVERGED = f"its weight {WEIGHT} holds inf or NaN, as after a training that diverged"
-OTHER_WEIGHTS = "does not fit the model that its flags and the data's dictionary make"
+OTHER_WEIGHTS = "does not fit the model that the flags and the data's dictionary make"
 
 
 def with_weight(state, change):

@@ -33,7 +33,6 @@ SIZES = [
         for training in ("", "+damped")
     ),
     *((*case, 10_002, 4.0e6, 0.01) for case in REDUCED_CASES),  # Penn Treebank's vocabulary in fairseq
-    *(("reduced_wt2", name, 33_280, 7.52e6, 0.003) for name in ("tied", "drill4", "mos", "doc")),
     *(("ptb_small", name, 10_002, 4.94e6, 0.006) for name in find_recipe("ptb_small").systems),
     *(("wt2_small", name, 33_280, 10.92e6, 0.003) for name in find_recipe("wt2_small").systems),
     *(("wsj_sample", name, 1_109, 4.0e6, 0.01) for name in WSJ_SYSTEMS),
@@ -196,7 +195,7 @@ def test_systems_over_several_seeds_differ_in_the_network_alone(name):
     )
 
 
-@pytest.mark.parametrize("name", ["reduced", "reduced_base_models", "reduced_tricks", "reduced_wt2"])
+@pytest.mark.parametrize("name", ["reduced", "reduced_base_models", "reduced_tricks"])
 def test_an_averaged_epoch_follows_those_of_every_system_but_gates(name):
     recipe = find_recipe(name)
     for system in recipe.systems:

@@ -105,10 +105,12 @@ class Own(ParallelCorpus):
         """Set tokenizer, subwords, case and dictionaries, which depend on each other and on a given vocabulary."""
         options.given = _given_record(options.source_dict)
         self._settle_tokens(options, error)
+        # The pieces of a HuggingFace tokenizer are not words, and lower-cased ones are none of its pieces.
+        lowered = "lower lines" if options.tokenizer.startswith(HUGGING_FACE) else "lower tokens"
         if options.lowercase is None:
-            options.case = options.given.get("case", "lower tokens" if options.headlines else "kept")
+            options.case = options.given.get("case", lowered if options.headlines else "kept")
         else:
-            options.case = "lower tokens" if options.lowercase else "kept"
+            options.case = lowered if options.lowercase else "kept"
         options.lowercase = options.case != "kept"
         if options.tokenised or options.given.get("unicode") == "kept":
             options.nfc = False
@@ -140,6 +142,9 @@ class Own(ParallelCorpus):
         has_own_subwords = options.tokenizer not in ("moses", "none")
         if has_own_subwords and options.subwords not in (None, "none"):
             error(f"--tokenizer {options.tokenizer} has no other subwords: leave out --subwords and --codes")
+        if options.subwords is None and "subwords" in options.given and not options.tokenised:
+            codes = options.source_dict.parent / options.given["subwords"]
+            error(f"--source-dict {options.source_dict} is of text with subwords: give --codes {codes} as well")
         if options.subwords is None and (has_own_subwords or options.tokenised or options.source_dict):
             options.subwords = "none"
 
