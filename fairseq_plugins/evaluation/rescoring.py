@@ -248,14 +248,15 @@ def candidate_features(
 
 def _unknown_share(lists: NBestLists, model: Any) -> float:
     """Share of unknown words in the candidates, or in the sources of an encoder-decoder if it is higher."""
-    read: List[Tuple[Dictionary, Sequence[str]]] = [(model.decoder.dictionary, lists.texts)]
-    if isinstance(model, FairseqEncoderDecoderModel):
-        read.append((model.encoder.dictionary, lists.sources))
-    texts = [(dictionary, [token for text in texts for token in text.split()]) for dictionary, texts in read]
-    return max(
-        sum(dictionary.index(token) == dictionary.unk() for token in tokens) / max(1, len(tokens))
-        for dictionary, tokens in texts
-    )
+
+    def share(texts: Sequence[str], dictionary: Dictionary) -> float:
+        tokens = [token for text in texts for token in text.split()]
+        return sum(dictionary.index(token) == dictionary.unk() for token in tokens) / max(1, len(tokens))
+
+    of_candidates = share(lists.texts, model.decoder.dictionary)
+    if not isinstance(model, FairseqEncoderDecoderModel):
+        return of_candidates
+    return max(of_candidates, share(lists.sources, model.encoder.dictionary))
 
 
 def _check_models(models: Mapping[str, BaseFairseqModel], lists: NBestLists) -> None:

@@ -312,12 +312,11 @@ def _load_and_compare_flags(
     try:
         extra_state = load_checkpoint(trainer, filename, reset_optimizer, *args, **kwargs)
     except Exception as error:
-        if isinstance(error, UserError) or error.__context__ is None:
+        cause = error.__context__
+        if isinstance(error, UserError) or not isinstance(cause, (UserError, RuntimeError)):
             raise
         with fitting_weights(filename):
-            if isinstance(error.__context__, (UserError, RuntimeError)):
-                raise error.__context__ from None
-        raise
+            raise cause from None
     if extra_state is None or not os.path.isfile(filename):  # such as on another machine of the run
         return extra_state
     saved = read_flags(filename)

@@ -203,7 +203,7 @@ def _parse_and_check(
 
 
 def remedy_of_value(name: str, value: Any) -> Optional[str]:
-    """What to give for a flag in place of a value that is impossible; None if it is possible."""
+    """Advice for an impossible value of a flag, such as "give at least 0". None if the value is possible."""
     if isinstance(value, float) and math.isnan(value):
         return "give a number"
     if isinstance(value, (float, int)) and value < AT_LEAST.get(name, -math.inf):
