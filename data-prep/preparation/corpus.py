@@ -128,7 +128,7 @@ def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
     add("--work", type=path, metavar="DIR", help=f"downloads and text (default: downloads/{corpus.name})")
     add("--workers", type=positive, default=_num_cores(), metavar="N", help="processes (default: all cores)")
     text = "put text into the composed form of Unicode (default), or keep the form that it comes in"
-    add("--nfc", action=argparse.BooleanOptionalAction, default=True, help=text)
+    add("--nfc", action=argparse.BooleanOptionalAction, help=text)
     corpus.add_options(parser)
     parser.set_defaults(codes=None, dictionaries={})
     options = parser.parse_args(arguments)
@@ -137,6 +137,7 @@ def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
         parser.error(f"EXPECTED_COUNTS is check or skip, not {expected}")
     options.check = expected == "check"
     corpus.settle(options, parser.error)
+    options.nfc = options.nfc is not False
     if options.source and options.mirror:
         parser.error("--from downloads nothing, so --mirror has no use: give one of them")
     options.workers = min(options.workers, _num_cores())

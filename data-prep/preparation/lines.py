@@ -69,6 +69,8 @@ def progress(items: Iterable, **options: Any) -> tqdm:
 def decode_lines(stream: Iterable[bytes], name: object) -> Iterator[str]:
     """Cleaned lines of a binary file. ``name`` is its name in messages."""
     for number, line in enumerate(stream, 1):
+        if number == 1 and line.startswith(b"\x1f\x8b"):
+            raise DataError(f"{name} is compressed by gzip: give its name the ending .gz")
         if number == 1 and b"\r" in line and not line.endswith(b"\n"):
             raise DataError(f"{name}: its lines end with CR alone: convert them to LF")
         if number <= 2 and b"\0" in line:  # UTF-16 of ASCII is valid UTF-8

@@ -13,7 +13,7 @@ from .lines import DataError, note
 from .sources import FULL, digest
 from .steps import check_writable, files_line, is_finished, locked, make_binaries, make_text, reserved, run_step
 
-FORMAT = 5  # version of the work folder; another one repeats all steps
+FORMAT = 6  # version of the work folder; another one repeats all steps
 
 
 def main(arguments: list[str]) -> int:

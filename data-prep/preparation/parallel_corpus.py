@@ -47,6 +47,7 @@ class ParallelCorpus(Corpus):
     side_subwords: str = "none"  # by default, of one side by itself
     lowercase: bool | None = False
     lowercase_recipe: str = "lowercase tokens"  # in the recipe of a result in lower case
+    keeps_empty: bool = True  # whether held-out pairs with an empty side stay in their places
     symbols: tuple[str, ...] = ()  # tokens that are never split into subwords
     # recipes whose system doc trains on the result
     recipe_of_two_dictionaries: str = "multi30k"
@@ -218,7 +219,7 @@ class ParallelCorpus(Corpus):
         return self.recipe_of_one_dictionary if options.joined_dictionary else self.recipe_of_two_dictionaries
 
 
-# The step from raw text to tokens. Training rows are filtered. In the other splits every row stays.
+# The step from raw text to tokens. Training rows are filtered. In the other splits at most empty rows are dropped.
 
 
 def length_fault(row: Row, options: Namespace) -> str:
@@ -297,14 +298,19 @@ def _write_training(
 def _write_held_out(
     corpus: ParallelCorpus, options: Namespace, folder: Path, rows: Iterator[tuple[Row, Row]], split: str
 ) -> int:
+    is_pair = len(options.kept_sides) > 1
+    keeps_empty = is_pair and corpus.keeps_empty
     num_empty = 0
     with _HeldOut(corpus, options, folder, split) as held_out:
         for tokens, raw in rows:
             num_empty += not all(tokens)
-            held_out.write(tokens, raw)
+            if keeps_empty or all(tokens):
+                held_out.write(tokens, raw)
     if num_empty:
-        unit = "pairs with an empty side" if len(options.kept_sides) > 1 else "empty lines"
-        print(f"{split}: {num_empty} {unit}, kept in their places", flush=True)
+        unit = "pairs with an empty side" if is_pair else "empty lines"
+        print(f"{split}: {num_empty} {unit}, {'kept in their places' if keeps_empty else 'dropped'}", flush=True)
+        if not held_out.num_rows:
+            raise DataError(f"{split} has only {unit}: put text there")
     return held_out.num_rows
 
 

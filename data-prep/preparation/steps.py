@@ -49,6 +49,7 @@ TEXT_RECORD = "text.json"  # beside the dictionaries: how a raw line becomes tok
 DATA = re.compile(r"dict\.(.+\.)?txt|.+\.(bin|idx)")
 OF_FAIRSEQ = re.compile(rf"{DATA.pattern}|preprocess\.log|{re.escape(DIGESTS)}")
 
+SYMBOLS = {"<s>", "</s>", "<pad>"}  # of fairseq. A text may have <unk>.
 BYTES_PER_WORKER = 1 << 27  # of training text, for each process of fairseq-preprocess
 
 
@@ -321,6 +322,7 @@ def make_binaries(
     pieces = list(folders.values())[-1]
     sizes = splits_of(pieces)
     splits = list(sizes)
+    num_tokens = _count_tokens(pieces, sizes, options)
     with new_folder(options.dest) as folder:
         # fairseq splits --testpref at commas and logs its arguments, so folders do not belong into the names
         (folder / "text").symlink_to(pieces.resolve())
@@ -330,7 +332,7 @@ def make_binaries(
         for index, split in enumerate(splits[3:], 1):
             for path in folder.glob(f"test{index}.*"):
                 path.rename(path.with_name(path.name.replace(f"test{index}.", f"{split}.", 1)))
-        table = _check_binaries(folder, pieces, sizes, options)
+        table = _check_binaries(folder, sizes, num_tokens, options)
         for side in options.kept_sides:
             num_rows = sum(1 for _ in read_lines(folder / dictionary_name(side, options)))
             if not num_rows:
@@ -395,24 +397,37 @@ def _die_with_parent(parent: int) -> None:
         os._exit(1)
 
 
-def _check_binaries(folder: Path, pieces: Path, sizes: dict[str, int], options: Namespace) -> list[str]:
-    """Compare the text with its recorded numbers of lines and fairseq's counts. Returns lines of a table."""
-    log = (folder / "preprocess.log").read_text(encoding="utf-8")
-    table = []
+def _count_tokens(pieces: Path, sizes: dict[str, int], options: Namespace) -> dict[tuple[str, str], int]:
+    """Tokens of each split and side, with end marks. DataError if a line is missing or has a symbol of fairseq."""
+    counts = {}
     for split, side in itertools.product(sizes, options.kept_sides):
+        path = pieces / f"{split}.{side}"
         num_lines = num_tokens = 0
-        for line in read_lines(pieces / f"{split}.{side}"):
+        for line in read_lines(path):
             num_lines += 1
-            num_tokens += len(line.split()) + 1
+            tokens = line.split()
+            num_tokens += len(tokens) + 1
+            if "<" in line and (found := SYMBOLS.intersection(tokens)):
+                raise DataError(f"{path}:{num_lines}: {min(found)} is a symbol of fairseq: remove it from the text")
         if num_lines != sizes[split]:
             raise DataError(
-                f"{pieces / f'{split}.{side}'} has {num_lines} lines, not the {sizes[split]} that were written: "
-                f"delete {pieces} and run again"
+                f"{path} has {num_lines} lines, not the {sizes[split]} that were written: delete {pieces} and run again"
             )
-        if f" text/{split}.{side}: {num_lines} sents, {num_tokens} tokens," not in log:
+        counts[split, side] = num_tokens
+    return counts
+
+
+def _check_binaries(
+    folder: Path, sizes: dict[str, int], num_tokens: dict[tuple[str, str], int], options: Namespace
+) -> list[str]:
+    """Compare the counts of the text with fairseq's. Returns lines of a table."""
+    log = (folder / "preprocess.log").read_text(encoding="utf-8")
+    table = []
+    for (split, side), count in num_tokens.items():
+        if f" text/{split}.{side}: {sizes[split]} sents, {count} tokens," not in log:
             raise DataError(f"fairseq-preprocess did not binarise {split}.{side} as it should have: report this")
         name = split if len(options.kept_sides) == 1 else f"{split}.{side}"
-        table.append(f"{name}: {num_lines} lines, {num_tokens} tokens with one end mark a line")
+        table.append(f"{name}: {sizes[split]} lines, {count} tokens with one end mark a line")
         for end in ("bin", "idx"):
             assert (folder / f"{binary_name(split, side, options)}.{end}").is_file()
     return table

@@ -35,7 +35,6 @@ from torch import Tensor
 from fairseq_plugins.evaluation.words import (
     HUGGING_FACE,
     LANGUAGES,
-    THREE_LETTERS,
     TOKENIZERS,
     Blanks,
     Moses,
@@ -333,7 +332,7 @@ def read_record(data: Path) -> Optional[TextRecord]:
         is_valid = [
             {"tokenizer", "case"} <= found.keys(),
             record.tokenizer in TOKENIZERS[:-1] or record.tokenizer.startswith(HUGGING_FACE),
-            record.language is None or is_language(record.language) or THREE_LETTERS.fullmatch(record.language),
+            record.language is None or is_language(record.language),
             record.case in CASES and record.unicode in UNICODE_FORMS,
             record.subwords in (None, *SUBWORD_FILES),
         ]

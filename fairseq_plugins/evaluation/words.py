@@ -51,13 +51,10 @@ LANGUAGES = frozenset(
 )
 """Codes of ISO 639-1, and three more that Moses has rules for."""
 
-THREE_LETTERS = regex.compile("[a-z]{3}")
-"""A code of ISO 639-3."""
-
 
 def moses_language(side: str) -> str:
-    """The language whose rules Moses follows for a side of a corpus: its name, or English for names like "title"."""
-    return side if side in LANGUAGES or THREE_LETTERS.fullmatch(side) else "en"
+    """The language whose rules Moses follows for a side of a corpus: its name, or English for "title" or "src"."""
+    return side if side in LANGUAGES else "en"
 
 
 RARE = 1000

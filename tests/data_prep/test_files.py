@@ -1,6 +1,7 @@
 """Files of the corpora: layouts that give the same text, the real corpora, user errors that name file or flag."""
 
 import bz2
+import gzip
 import lzma
 import random
 import re
@@ -237,8 +238,12 @@ USAGE_ERRORS = [  # command line, part of the last line
     ("own de --seed 2", "--seed is of --split"),
     ("own de --tokenizer icu", "'icu' is none of moses, none, character, hf:FILE"),
     ("own de --tokenizer character --subwords bpe", "--tokenizer character has no other subwords"),
-    ("own de --tokenised --tokenizer moses", "--tokenised leaves the text as it is"),
+    *[
+        (f"own de --tokenised {flag}", f"as it is: leave out {flag.split()[0]}")
+        for flag in ("--tokenizer none", "--nfc")
+    ],
     ("own de --codes x", "--codes goes with --source-dict"),
+    ("own de --codes x --source-dict y --merges 9", "--merges is for new subwords: leave it out, or --codes"),
     ("own de --codes x --source-dict y --subwords sentencepiece", "x is of bpe, not of --subwords sentencepiece"),
     ("own de --source-dict x --target-dict y --codes z", "--target-dict is for a pair"),
     ("own de-en --source-dict x --codes z", "belong together: give both"),
@@ -289,6 +294,7 @@ PAIR = "de-en --merges 9"
 COMMONCRAWL = {f"commoncrawl.de-en.{side}": b"a\n" * count for side, count in (("de", 5), ("en", 4))}
 NOT_UTF_8 = {**COMMONCRAWL, "commoncrawl.de-en.en": b"a\na\nb\xff\na\na\n"}
 ORG_FILES = gigaword_files(ORG_DATA, end="")
+WORDS = "--tokenizer none --subwords none"
 VOCABULARY = "--codes x/codes --source-dict x/dict"
 FILE_ERRORS = [  # command line, files in x, the error
     ("ptb", without(named("ptb.*.txt", PTB), "ptb.test.txt"), r"simple-examples.tgz .*ptb\.test\.txt"),
@@ -373,7 +379,14 @@ FILE_ERRORS = [  # command line, files in x, the error
     ("own de", {**own_files(), "train.de.gz": b""}, "x/train.de.gz is empty"),
     ("own de", {**own_files(), "train.de.gz": b"\n\n"}, "the filter left no training"),
     ("own de", {**own_files(), "train.de.gz": b"a\n\xff\n"}, "x/train.de.gz:2: not UTF-8 text"),
-    ("own de --tokenizer none", {**own_files(), "train.de.gz": b"a\na </s> b\n"}, "train.de.gz:2: </s> is a symbol of"),
+    (
+        "own de",
+        {**without(own_files(), "train.de.gz"), "train.de": gzip.compress(b"a")},
+        "x/train.de is compressed by gz",
+    ),
+    ("own de", {**own_files(), "test.de.xz": lzma.compress(b"\n\n")}, "test has only empty lines: put text there"),
+    (f"own de {WORDS}", {**own_files(), "train.de.gz": b"a\n\nab </s> b\n"}, "tokens/train.de:2: </s> is a symbol of"),
+    (f"own de {WORDS} --lowercase", {**own_files(), "valid.de.bz2": bz2.compress(b"<PAD>")}, "<pad> is a symbol of"),
     ("own de --tokenizer hf:nowhere.json", own_files(), "nowhere.json is not a file: pass one that exists"),
     ("own de --split 5,5", own_files(), r"x has test.de.xz, train.de.gz, valid.de.bz2: --split takes one file \*.de"),
     ("own de-en --split 5,5", text("news.de", "a\n"), r"x has no \*.en, such as news.en: put the file"),

@@ -43,18 +43,6 @@ def test_agnews_cleaning(headline: str, description: str, expected: tuple[str, s
     assert headlines.item(headline, description) == expected
 
 
-def test_agnews_split_shares_nothing() -> None:
-    pairs = [(f"text {n % 90}", f"headline {n % 95}") for n in range(100)]
-    splits = headlines.split_items(pairs)
-    assert {split: len(chosen) for split, chosen in splits.items()} == {"train": 88, "valid": 6, "test": 6}
-    assert sorted(pair for chosen in splits.values() for pair in chosen) == sorted(pairs)
-    for held_out in ["valid", "test"]:
-        rest = [pair for split in splits if split != held_out for pair in splits[split]]
-        for number in range(2):
-            assert not {pair[number] for pair in rest} & {pair[number] for pair in splits[held_out]}
-    assert headlines.split_items(pairs) == splits
-
-
 def test_agnews_script(tmp_path: Path) -> None:
     write_files(tmp_path / "x", agnews_files())
     done = succeed("agnews", "--from", "x", "--merges", 30, cwd=tmp_path)

@@ -171,8 +171,8 @@ def test_one_side_gets_the_vocabulary_and_the_language_of_a_model(raw: Path) -> 
 def test_tokenised_text_is_warned_of_once_or_left_as_it_is(here: Path) -> None:
     lines = ["it &apos;s well @-@ known , ha@@ us", "cafe\u0301 &quot; x", "a third one"] * 3
     write_files(here / "x", {f"{split}.en": text_of(lines) for split in ("train", "valid", "test")})
-    given = ["own", "en", "--from", "x", "--merges", 9, "--dest", "raw"]
-    for more in ([], ["--tokenizer", "none", "--work", "w2", "--dest", "none"]):
+    given = ["own", "en", "--from", "x", "--dest", "raw"]
+    for more in (["--merges", 9], ["--tokenizer", "none", "--subwords", "none", "--work", "w2", "--dest", "none"]):
         lines_told = succeed(*given, *more, cwd=here).stderr.splitlines()
         told = [line for line in lines_told if line.startswith("warning: the text")]
         assert told == [
@@ -184,6 +184,31 @@ def test_tokenised_text_is_warned_of_once_or_left_as_it_is(here: Path) -> None:
     assert binarised_text(here / "as it is", "test") == [[*line.split(), "</s>"] for line in lines]
     side = load_side_text(here / "as it is")
     assert [side.join(side.split(line)) for line in lines] == lines
+
+
+@pytest.mark.parametrize("words", ["x</s> y</s> z</s>", "x@@"])
+def test_words_that_subwords_would_not_give_back_are_refused(words: str, here: Path) -> None:
+    """The end mark may be the last piece of a word. Moses splits such words."""
+    write_files(here / "x", {f"{split}.en": text_of([f"ab {words}"] * 9) for split in ("train", "valid", "test")})
+    options = ["own", "en", "--from", "x", "--merges", 3]
+    error = "x@@ ends in @@ .*: remove @@" if "@" in words else "</s> is a symbol of fairseq: remove it"
+    assert re.search(rf"/train.en:1: {error}", fail(*options, "--tokenizer", "none", cwd=here))
+    succeed(*options, cwd=here)
+
+
+def test_lines_that_are_empty_on_a_side_are_dropped(here: Path) -> None:
+    sides = {"de": ["a b", "", "c", "d"], "en": ["x", "y", " \u00a0", "z"]}
+    files = {f"{split}.{side}": text_of(lines) for split in ("train", "valid", "test") for side, lines in sides.items()}
+    write_files(here / "x", files)
+    given = ["--from", "x", "--tokenizer", "none", "--subwords", "none"]
+    done = succeed("own", "de-en", *given, cwd=here)
+    succeed("own", "de", *given, cwd=here)
+    for split in ("train", "valid", "test"):
+        assert binarised(here / "data-bin/own.de-en", split, "de-en", "en") == ["x", "z"]
+        lines = binarised_text(here / "data-bin/own.de", split)
+        assert lines == [["a", "b", "</s>"], ["c", "</s>"], ["d", "</s>"]]
+    assert (here / "data-bin/own.de-en/raw/test.en").read_text() == "x\nz\n"
+    assert "test: 2 pairs with an empty side, dropped" in done.stdout
 
 
 def test_headlines(here: Path) -> None:

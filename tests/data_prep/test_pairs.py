@@ -150,10 +150,12 @@ def test_mirrors(here: Path, fake_fairseq: dict[str, str], server: SimpleNamespa
 
 def test_one_side_is_text_for_a_language_model(here: Path) -> None:
     text = {"train": [*sentences("en", 58), "Dog's <unk> & rare", "word " * 150]}
-    text |= {split: sentences("en", count) for split, count in {"valid": 9, "test": 7}.items()}
-    write_files(here / "x", {**multi30k_files(), "train.en.gz": text_of(text["train"])})
+    text |= {split: sentences("en", count) for split, count in {"valid": 8, "test": 7}.items()}
+    changed = {"train.en.gz": text_of(text["train"]), "val.en.gz": text_of(["", *text["valid"]])}
+    write_files(here / "x", {**multi30k_files(), **changed})
     done = succeed("multi30k", "en", "--from", "x", "--lowercase", "--threshold", 2, cwd=here)
     dest = here / "data-bin" / "multi30k.en"
+    assert "valid: 1 empty lines, dropped" in done.stdout
     assert "train: 60 of 60 lines kept" in done.stdout and " reduced doc data-bin/multi30k.en --save-dir" in done.stdout
     tokenise = moses("en", lowercase=True)
     tokenised = {split: [tokenise(line).split() for line in lines] for split, lines in text.items()}

@@ -45,6 +45,11 @@ def test_case_is_lowered_after_the_tokens_were_found(line: str, expected: str) -
     assert moses("en", lowercase=False)(line).lower() == expected
 
 
+def test_names_that_are_no_code_of_two_letters_have_the_rules_of_english() -> None:
+    assert {moses(side, False)("don't") for side in ("en", "eng", "src", "tgt", "title")} == {"don &apos;t"}
+    assert {moses(side, False)("don't") for side in ("de", "tr")} == {"don &apos; t"}
+
+
 @pytest.mark.parametrize("name", [name for name in CORPORA if isinstance(CORPORA[name], ParallelCorpus)])
 def test_the_recipe_tells_when_case_was_lowered(name: str) -> None:
     corpus = CORPORA[name]

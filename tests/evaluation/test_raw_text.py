@@ -55,9 +55,6 @@ def test_words_of_moses(load):
     text, line = load(tokenizer="moses", language="en"), "Tom's house, isn't it?"
     assert text.split(line) == MosesTokenizer(lang="en").tokenize(line, escape=True)
     assert text.join(text.split(line)) == line
-    # a language of three letters, as data-prep takes it
-    text = load(tokenizer="moses", language="epo")
-    assert text.split("Mi vidas.") == ["Mi", "vidas", "."] and text.join(["Mi", "vidas", "."]) == "Mi vidas."
 
 
 @pytest.mark.parametrize("case, words", [("lower tokens", "i see . and then no. 5 ."), ("lower lines", None)])

@@ -5,7 +5,7 @@ import html
 import itertools
 import re
 from argparse import Namespace
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
@@ -26,6 +26,7 @@ from ..sources import (
     text_file,
     unpack,
 )
+from .translation import split_rows
 
 
 class HeadlineCorpus(ParallelCorpus):
@@ -113,7 +114,9 @@ class AGNews(HeadlineCorpus):
         if options.check:
             found = sha256("\n".join("\t".join(row) for row in rows).encode()).hexdigest()
             check_digest(found, AGNEWS_CHECKSUM, f"what is read of {path}")
-        splits = split_items([item(headline, description) for _, headline, description in rows])
+        items = [item(headline, description) for _, headline, description in rows]
+        size = max(1, len(items) * AGNEWS_NUM_HELD_OUT // NUM_ITEMS)
+        splits = split_rows(items, num_valid=size, num_test=size, largest_group=1)
         return {
             split: screen(pairs, partial(wordless, options.sides), split, drop=split == "train")
             for split, pairs in splits.items()
@@ -155,25 +158,6 @@ def plain_text(field: str) -> str:
         text = ENTITY.sub(lambda entity: html.unescape(f"&{entity[0].lstrip()}"), text)
     text = TAG.sub(" ", html.unescape(text))
     return SPACE.sub(" ", clean(text)).strip()
-
-
-def split_items(items: list[Row]) -> dict[str, list[Row]]:
-    """Train, valid and test, chosen by checksums (random and reproducible), each in the order of the items."""
-    owners = defaultdict(set)
-    keys = [[(side, re.sub(r"\W+", " ", text.lower()).strip()) for side, text in enumerate(pair)] for pair in items]
-    for index, pair in enumerate(keys):
-        for key in pair:
-            owners[key].add(index)
-    alone = [
-        index
-        for index, pair in enumerate(keys)
-        if all(len(owners[key]) == 1 for key in pair) and not wordless(("", ""), items[index])
-    ]
-    alone.sort(key=lambda index: sha256("\t".join(items[index]).encode()).digest())
-    size = AGNEWS_NUM_HELD_OUT if len(items) == NUM_ITEMS else max(1, len(items) * AGNEWS_NUM_HELD_OUT // NUM_ITEMS)
-    held_out = {"valid": sorted(alone[size : 2 * size]), "test": sorted(alone[:size])}
-    train = sorted(set(range(len(items))).difference(*held_out.values()))
-    return {split: [items[index] for index in chosen] for split, chosen in {"train": train, **held_out}.items()}
 
 
 def _has_items(path: Path) -> bool:

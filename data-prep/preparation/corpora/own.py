@@ -24,7 +24,6 @@ from .translation import split_rows
 NAME = re.compile("[A-Za-z0-9_]+")
 TOKENIZERS = {"moses": "moses", "none": "blanks", "character": "characters"}  # as options -> in text.json
 TOKENIZER_FILE = "tokenizer.json"  # copy of a HuggingFace tokenizer's file in the result
-SYMBOLS = {"<s>", "</s>", "<pad>"}  # of fairseq
 SEED = 1
 MAX_CHARACTERS = 1000  # longest side of a training pair by characters
 PUT = "put them there, .gz, .bz2, .xz or not, or name another folder with --from, or split one file a side with --split"
@@ -57,6 +56,7 @@ class Own(ParallelCorpus):
     max_ratio = 0.0
     max_length = 250
     side_subwords = "bpe"
+    keeps_empty = False
     lowercase = None  # of a given vocabulary, of headlines, or no
     extra_options = {
         "--tokenizer": dict(
@@ -112,8 +112,8 @@ class Own(ParallelCorpus):
         else:
             options.case = lowered if options.lowercase else "kept"
         options.lowercase = options.case != "kept"
-        if options.tokenised or options.given.get("unicode") == "kept":
-            options.nfc = False
+        if options.nfc is None:
+            options.nfc = not options.tokenised and options.given.get("unicode") != "kept"
         if options.tokenizer == "character" and options.pair and "-" in options.pair and options.max_length is None:
             options.max_length = MAX_CHARACTERS
         super().settle(options, error)
@@ -123,12 +123,14 @@ class Own(ParallelCorpus):
         self._settle_dictionaries(options, error)
 
     def _settle_tokens(self, options: Namespace, error: Callable[[str], None]) -> None:
-        if options.tokenised and options.tokenizer:
-            error("--tokenised leaves the text as it is: leave out --tokenizer")
+        if options.tokenised and (options.tokenizer or options.nfc):
+            error(f"--tokenised leaves the text as it is: leave out --{'tokenizer' if options.tokenizer else 'nfc'}")
         if options.codes:
             kind = _kind(options.codes)
             if options.subwords not in (None, kind):
                 error(f"--codes {options.codes} is of {kind}, not of --subwords {options.subwords}")
+            if options.merges is not None:
+                error("--merges is for new subwords: leave it out, or --codes")
             if not options.source_dict:
                 error("--codes goes with --source-dict, and --target-dict of a pair: the model's whole vocabulary")
             options.subwords = kind
@@ -306,13 +308,15 @@ def _only_file(folder: Path, side: str) -> Path:
 def _rows(paths: Sequence[Path], options: Namespace) -> Iterator[Row]:
     """Rows of one file or of two."""
     rows = aligned_files(*paths) if len(paths) > 1 else counted_tokens(file_lines(paths[0]), None, paths[0])
-    if options.tokenizer in ("moses", "character"):  # no word can be a symbol of fairseq
+    if options.tokenizer != "none" or options.subwords != "bpe":
         yield from rows
         return
     for number, row in enumerate(rows, 1):
         for file, line in zip(paths, row):
-            if "<" in line and (found := SYMBOLS.intersection(line.split())):
-                raise DataError(f"{file}:{number}: {min(found)} is a symbol of fairseq: remove such marks")
+            if "@@" in line and (found := [word for word in line.split() if word.endswith("@@")]):
+                raise DataError(
+                    f"{file}:{number}: {found[0]} ends in @@ as pieces of bpe do: remove @@, or choose other --subwords"
+                )
         yield row
 
 
