@@ -238,16 +238,15 @@ this command does not know go to every fairseq-train after those of the recipe, 
 
 
 def _settle_decoding(recipe: Recipe, args: argparse.Namespace) -> None:
-    """Set split and beam to those of the recipe if none is given. They are an error if nothing is decoded."""
-    if recipe.compared_by == "perplexity" and args.split:
-        raise UserError(f"--split {args.split}: recipe {recipe.name} has no translators, leave it out")
-    is_typed = args.beam is not None and str(args.beam) != os.environ.get("BEAM")
-    if recipe.compared_by == "perplexity" and is_typed:
-        raise UserError(f"--beam {args.beam}: recipe {recipe.name} has no translators, leave it out")
+    """Take split and beam from the recipe where they are not given. They are an error if nothing is decoded."""
+    if recipe.compared_by == "perplexity":
+        typed_beam = None if str(args.beam) == os.environ.get("BEAM") else args.beam
+        for flag, value in (("--split", args.split), ("--beam", typed_beam)):
+            if value is not None:
+                raise UserError(f"{flag} {value}: recipe {recipe.name} has no translators, leave it out")
+        return
     args.split = args.split or recipe.decoding.split
-    args.beam = recipe.decoding.beam if args.beam is None else args.beam
-    if recipe.compared_by != "perplexity":
-        check_at_least_one(args.beam, flag="--beam")
+    args.beam = check_at_least_one(recipe.decoding.beam if args.beam is None else args.beam, flag="--beam")
 
 
 def _baseline(recipe: Recipe, args: argparse.Namespace) -> Optional[str]:

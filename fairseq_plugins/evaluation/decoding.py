@@ -15,8 +15,8 @@ from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Tupl
 from fairseq import options
 
 import fairseq_plugins
+from fairseq_plugins.console import ProgramFailed
 from fairseq_plugins.evaluation.checkpoints import Languages, check_split, translation_languages
-from fairseq_plugins.fairseq_patches.generation import check_direction
 from fairseq_plugins.files import file_digest, name_of, read_json, read_lines, write_json
 from fairseq_plugins.options import UserError
 from fairseq_plugins.parts import user_dir
@@ -36,6 +36,9 @@ Record = Dict[str, Any]
 """The content of :data:`RUN_FILE`."""
 
 _FIELDS = {"command": str, "models": dict, "data": dict, "flags": list, "max_tokens": int, "languages": list}
+
+_WRONG_FLAGS = re.compile(r"^(?:Assertion|Value)Error: (?=.*(?:--|max_len))(.+)\Z", re.MULTILINE)
+"""Last line of ``fairseq-generate`` when fairseq itself refuses the value of a flag."""
 
 IN_ONE_PROCESS = ("--num-workers", "0")
 """Flags of every decoding, before the user's. A data loading process takes up to five seconds to end.
@@ -95,17 +98,10 @@ class Decoding:
         """Check models, data and flags before any work.
 
         Raises UserError if a model, the data or the split is missing, a model is damaged or a language model, the
-        models or the flags have several directions, ``fairseq-generate`` has no such flag or value, or ``out`` is the
-        folder of a training.
+        models have several directions, ``fairseq-generate`` has no such flag or value, or ``out`` is the folder of a
+        training.
         """
         check_flags(self.arguments)
-        given = languages_among(self.flags)
-        check_direction(given, self.languages, name=self.models[0])
-        if any(language not in (None, own) for language, own in zip(given, self.languages)):
-            raise UserError(
-                f"{self.models[0]} translates {self.languages[0]} into {self.languages[1]}: leave --source-lang and "
-                "--target-lang out"
-            )
         check_split(self.data, self.split, self.languages)
         _read_record(self.out)
 
@@ -118,7 +114,7 @@ class Decoding:
         """Decode after :meth:`check`, unless that was done. The output is written aside and renamed.
 
         A second process that writes to the same folder waits. Raises UserError if ``fairseq-generate`` reports a user
-        error. Raises ProgramFailed if ``fairseq-generate`` fails in another way.
+        error or refuses a flag. Raises ProgramFailed if ``fairseq-generate`` fails in another way.
         """
         record = self._new_record()
         if self._is_done(record):
@@ -159,6 +155,10 @@ class Decoding:
             self.generated.unlink(missing_ok=True)  # an old output must never stand beside the new record
             write_json(self.out / RUN_FILE, record)
             aside.replace(self.generated)
+        except ProgramFailed as failure:
+            if wrong := _WRONG_FLAGS.search(str(failure)):
+                raise UserError(f"flags of fairseq-generate: {wrong[1]} (log: {log})") from failure
+            raise
         finally:
             aside.unlink(missing_ok=True)
 

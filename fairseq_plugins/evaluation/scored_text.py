@@ -163,17 +163,24 @@ def _subwords(text: str) -> str:
 
 NOT_FORWARDED = {
     **dict.fromkeys(("--help", "-h"), "leave it out"),
-    **dict.fromkeys(("--path", "--user-dir"), "give it before the --"),
+    **dict.fromkeys(("--path", "--user-dir", "--beam", "--max-tokens"), "give it before the --"),
     "--gen-subset": "give --split before the --",
+    **dict.fromkeys(("--bpe", "--remove-bpe", "--post-process"), "give --bpe KIND before the --"),
+    **dict.fromkeys(("-s", "-t", "--source-lang", "--target-lang"), "leave it out, the models decide the direction"),
     "--quiet": "leave it out, the sentences are read from the output",
     "--score-reference": "leave it out, references would be scored as if a model had written them",
     "--prefix-size": "leave it out, what is written would begin with the reference",
+    "--constraints": "leave it out, DATA has no words that a translation must have",
+    "--replace-unk": "leave it out, it needs the text of DATA; fairseq-plugins translate has it",
+    "--dataset-impl": "leave it out, fairseq sees the form of DATA",
+    **dict.fromkeys(("--print-step", "--retain-iter-history"), "leave it out, models here do not refine in iterations"),
     "--skip-invalid-size-inputs-valid-test": "leave it out, all sentences are scored; raise --max-source-positions",
     "--tokenizer": "leave it out, the text is detokenised when it is scored",
-    "--bpe": "give --bpe KIND before the --",
     "--results-path": "leave it out, --out is where the output goes",
-    "--num-shards": "leave it out, a decoding is of the whole split",
-    "--shard-id": "leave it out, a decoding is of the whole split",
+    **dict.fromkeys(
+        ("--num-shards", "--shard-id", "--distributed-world-size", "--distributed-rank"),
+        "leave it out, a decoding is of the whole split",
+    ),
 }
 """Flags of ``fairseq-generate`` that users must not forward, each with the remedy."""
 
@@ -185,7 +192,7 @@ def read_decoding(args: argparse.Namespace) -> Decoding:
     flag after ``--`` is one of :data:`NOT_FORWARDED`.
     """
     for flag in args.forwarded:
-        remedy = NOT_FORWARDED.get(flag.partition("=")[0])
+        remedy = NOT_FORWARDED.get(flag.partition("=")[0] if flag.startswith("--") else flag[:2])
         if remedy is not None:
             raise UserError(f"{flag} after the --: {remedy}")
     return Decoding(

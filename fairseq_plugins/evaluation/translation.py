@@ -355,13 +355,30 @@ class Translator:
         )
         if search.replace_unk is False:
             return sentence
+        return replace(sentence, text=self._join(self._replace_unknown(sentence, search.unknown_words)))
+
+    def _replace_unknown(self, sentence: TranslatedSentence, table: Dict[str, str]) -> List[str]:
+        """Pieces of a translation. The source word, or its word in the table, stands for each unknown piece.
+
+        A model that copies may have written the other pieces of the source word around it. Then it stands for one.
+        """
         if sentence.alignment is None:
             raise UserError("--replace-unk: the model has no attention, which would tell what to copy: leave it out")
-        pieces = [
-            search.unknown_words.get(source[read], source[read]) if piece == dictionary.unk_word else piece
-            for piece, (read, _) in zip(target, sentence.alignment)
-        ]
-        return replace(sentence, text=self._join(pieces))
+        source, unknown = sentence.source, self.task.target_dictionary.unk_word
+        aligned = list(zip(sentence.target, (read for read, _ in sentence.alignment)))
+        copied = [source[read] if piece == unknown else piece for piece, read in aligned]
+        spans: List[Tuple[str, int, int]] = []  # for each piece of the source its word, and where that begins and ends
+        for word in self.source.group(source):
+            spans += [("".join(word), len(spans), len(spans) + len(word))] * len(word)
+        pieces: List[str] = []
+        for place, (piece, read) in enumerate(aligned):
+            word, begin, end = spans[read]
+            is_copied = end - begin > 1 and copied[place - read + begin : place - read + end] == source[begin:end]
+            if piece != unknown or is_copied:
+                pieces.append(copied[place])
+            else:
+                pieces += self.target.subwords.split(table.get(word, word))
+        return pieces
 
     def _join(self, pieces: Sequence[str]) -> str:
         """Plain text of pieces. Models may write ``<s>``, which fairseq leaves out as well."""

@@ -312,6 +312,12 @@ def _load_and_compare_flags(
     try:
         extra_state = load_checkpoint(trainer, filename, reset_optimizer, *args, **kwargs)
     except Exception as error:
+        what, is_other, _ = str(error).partition(" does not match; please reset")
+        if is_other:  # fairseq's assertions
+            raise UserError(
+                f"{filename}: another {what.lower()}: give the flags of the criterion, optimizer and precision that it "
+                "was trained with, or begin at update 0 from its weights with --reset-optimizer"
+            ) from None
         cause = error.__context__
         if isinstance(error, UserError) or not isinstance(cause, (UserError, RuntimeError)):
             raise

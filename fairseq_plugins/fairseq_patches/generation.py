@@ -74,8 +74,8 @@ def check_direction(given: Languages, trained: Languages, *, name: str) -> None:
     is_known = source is not None and target is not None and source != target
     if is_known and (given[0] == target or given[1] == source):
         raise UserError(
-            f"{name} translates {source} into {target}, not {given[0]} into {given[1]}: give --source-lang {source} "
-            f"--target-lang {target}, or another checkpoint"
+            f"{name} translates {source} into {target}: give --source-lang {source} --target-lang {target}, or another "
+            "checkpoint"
         )
 
 

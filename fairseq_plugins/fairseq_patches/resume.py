@@ -1,7 +1,6 @@
 """Patches of resuming: a run that was stopped and resumed does what it would have done in one go."""
 
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -12,6 +11,7 @@ from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging import metrics
 from fairseq.logging.meters import StopwatchMeter
+from fairseq.optim.lr_scheduler import FairseqLRScheduler
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.trainer import Trainer
@@ -92,15 +92,16 @@ def _start_clock(load_state_dict: Callable[..., None], state_dict: Dict[str, Any
 
 
 def patch_resumed_validation() -> None:
-    """Resume with the decisions of past validations.
+    """Resume with the decisions of past validations, and with the scheduler that took them.
 
     Problem: fairseq saves before ``--lr-scheduler reduce_lr_on_plateau`` is given the epoch's loss. It saves neither
         the scheduler's number of bad epochs nor the counts of ``--patience``. A resumed run has another learning rate
-        and trains for longer.
+        and trains for longer. The state of another scheduler ends in a traceback.
     Needed while ``test_fairseq_alone_forgets_what_validation_decided`` passes.
     """
     wrap(Trainer, "save_checkpoint", _save_patience)
     wrap(checkpoint_utils, "load_checkpoint", _load_patience_and_step_scheduler)
+    wrap(FairseqLRScheduler, "load_state_dict", _check_scheduler)
     wrap(ReduceLROnPlateauLRSchedule, "state_dict", _save_bad_epochs)
     wrap(ReduceLROnPlateauLRSchedule, "load_state_dict", _load_bad_epochs)
 
@@ -124,6 +125,17 @@ def _save_patience(
     return save_checkpoint(trainer, filename, extra_state)
 
 
+def _check_scheduler(
+    load_state_dict: Callable[..., None], scheduler: FairseqLRScheduler, state: Dict[str, Any]
+) -> None:
+    if "best" not in state:
+        raise UserError(
+            "the checkpoint is of another --lr-scheduler: give that, or take this one from here on with "
+            "--reset-lr-scheduler"
+        )
+    load_state_dict(scheduler, state)
+
+
 def _save_bad_epochs(
     state_dict: Callable[..., Dict[str, Any]], scheduler: ReduceLROnPlateauLRSchedule
 ) -> Dict[str, Any]:
@@ -144,17 +156,14 @@ def _load_patience_and_step_scheduler(
     **options: Any,
 ) -> Tuple[Optional[Dict[str, Any]], EpochBatchIterator]:
     """Load a checkpoint and the counts of patience; at the end of an epoch, make up for the scheduler's step."""
-    last = os.path.join(cfg.save_dir, f"checkpoint_last{trainer.checkpoint_suffix}.pt")
-    starts_elsewhere = cfg.finetune_from_model is not None and getattr(cfg, "continue_once", None) is None
-    begins_anew = starts_elsewhere and not os.path.exists(last)
     state, iterator = load_checkpoint(cfg, trainer, **options)
-    if state is None or begins_anew:
+    if state is None or trainer.get_num_updates() == 0:  # the weights alone are of the checkpoint
         return state, iterator
-    if PATIENCE in state and not (cfg.reset_optimizer or cfg.reset_meters):
+    if PATIENCE in state and not cfg.reset_meters:
         for counted in _patience():
             counted.update(state[PATIENCE])
     at_end_of_epoch = state["train_iterator"]["iterations_in_epoch"] == 0
-    keeps_rate = not (cfg.reset_optimizer or cfg.reset_lr_scheduler or cfg.reset_dataloader)
+    keeps_rate = not (cfg.reset_lr_scheduler or cfg.reset_dataloader)
     scheduler = trainer.lr_scheduler
     if isinstance(scheduler, ReduceLROnPlateauLRSchedule) and at_end_of_epoch and keeps_rate:
         scheduler.lr_scheduler.last_epoch = iterator.epoch - 1
@@ -189,7 +198,7 @@ def _why_finished(state: Dict[str, Any], cfg: CheckpointConfig, trainer: Trainer
     num_updates, max_update = trainer.get_num_updates(), trainer.cfg.optimization.max_update
     if 0 < max_update <= num_updates:
         return f"it has made {num_updates} updates, --max-update is {max_update}"
-    num_bad = 0 if cfg.reset_optimizer or cfg.reset_meters else state.get(PATIENCE, {}).get("num_runs", 0)
+    num_bad = 0 if cfg.reset_meters else state.get(PATIENCE, {}).get("num_runs", 0)
     if num_updates > 0 and 0 < cfg.patience <= num_bad:
         return f"the last {num_bad} validations were no better, --patience is {cfg.patience}"
     return None

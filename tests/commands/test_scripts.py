@@ -52,6 +52,15 @@ def test_a_script_takes_the_package_of_its_checkout(tmp_path, monkeypatch):
     assert result.returncode == 2 and "another copy" not in result.stderr and "--reference" in result.stderr
 
 
+@pytest.mark.parametrize("score", ["bleu", "rouge"])
+def test_a_missing_python_is_told_with_the_remedy(score, tmp_path):
+    script = ROOT / f"scripts/evaluate_{score}.sh"
+    command = [shutil.which("bash"), script, "data"]
+    result = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
+    remedy = "no python here: source .venv/bin/activate, after bash scripts/setup.sh"
+    assert (result.returncode, result.stderr) == (2, f"{script.name}: {remedy}\n")
+
+
 # scripts/setup.sh, with interpreters that only write down what they are asked
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts/setup.sh"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fairseq_plugins.console import ProgramFailed
 from fairseq_plugins.evaluation import decoding
 from fairseq_plugins.evaluation.decoding import (
     Decoding,
@@ -121,6 +122,27 @@ def test_a_decoding_that_fails_leaves_nothing_that_counts(folder, decoded, monke
         decoded(beam=2)
     monkeypatch.undo()
     assert not (folder / "out/generate.txt").exists()
+
+
+@pytest.mark.parametrize(
+    "told, error",
+    [
+        ("AssertionError: --sampling requires --nbest to be equal to --beam", UserError),
+        ("AssertionError: min_len cannot be larger than max_len, please adjust these!", UserError),
+        ("ValueError: DiverseBeamSearch requires --beam to be divisible by the number of groups", UserError),
+        ("AssertionError: --beam\nAssertionError", ProgramFailed),
+        ("ValueError: a fault", ProgramFailed),
+    ],
+)
+def test_a_flag_that_fairseq_refuses_is_told_in_a_line(told, error, decoded, monkeypatch):
+    def fail(*arguments, log, output):
+        raise ProgramFailed(f'  File "generate.py", line 37, in main\n{told}')
+
+    monkeypatch.setattr(decoding, "run_fairseq", fail)
+    with pytest.raises(error) as refused:
+        decoded()
+    if error is UserError:
+        assert str(refused.value).startswith(f"flags of fairseq-generate: {told.partition(': ')[2]} (log: ")
 
 
 def fail_to_rename(path, target):

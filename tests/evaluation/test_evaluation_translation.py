@@ -1,5 +1,6 @@
 """Translators of fairseq's own models, and folders that hold no pairs."""
 
+import io
 from argparse import Namespace
 from pathlib import Path
 
@@ -9,9 +10,10 @@ from binarised_lines import copy_data
 from builders import build_tiny_encdec, build_tiny_transformer
 from fairseq.models.fconv import FConvModel, base_architecture
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from sentencepiece import SentencePieceTrainer
 
 import fairseq_plugins
-from fairseq_plugins.evaluation.raw_text import SubwordNMT, load_pair_texts
+from fairseq_plugins.evaluation.raw_text import SentencePiece, SubwordNMT, load_pair_texts
 from fairseq_plugins.evaluation.translation import SearchOptions, TranslatedSentence, Translator, word_attention
 from fairseq_plugins.options import UserError
 
@@ -134,11 +136,11 @@ def test_samples_repeat_with_their_seed(translator):
 
 def test_unknown_words_are_replaced_by_what_the_attention_reads_most(translator, tmp_path):
     unknown, dictionary = [], translator.task.target_dictionary
-    (tmp_path / "words").write_text("i INSTEAD\nzz ZED\n")
+    (tmp_path / "words").write_text("i INSTEAD\nz ZED\n")
     options = dict(sampling=True, beam=12, nbest=12, max_len=8)
-    for replaced, table in ((True, {}), (tmp_path / "words", {"i": "INSTEAD", "zz": "ZED"})):
+    for replaced, table in ((True, {}), (tmp_path / "words", {"i": "INSTEAD", "z": "ZED"})):
         (plain,), (found,) = (
-            translator.translate(["i c k zz"], replace_unk=flag, **options) for flag in (False, replaced)
+            translator.translate(["i c k z"], replace_unk=flag, **options) for flag in (False, replaced)
         )
         for one, other in zip((plain, *plain.others), (found, *found.others)):
             places = dict((written, read) for read, written in one.alignment)
@@ -188,6 +190,48 @@ def test_unknown_words_are_replaced_by_what_the_attention_reads_most(translator,
 def test_options_that_do_not_fit_are_refused(options, flag, build_translator):
     with pytest.raises(TypeError if "unknown" in options else UserError, match=flag):
         build_translator().translate(["i c"], **options)
+
+
+@pytest.fixture(params=[SubwordNMT, SentencePiece])
+def split_source(request, tmp_path, build_translator):
+    """A translator whose subwords split the word ``zoq`` after ``z``."""
+    path = tmp_path / "subwords"
+    if request.param is SubwordNMT:
+        path.write_text("#version: 0.2\no q</w>\n")
+    else:
+        model, lines = io.BytesIO(), iter(["i z oq c"] * 20)
+        SentencePieceTrainer.train(
+            sentence_iterator=lines, model_writer=model, vocab_size=13, model_type="bpe", minloglevel=2
+        )
+        path.write_bytes(model.getvalue())
+    translator, subwords = build_translator(), request.param(path)
+    translator.source.subwords = translator.target.subwords = subwords
+    assert list(map(len, translator.source.group(translator.source.split("i zoq c")))) == [1, 2, 1]
+    return translator
+
+
+@pytest.mark.parametrize(
+    "target, reads, table, text",
+    [
+        ("xi <unk> xc", [0, 1, 3], "", "xi zoq xc"),
+        ("xi <unk> xc", [0, 2, 3], "", "xi zoq xc"),
+        ("xi <unk> <unk> xc", [0, 1, 2, 3], "", "xi zoq xc"),
+        ("xi <unk> <unk> xc", [0, 2, 3, 3], "", "xi zoq c xc"),
+        ("xi <unk> xc", [0, 1, 3], "zoq ZOQ\n", "xi ZOQ xc"),
+    ],
+)
+def test_an_unknown_word_is_replaced_by_a_whole_word(target, reads, table, text, split_source, tmp_path, monkeypatch):
+    """The model writes these words and reads one position of the source before each."""
+    (tmp_path / "words").write_text(table)
+    (mark,) = {piece[:-1] for piece in split_source.source.split("i c")}
+    dictionary = split_source.task.target_dictionary
+    pieces = [word if word == "<unk>" else f"{mark}{word}" for word in target.split()]
+    tokens = torch.tensor([*map(dictionary.add_symbol, pieces), dictionary.eos()])
+    attention = torch.nn.functional.one_hot(torch.tensor([*reads, 4]), 5).t()
+    found = [[{"tokens": tokens, "attention": attention, "score": 0.0}]]
+    monkeypatch.setattr(split_source.task, "inference_step", lambda *_: found)
+    (one,) = split_source.translate(["i zoq c"], replace_unk=tmp_path / "words")
+    assert one.text == text and one.target == pieces
 
 
 def test_a_table_of_unknown_words_has_two_words_a_line(build_translator, tmp_path):

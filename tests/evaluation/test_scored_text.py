@@ -113,6 +113,16 @@ def test_the_environment_is_checked_as_if_it_were_typed(name, value, message, da
         (["--score-reference"], "--score-reference after the --: leave it out, references would be scored"),
         (["--prefix-size=3"], "--prefix-size=3 after the --: leave it out, what is written would begin with"),
         (["--num-shards", "2"], "--num-shards after the --: leave it out, a decoding is of the whole split"),
+        (["--beam=2"], "--beam=2 after the --: give it before the --"),
+        (["--max-tokens", "9"], "--max-tokens after the --: give it before the --"),
+        (["--remove-bpe"], "--remove-bpe after the --: give --bpe KIND before the --"),
+        (["-sde"], "-sde after the --: leave it out, the models decide the direction"),
+        (["--target-lang", "de"], "--target-lang after the --: leave it out, the models decide the direction"),
+        (["--replace-unk"], "--replace-unk after the --: leave it out, it needs the text of DATA; fairseq-plugins tr"),
+        (["--constraints"], "--constraints after the --: leave it out, DATA has no words that a translation must"),
+        (["--dataset-impl", "raw"], "--dataset-impl after the --: leave it out, fairseq sees the form of DATA"),
+        (["--print-step"], "--print-step after the --: leave it out, models here do not refine in iterations"),
+        (["--retain-iter-history"], "--retain-iter-history after the --: leave it out, models here do not refine"),
     ],
 )
 def test_flags_of_fairseq_that_would_spoil_a_decoding_are_refused(flags, message, data):
@@ -122,7 +132,7 @@ def test_flags_of_fairseq_that_would_spoil_a_decoding_are_refused(flags, message
 
 
 def test_other_flags_of_fairseq_are_forwarded(data):
-    flags = ["--lenpen", "3", "-s", "de", "--unnormalized", "--no-repeat-ngram-size=3"]
+    flags = ["--lenpen", "-3", "--unnormalized", "--no-repeat-ngram-size=3", "--cpu"]
     assert read_decoding(read(forwarded=flags)).arguments[-len(flags) :] == flags
 
 

@@ -65,7 +65,7 @@ def start_again():
     """``start_again(**flags)``: the number of epochs trained after three of ten, two of which were no better."""
 
     def start(*, num_updates=300, saved=True, **flags):
-        checkpoint = dict(save_dir="runs", patience=-1, reset_optimizer=False, reset_meters=False)
+        checkpoint = dict(save_dir="runs", patience=-1, reset_meters=False)
         checkpoint.update({name: value for name, value in flags.items() if name in checkpoint})
         optimization = SimpleNamespace(max_epoch=10, max_update=flags.get("max_update", 0))
         trainer = SimpleNamespace(cfg=SimpleNamespace(optimization=optimization), get_num_updates=lambda: num_updates)
@@ -93,7 +93,6 @@ def test_a_finished_training_stays_as_it_is(flags, start_again, caplog):
         {"max_update": 301},
         {"patience": 3},
         {"patience": 1, "reset_meters": True},
-        {"patience": 1, "reset_optimizer": True},
         {"patience": 1, "num_updates": 0},
         {"patience": 1, "max_update": 1, "num_updates": 0, "saved": False},
     ],

@@ -77,9 +77,9 @@ def test_generation_begins_with_the_languages_of_the_model(data, save_checkpoint
     assert tasks.setup_task(cfg.task).cfg.source_lang == "en"
     assert tasks.setup_task(flags(data, path="missing.pt").task).cfg.source_lang == "de"
     task = TranslationTask.setup_task(flags(data).task)
-    with pytest.raises(ValueError, match="checkpoint.pt translates en into de, not de into en: give --source-lang en"):
+    with pytest.raises(ValueError, match="checkpoint.pt translates en into de: give --source-lang en"):
         checkpoint_utils.load_model_ensemble([path], task=task)
-    with pytest.raises(ValueError, match="checkpoint.pt translates en into de, not de into de: give --source-lang en"):
+    with pytest.raises(ValueError, match="checkpoint.pt translates en into de: give --source-lang en"):
         checkpoint_utils.load_checkpoint_to_cpu(path, {"source_lang": "de"})
     kept = checkpoint_utils.load_checkpoint_to_cpu(path, {"source_lang": "fr", "data": "x"})["cfg"].task
     assert (kept.source_lang, kept.target_lang, kept.data) == ("fr", "de", "x")
@@ -89,7 +89,7 @@ def test_a_run_is_not_resumed_the_other_way(data, save_checkpoint):
     trained = OmegaConf.to_container(flags(data, source_lang="en", target_lang="de"), resolve=True, enum_to_str=True)
     path, task = save_checkpoint(cfg=trained), TranslationTask.setup_task(flags(data).task)
     trainer = SimpleNamespace(task=task, cfg=SimpleNamespace(model=Namespace()))
-    with pytest.raises(UserError, match="checkpoint.pt translates en into de, not de into en"):
+    with pytest.raises(UserError, match="checkpoint.pt translates en into de"):
         _load_and_compare_flags(lambda *_: {}, trainer, path)
     assert _load_and_compare_flags(lambda *_: {}, trainer, path, True) == {}  # --reset-optimizer: any weights will do
 

@@ -78,6 +78,38 @@ def test_an_epoch_of_another_task_is_not_resumed(first, then, data, tmp_path, ru
     run_here(fairseq_cli.train, data, *flags, "--reset-dataloader")
 
 
+@pytest.mark.parametrize(
+    "flags, message, remedy",
+    [
+        (["--criterion", "cross_entropy"], "another criterion: give the flags", "--reset-optimizer"),
+        (["--optimizer", "l2_adam"], "another optimizer: give the flags", "--reset-optimizer"),
+        (["--bf16"], "another optimizer: give the flags", "--reset-optimizer"),
+        (["--lr-scheduler", "cosine"], "the checkpoint is of another --lr-scheduler", "--reset-lr-scheduler"),
+    ],
+)
+def test_a_run_is_not_resumed_with_other_parts(flags, message, remedy, data, tmp_path, run_here):
+    begun, resumed = tmp_path / "begun", tmp_path / "resumed"
+    run = [fairseq_cli.train, data, "--task", "stateful_lm", "--arch", "lstm_lm_awd", "--embed-dim", 8]
+    run += ["--hidden-sizes", 8, "--optimizer", "sgd", "--lr", 1, "--lr-scheduler", "fixed", "--batch-size", 4]
+    run += ["--criterion", "regularized_cross_entropy", "--tokens-per-sample", 20, "--disable-validation"]
+    run_here(*run, "--save-dir", begun, "--max-update", 2)
+    run += ["--restore-file", begun / "checkpoint_last.pt", "--save-dir", resumed, "--max-update", 3, *flags]
+    with pytest.raises(ValueError, match=f"{message}.*{remedy}"):
+        run_here(*run)
+    run_here(*run, remedy)
+
+
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--fp16"], "--fp16 needs a GPU: on a CPU give --bf16"),
+        (["--memory-efficient-bf16"], "--memory-efficient-bf16: --optimizer l2_adam keeps .* give --bf16"),
+    ],
+)
+def test_precision_that_is_not_there(flags, message, data, tmp_path, fail):
+    assert re.search(message, fail(data, tmp_path, "--optimizer", "l2_adam", *flags))
+
+
 def test_translation_flag(pair_data, tmp_path, run_here):
     model = ["--arch", "transformer_doc", *TRANSFORMER_SIZES, "--decoder-layers", 0]
     with pytest.raises(ValueError, match="--decoder-layers 0: give at least 1"):
