@@ -182,7 +182,7 @@ class Command:
             return _parse_training(parser, [word for word in given if word != "--"])
         end = given.index("--") if self.forwards_to and "--" in given else len(given)
         args, unknown = parser.parse_known_args(given[:end])
-        if unknown and self.forwards_to and unknown[0].startswith("-"):
+        if unknown and self.forwards_to and unknown[0].startswith("--"):
             parser.error(f"{unknown[0]}: flags of {self.forwards_to} come after --{_nearest(unknown[0], parser)}")
         if unknown:
             parser.error(f"unrecognized arguments: {' '.join(unknown)}{_nearest(unknown[0], parser)}")
@@ -208,7 +208,9 @@ def _parse_training(parser: argparse.ArgumentParser, given: List[str]) -> argpar
 
 
 def _nearest(flag: str, parser: argparse.ArgumentParser) -> str:
-    """A phrase that names the flags with the most similar names, if there are any."""
+    """A phrase that names the flags with the most similar names, if there are any, or the flag that takes files."""
+    if not flag.startswith("--") and "--input" in parser._option_string_actions:
+        return f" (did you mean --input {flag}?)"
     return did_you_mean(flag, [name for name in parser._option_string_actions if name.startswith("--")])
 
 

@@ -13,6 +13,7 @@ from fairseq_plugins.command_line import (
     add_checkpoints,
     add_cpu,
     add_data,
+    add_input,
     add_json,
     choose_device,
 )
@@ -31,6 +32,7 @@ def add_arguments(parser):
     add_data(parser)
     add_checkpoints(parser, help="models")
     add_json(parser)
+    add_input(parser, help="text")
 
 
 def show(args):
@@ -107,6 +109,8 @@ def test_flags_of_another_program_follow_two_dashes(capsys):
     [
         (["wrong", "--path", "a.pt"], "--wrong 0: give at least 1"),
         (["data", "--path"], "argument --path: expected at least one argument"),
+        (["data", "a.txt", "--path", "a.pt"], "unrecognized arguments: a.txt (did you mean --input a.txt?)"),
+        (["data", "--path", "a.pt", "--json", "-"], "unrecognized arguments: - (did you mean --input -?)"),
         (["data", "--path", "a.pt", "--jason"], "unrecognized arguments: --jason (did you mean --json?)"),
         (
             ["nowhere", "--path", "a.pt"],

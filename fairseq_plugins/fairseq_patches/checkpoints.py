@@ -166,7 +166,7 @@ def read_flags(path: str) -> Dict[str, Any]:
 
 
 def _truncated(path: Union[str, os.PathLike[str]]) -> str:
-    return f"{path} is no checkpoint or was cut short: take an earlier one, or remove it to start anew"
+    return f"{path} is no checkpoint or was cut short: take an earlier one; a run without it starts anew"
 
 
 OF_TRAINING = re.compile(
