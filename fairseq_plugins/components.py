@@ -171,8 +171,11 @@ class ModelFlags:
             UserError: if a flag is declared twice.
         """
         check_flags(self)
-        filtered: Any = _FilteredParser(parser, self._left_out)
-        gen_parser_from_dataclass(filtered, self.own(), delete_default=True, with_prefix="")
+        own = ArgumentParser(add_help=False, argument_default=parser.argument_default)
+        gen_parser_from_dataclass(own, self.own(), delete_default=True, with_prefix="")
+        for action in own._actions:
+            if action.dest not in self._left_out:
+                parser._add_action(action)
         for registry in self.registries:
             registry.add_args(parser)
 
@@ -183,24 +186,12 @@ class ModelFlags:
         return {option.name: option.default for cls in options for option in fields(cls)} | parts
 
 
-class _FilteredParser:
-    """Stands in for the parser of fairseq's ``gen_parser_from_dataclass``, and does not add the flags ``left_out``."""
-
-    def __init__(self, parser: ArgumentParser, left_out: Collection[str]):
-        self._parser = parser
-        self._left_out = {flag_of(name) for name in left_out}
-
-    def add_argument(self, *flags: str, **settings: Any) -> None:
-        if self._left_out.isdisjoint(flags):
-            self._parser.add_argument(*flags, **settings)
-
-
 def check_flags(model: ModelFlags) -> None:
     """Check that no two parts of one command line declare the same flag: fairseq silently drops the second.
 
     It is called when the flags of a model are added to a parser. By then all parts are registered, the user's own
-    ones as well. They may not declare flags of fairseq's, of the model, of other parts, nor of tasks, criteria and
-    optimizers from outside fairseq. Alternatives, such as two optimizers, may declare the same flag.
+    ones as well. A part may not declare a flag that fairseq, the model or another part declares, or a task, criterion
+    or optimizer from outside fairseq. Alternatives, such as two optimizers, may declare the same flag.
 
     Raises:
         UserError: naming the flag and both owners.

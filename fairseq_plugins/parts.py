@@ -122,7 +122,10 @@ def naming_parts(config: Any, *, name: str = "") -> Iterator[None]:
 
 
 def _is_imported(folder: Path) -> bool:
-    """Whether a folder, or one of its name if its path is relative, has been imported; this package may have moved."""
+    """Whether a folder has been imported.
+
+    For a relative path, and for this package, which may have moved, the name alone is compared.
+    """
     module = sys.modules.get(folder.name)
     is_any = folder.name == PACKAGE.name or not folder.is_absolute()
     return module is not None and (is_any or str(folder) in getattr(module, "__path__", ()))

@@ -417,6 +417,6 @@ the lower perplexity of the validation set generalizes better. If they are on on
 other. Training perplexity is the mean over the updates of an epoch, with dropout, as it is logged, and the validation
 set is read after the epoch. So compare runs with equal dropout and epochs, at levels that both pass slowly: a run that
 learns fast within an epoch, such as in the first or after the learning rate falls, looks better than it is. Noise-
-contrastive estimation logs no training perplexity. Date, code and machine of --json are those of the drawing.""",
+contrastive estimation logs no training perplexity. Date, code and machine in --json are those of this command.""",
     example="--path doc=checkpoints/doc tied=checkpoints/tied --at 80 60 --plot generalization.png",
 )

@@ -67,9 +67,9 @@ def _add_runs_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--baseline",
         metavar="NAME",
-        help="name of the runs, or text, that the others are tested against: differences with 95 %% intervals, for "
-        f"bleu and rouge from {NUM_BOOTSTRAP_SAMPLES:,} samples of the sentences, each with what all seeds made of it, "
-        "for perplexity over seeds, at least two of each name (default: none)",
+        help="name of the runs, or text, that the others are tested against. Differences have 95 %% intervals: for "
+        f"bleu and rouge from {NUM_BOOTSTRAP_SAMPLES:,} samples of the sentences, each with the outputs of all seeds; "
+        "for perplexity from the seeds, at least two of each name (default: none)",
     )
     add_rouge_settings(parser.add_argument_group("of --metric rouge"))
     add_cpu(parser)
@@ -108,7 +108,7 @@ scores by epoch stand in the picture, too.
 
 Texts of other origin, such as those of evaluate baselines, stand beside the runs with --text. With --baseline all
 others are tested against the runs of one name: texts sentence by sentence, by a paired bootstrap, perplexities over
-seeds, by Welch's t-test. p counts differences to both sides.
+seeds, by Welch's t-test. p is two-sided.
 
 Writes table.md, runs.json and learning_curves.png.""",
     example="data-bin/ptb --path doc=checkpoints/doc-1 doc=checkpoints/doc-2 tied=checkpoints/tied --out results/mine",
@@ -162,7 +162,7 @@ CURVES = results_command(
 Reads the logs train.log of runs that still train, were stopped, or have lost their checkpoints. No data and no model is
 read. Prints the last and the lowest perplexity of the validation set, the highest scores of its decoded text if the run
 decoded it, speed and hours; --plot and --json have every epoch. Runs of one name differ in their seed and have their
-mean and standard deviation. Date, code and machine of --json are those of the drawing. For finished runs compare runs
+mean and standard deviation. Date, code and machine in --json are those of this command. For finished runs compare runs
 measures the test set, too.""",
     example="--path doc=checkpoints/doc tied=checkpoints/tied --plot curves.png",
 )

@@ -33,7 +33,7 @@ from fairseq_plugins.evaluation.translation_scores import (
 )
 from fairseq_plugins.files import STANDARD_INPUT, check_not_read, given_path, read_lines, write_lines
 from fairseq_plugins.metrics.corpus import LetterCase, bleu_of_text
-from fairseq_plugins.metrics.rouge import add_rouge_settings, read_rouge_settings
+from fairseq_plugins.metrics.rouge import add_rouge_settings, check_tokens, read_rouge_settings
 from fairseq_plugins.options import UserError, check_at_least_one
 
 HYPOTHESIS = re.compile(r"H-[0-9]+\t")
@@ -58,9 +58,9 @@ def _add_bleu_arguments(parser: argparse.ArgumentParser) -> None:
         "--against",
         type=given_path,
         metavar="OUT",
-        help="what a baseline made of the same text, --out of its decoding or a file: sacreBLEU's paired bootstrap "
-        "test, whose p looks at the size of differences alone (compare runs --baseline looks at their sign, too, "
-        "and has a larger one)",
+        help="test against a baseline's translation of the same text, the --out of its decoding or a file, by "
+        "sacreBLEU's paired bootstrap. Its p counts the size of differences only; that of compare runs --baseline is "
+        "two-sided and larger",
     )
     add_output_file(parser, "--write-hypotheses", help="write the detokenised hypotheses to this file")
 
@@ -163,6 +163,7 @@ def _add_rouge_arguments(parser: argparse.ArgumentParser) -> None:
 def _evaluate_rouge(args: argparse.Namespace) -> Results:
     settings = read_rouge_settings(args)
     text = read_scored_text(args)
+    check_tokens(list(zip(*map(read_lines, text.references))), settings)  # before any work is lost
     text.decode(result="rouge.txt")
     if text.format == "generate":
         hypotheses = read_headlines(*text.files, references=text.references, data=text.data)

@@ -33,7 +33,7 @@ from fairseq_plugins.evaluation.evaluator import (
 )
 from fairseq_plugins.evaluation.generation import STOPS, UNKNOWN_WORDS, Continuation, Sampling, TextGenerator
 from fairseq_plugins.evaluation.raw_text import load_side_text, raise_empty, stream_lines
-from fairseq_plugins.evaluation.scoring import check_cut, check_vocabularies, prepare_to_score
+from fairseq_plugins.evaluation.scoring import check_vocabularies, prepare_to_score
 from fairseq_plugins.evaluation.text_scorer import CONTEXTS, ScoredLine, TextScorer
 from fairseq_plugins.files import STANDARD_INPUT, check_replaceable, given_path, name_of, read_lines, write_text
 from fairseq_plugins.models.checkpoints import check_checkpoints
@@ -79,13 +79,14 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FLAG=VALUES",
         help=f"take the flags of test-time methods that do best on {TUNED_SPLIT}, of all combinations of these "
-        "values: colons part the values, and those of each part of a flag, as in cache=500:2000,0.05:0.1:0.2,0.3:1 "
+        "values, separated by colons, also within each part between commas, as in cache=500:2000,0.05:0.1:0.2,0.3:1 "
         f"temperature=0.9:1. The choice is written beside the first checkpoint CKPT.pt, to CKPT{CHOICE_SUFFIX}",
     )
 
 
 def _evaluate(args: argparse.Namespace) -> Results:
-    check_cut(num_rows=args.rows, window=args.window)
+    check_at_least_one(args.rows, flag="--rows")
+    check_at_least_one(args.window, flag="--window")
     flags = given_flags(args)
     points = grid_points(args.tune, fixed=flags)
     for point in points:
@@ -170,9 +171,9 @@ def _add_score_arguments(parser: argparse.ArgumentParser) -> None:
         "--context",
         choices=CONTEXTS,
         default="line",
-        help="line: each line from fresh state, whatever the others are; document: state is carried to the end of "
-        "each file, or of the standard input; paragraph: to the next blank line, the last of the paragraph, or the "
-        "end of the file (default: %(default)s)",
+        help="line: each line starts from fresh state; document: state is carried through each file, or the standard "
+        "input; paragraph: state is carried through each paragraph, which ends with a blank line (default: "
+        "%(default)s)",
     )
     parser.add_argument(
         "--per",
@@ -190,8 +191,8 @@ def _add_score_arguments(parser: argparse.ArgumentParser) -> None:
         "--buffer",
         type=int,
         metavar="N",
-        help="lines that are read before they are scored, sorted by length among themselves; their order is kept "
-        f"(default: {LINES_AT_ONCE}, 1 of a terminal; give 1 where a program waits for each answer)",
+        help="lines that are read before any of them is scored; results stay in the order of the text "
+        f"(default: {LINES_AT_ONCE}, 1 on a terminal; give 1 if a program waits for each answer)",
     )
     parser.add_argument(
         "--max-tokens", type=int, default=4096, metavar="N", help="tokens of a batch (default: %(default)s)"
@@ -380,9 +381,9 @@ GENERATE = Command(
     add_arguments=_add_generate_arguments,
     run=_generate,
     description="""\
-Each line of text is the beginning of a line, a blank one of a line of any kind; up to --num texts are printed for it,
-a line each. What is drawn for a beginning depends on it and the seed alone, not on other lines. Several checkpoints are
-averaged as probabilities. With --stop length, end marks are words like others and are printed as </s>; --json prints an
+Each input line is the beginning of a text; a blank line is an empty beginning. Up to --num texts are printed for each
+beginning, one a line. Samples depend only on the beginning and the seed. Several checkpoints are averaged as
+probabilities. With --stop length, end marks are words like others and are printed as </s>; --json prints an
 object for each text, in which they are line breaks.""",
     example="data-bin/ptb --path checkpoints/doc --input beginnings.txt --num 3",
 )

@@ -23,7 +23,7 @@ LIMITS = {
     "lines": (100, "lines of a request"),
     "characters": (5000, "characters of a line"),
     "body": (1 << 20, "bytes of a request's body"),
-    "tokens": (100_000, "tokens that a request may generate, over all its lines and texts"),
+    "tokens": (200_000, "tokens that a request may generate, over all its lines, texts and hypotheses"),
     "waiting": (256, "requests that wait; others are told to come back, by status 503"),
 }
 """Default and help of the flags ``--max-NAME``."""

@@ -95,8 +95,8 @@ def _add_translate_arguments(parser: argparse.ArgumentParser) -> None:
         const=True,
         default=False,
         metavar="FILE",
-        help="replace unknown words by the source words that the attention reads most, or by what FILE gives for them, "
-        'lines "source target"',
+        help="replace each unknown word by the source word with the highest attention weight, or by the entry of that "
+        'word in FILE, lines "source target"',
     )
     parser.add_argument(
         "--sampling",

@@ -164,12 +164,11 @@ beside.
 
 Models of one NAME differ in their seed: their mean and standard deviation stand beside, and what they choose together.
 With --baseline all other ways to choose, except the oracle, are tested against one by a paired bootstrap of the
-sentences, whose p counts differences to both sides.
+sentences; p is two-sided.
 
-With --out DIR has table.md and table.json, and of each split, which has the name of its gold trees,
+--out DIR writes table.md and table.json. For each split, named after its file of gold trees, it writes
 SPLIT.reranked.trees, the tree of each sentence that all models together choose, and SPLIT.scores.tsv, a line for each
-candidate: its log-probability by the parser, then -log p in nats by each model and by models together, where the lowest
-wins.
+candidate: the parser's log-probability, then -log p in nats by each model and by models together (the lowest wins).
 
 Lists are in the form of Charniak's parser (COUNT<TAB>ID, then a line of log-probability and a line of tree for each
 candidate), in the order of the gold trees; or a line ID<TAB>SCORE<TAB>TREE for each candidate, in any order. Gold trees

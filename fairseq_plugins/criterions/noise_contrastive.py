@@ -95,9 +95,9 @@ class NoiseContrastiveConfig(FairseqDataclass):
     sparse_gradients: OnOff = field(
         default="on",
         metadata={
-            "help": "on: gradients of embeddings and output matrix hold the rows of the words that occur alone, which "
-            "needs one process, 32 bits or --amp, and --optimizer sgd, adagrad or damped_adagrad without momentum and "
-            "weight decay; off: they hold all rows, for every other training"
+            "help": "on: gradients of embeddings and output matrix hold only the rows of words that occur. This "
+            "needs one process, 32 bits or --amp, and --optimizer sgd, adagrad or damped_adagrad without momentum or "
+            "weight decay. off: they hold all rows"
         },
     )
     train_subset: str = II("dataset.train_subset")
@@ -264,4 +264,4 @@ def _check_training(*, is_16_bit: bool) -> None:
             "--fp16 and --bf16 copy gradients into dense ones: give --sparse-gradients off, or --amp in their place"
         )
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-        raise UserError("several processes add up dense gradients alone: give --sparse-gradients off")
+        raise UserError("several processes can only add up dense gradients: give --sparse-gradients off")

@@ -81,11 +81,14 @@ FLAGS: Dict[str, Tuple[str, str]] = {
         "gradients. All weights adapt, those of a gated model's base models, too; nothing is dropped. Models of an "
         "ensemble each follow their own loss",
     ),
-    "dynamic-rate": ("RATE", "step size of the mean loss of a segment (default: 5e-5 for rms; sgd has none)"),
+    "dynamic-rate": (
+        "RATE",
+        "step size, for the gradient of a segment's mean loss (default: 5e-5 for rms; sgd needs one)",
+    ),
     "dynamic-decay": (
         "DECAY",
-        "how far a step goes back to the trained weights, for rms times their normalised root mean squares (default: "
-        "2e-3 for rms, 0 for sgd)",
+        "part of the distance to the trained weights that each step goes back, for rms times their normalised root "
+        "mean squares (default: 2e-3 for rms, 0 for sgd)",
     ),
     "dynamic-epsilon": ("EPSILON", "added to the root mean squares (default: 2e-5)"),
     "dynamic-segment": ("TOKENS", "tokens of a segment; takes the place of --window (default: 5)"),

@@ -3,6 +3,7 @@
 Shapes: B rows or sentences, S source positions, D width of an annotation, K numbers of a state, V vocabulary.
 """
 
+import io
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Tuple
@@ -11,6 +12,7 @@ import torch
 from fairseq.models import BaseFairseqModel, FairseqLanguageModel
 from torch import Tensor, nn
 
+from fairseq_plugins.files import replaced_file
 from fairseq_plugins.models.decoder import StreamDecoder
 from fairseq_plugins.models.recurrent_encdec import EncoderOutput, RecurrentEncoderDecoder
 from fairseq_plugins.models.sliding_context import SlidingDecoder
@@ -206,4 +208,7 @@ def _write(
                 node.meta.pop("stack_trace", None)
     for weight in program.parameters():
         weight.requires_grad_(False)
-    torch.export.save(program, path)
+    archive = io.BytesIO()  # torch aborts the process where it cannot write a file
+    torch.export.save(program, archive)
+    with replaced_file(path) as aside:
+        aside.write_bytes(archive.getbuffer())

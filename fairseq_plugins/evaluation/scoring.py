@@ -30,7 +30,7 @@ from tqdm import tqdm
 from fairseq_plugins.data.streams import ContiguousStreams, fixed_windows
 from fairseq_plugins.models.decoder import StreamState, new_stream
 from fairseq_plugins.ops.mixture_distribution import mean_log_probs
-from fairseq_plugins.options import UserError, check_choice
+from fairseq_plugins.options import UserError, check_at_least_one, check_choice
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS, OutputLayer, OutputPrecision
 from fairseq_plugins.output_layers.scores import DecoderStates, Scores
 
@@ -116,7 +116,8 @@ def score_windows(
         UserError: if the stream is too short for the rows, rows or window are below one, or an NLL is not finite.
     """
     assert words in SCORED_WORDS
-    check_cut(num_rows=num_rows, window=window)
+    check_at_least_one(num_rows, flag="num_rows")
+    check_at_least_one(window, flag="window")
     name = new_stream("scored windows")
     streams = ContiguousStreams(tokens, name=name, num_rows=num_rows, first_row=0, num_own_rows=num_rows)
     num_predictions = num_rows * streams.num_predictions_per_row
@@ -132,12 +133,6 @@ def score_windows(
     finally:
         for model in models:
             model.decoder.carried_state.forget(name)
-
-
-def check_cut(*, num_rows: int, window: int) -> None:
-    """Check that rows and window are at least one."""
-    if num_rows < 1 or window < 1:
-        raise UserError(f"{num_rows} rows and a window of {window} tokens: both must be at least 1")
 
 
 def check_rows(tokens: Tensor, *, num_rows: int, split: str) -> None:

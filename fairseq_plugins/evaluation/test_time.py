@@ -524,7 +524,7 @@ def score_tokens(
                 ) from error
             if passes.temperature < 1:
                 raise NonFiniteLoss(
-                    f"--temperature {passes.temperature:g}: the logits are not finite; give a higher one, or none, "
-                    "which tells whether it is the checkpoint"
+                    f"--temperature {passes.temperature:g}: the logits are not finite; give a higher one; if it "
+                    "fails without --temperature as well, the checkpoint is at fault"
                 ) from error
             raise

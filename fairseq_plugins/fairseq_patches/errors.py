@@ -116,8 +116,8 @@ def _message_of(error: BaseException) -> Optional[str]:
     if isinstance(error, InterpolationKeyError):  # omegaconf's, of a task's flag that a model of fairseq reads
         flag = re.search(r"'task\.(\w+)'", str(error))
         return flag and (
-            f"the model reads {flag_of(flag.group(1))}, which the task has not: train fairseq's language models with "
-            "--task language_modeling"
+            f"the model reads {flag_of(flag.group(1))}, which the task does not have: train fairseq's language models "
+            "with --task language_modeling"
         )
     return None
 

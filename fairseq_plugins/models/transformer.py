@@ -60,6 +60,10 @@ def check_flags(args: Namespace) -> None:
     check_not_negative(args.encoder_layers, flag="--encoder-layers")
     _check_sizes(args, side="encoder")
     check_decoder_flags(args)
+    if args.share_all_embeddings and args.encoder_embed_dim != args.decoder_embed_dim:
+        raise UserError("--share-all-embeddings needs equal widths: give --encoder-embed-dim and --decoder-embed-dim")
+    if args.share_all_embeddings and args.decoder_embed_path not in (None, args.encoder_embed_path):
+        raise UserError("--share-all-embeddings has one file of vectors: leave out --decoder-embed-path")
 
 
 def check_decoder_flags(args: Namespace) -> None:
@@ -218,6 +222,8 @@ class TransformerWithOutputLayer(TransformerModel):
         """
         check_reads_pairs(task)
         check_flags(args)
+        if args.share_all_embeddings and task.source_dictionary != task.target_dictionary:
+            raise UserError("--share-all-embeddings needs one dictionary: prepare the corpus with --joined-dictionary")
         model = super().build_model(args, task)
         output_layer = model.decoder.output
         if named_tensors(output_layer.gate.initial_state(torch.empty(1, 1))):

@@ -68,8 +68,8 @@ class TransformerLanguageModel(FairseqLanguageModel):
 
     The architectures ``transformer_lm_full``, ``_bilinear``, ``_dual``, ``_drill``, ``_mos`` and ``_doc`` differ in
     their output layer only. The flags are those of fairseq's ``transformer_lm`` except ``LEFT_OUT``, and those of
-    output layers and gates. The decoder reads at most ``--max-target-positions`` tokens at a time, by default
-    ``--tokens-per-sample``.
+    output layers and gates. The decoder reads at most ``--tokens-per-sample`` tokens at a time, or
+    ``--max-target-positions``, a flag of ``--task language_modeling``.
     """
 
     flags = FLAGS

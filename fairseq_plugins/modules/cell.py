@@ -32,7 +32,6 @@ from fairseq.data import Dictionary
 from torch import Tensor, nn
 
 from fairseq_plugins.components import Component, Registry
-from fairseq_plugins.modules.initialisation import ResetsByLayer
 from fairseq_plugins.ops.cuda_graphs import LoopGraphs
 
 LayerState = Dict[str, Tensor]
@@ -68,7 +67,7 @@ class StepInput(NamedTuple):
     stack_input: Optional[Tensor] = None
 
 
-class RecurrentCell(ResetsByLayer, Component, nn.Module):
+class RecurrentCell(Component, nn.Module):
     """One recurrent layer.
 
     To add a value of ``--rnn-cell`` to every recurrent model, a subclass registers itself with

@@ -1,5 +1,7 @@
 """Initialisation of a model's parameters."""
 
+from typing import Callable, Optional
+
 import torch
 from torch import Tensor, nn
 
@@ -9,18 +11,6 @@ BIASES = ("uniform", "zero")
 """Initial biases under ``--init-range``: like all parameters, or zero."""
 
 InitBiases = choices(BIASES)
-
-
-class ResetsByLayer:
-    """Base of modules with recurrent or stacked matrices, or with biases that do not start at zero."""
-
-    def reset_by_layer(self) -> None:
-        """Redraw the parameters that need more than Glorot matrices and zero biases, for :func:`initialise_by_layer`.
-
-        This is not torch's ``reset_parameters``, which :class:`torch.nn.LSTM` calls when it is built: there it would
-        change the initial weights and the random numbers of ``--init uniform``.
-        """
-        raise NotImplementedError
 
 
 @torch.no_grad()
@@ -40,8 +30,8 @@ def initialise_by_layer(model: nn.Module, *, embedding_std: float) -> None:
 
     Recurrent matrices are orthogonal (Saxe et al. 2014). Other matrices are uniform with unit gain (Glorot & Bengio
     2010). The matrices of the gates of a layer are drawn separately. Biases are zero, those of forget gates 1
-    (Jozefowicz et al. 2015). Embeddings and the matrices tied to them are normal. Modules with exceptions implement
-    :class:`ResetsByLayer`.
+    (Jozefowicz et al. 2015). Embeddings and the matrices tied to them are normal. Modules with exceptions have
+    a method ``reset_by_layer``, which redraws their parameters.
 
     Args:
         model: any.
@@ -53,8 +43,9 @@ def initialise_by_layer(model: nn.Module, *, embedding_std: float) -> None:
         else:
             glorot_uniform_(parameter)
     for module in model.modules():
-        if isinstance(module, ResetsByLayer):
-            module.reset_by_layer()
+        reset: Optional[Callable[[], None]] = getattr(module, "reset_by_layer", None)
+        if reset is not None:
+            reset()
     for module in model.modules():
         if isinstance(module, nn.Embedding):
             module.weight.normal_(0, embedding_std)

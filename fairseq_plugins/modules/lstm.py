@@ -30,7 +30,9 @@ class BiasOptions(FairseqDataclass):
 
     rnn_biases: BiasVectors = field(
         default="two",
-        metadata={"help": "bias vectors of a layer: two, whose sum counts, as in torch; one (default: two)"},
+        metadata={
+            "help": "bias vectors of a layer. two: they are added, as in torch; one: a single vector (default: two)"
+        },
     )
 
 

@@ -42,8 +42,8 @@ class RecurrentHighwayOptions(RecurrentDropoutOptions):
     transform_bias: float = field(
         default=-2.0,
         metadata={
-            "help": "where the transform gates start: a number that is added to their trained biases; below 0, gates "
-            "start nearly closed and carry the state on (default: -2.0)"
+            "help": "number added to the trained biases of the transform gates; below 0 the gates start nearly closed, "
+            "so that the state is carried on (default: -2.0)"
         },
     )
 

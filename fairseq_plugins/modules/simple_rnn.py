@@ -42,9 +42,9 @@ class SimpleRecurrentOptions(FairseqDataclass):
     recurrent_scale: float = field(
         default=1.0,
         metadata={
-            "help": "recurrent matrices, not diagonal ones, are this multiple of their parameters. Steps of Adagrad "
-            "and Adam are as long for small gradients as for large ones; by a multiple below 1 these matrices learn "
-            "more slowly than others, and start nearer to zero unless --init by-layer (default: 1.0)"
+            "help": "factor c of recurrent matrices that are not diagonal: the matrix is c times its parameter. With "
+            "Adagrad and Adam, c below 1 makes these matrices learn more slowly than the others. They also start "
+            "nearer to zero, except under --init by-layer (default: 1.0)"
         },
     )
 

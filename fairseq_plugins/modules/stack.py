@@ -131,8 +131,8 @@ class RecurrentStack(nn.Module):
             raise UserError(f"--hidden-sizes {list(hidden_sizes)}: every layer needs a width of at least 1")
         if skip == "sum" and (len(hidden_sizes) < 2 or len(set(hidden_sizes)) > 1):
             raise UserError(
-                f'--output-skip sum adds the outputs of several layers of one width: --hidden-sizes "'
-                f'{" ".join(map(str, hidden_sizes))}" has not those, give others or --output-skip none'
+                "--output-skip sum needs two or more layers of equal width: change --hidden-sizes "
+                f'"{" ".join(map(str, hidden_sizes))}", or give --output-skip none'
             )
         self.layers: ModuleSequence[RecurrentCell] = ModuleSequence(
             cell_class.build_layers(input_size, hidden_sizes, options=cell_options or cell_class.Options())

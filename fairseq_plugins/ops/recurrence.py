@@ -407,8 +407,8 @@ class StepProducts:
 
     It is for cells whose steps are taken one by one by the caller. The gradient of the precomputed part, which is that
     of all results, is also what the gradient of A needs: one product with all operands. Results are then
-    differentiable once. On a GPU, where Python takes longer than small kernels do, gradients are left to autograd. In
-    16 bits they are not, because its sums would lose digits.
+    differentiable once. On a GPU, where Python takes longer than small kernels do, gradients are left to autograd,
+    except in 16 bits, where its sums would lose digits.
 
     Args:
         precomputed: the part that does not depend on the step before, (T, B, D).

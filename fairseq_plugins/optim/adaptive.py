@@ -76,17 +76,8 @@ class L2Adam(ConfiguredOptimizer):
 
     @property
     def optimizer_config(self) -> Dict[str, Any]:
-        return {
-            "lr": self.cfg.lr[0],
-            "betas": parse_betas(self.cfg.adam_betas),
-            "eps": check_not_negative(self.cfg.adam_eps, flag="--adam-eps"),
-            "weight_decay": check_not_negative(self.cfg.weight_decay, flag="--weight-decay"),
-        }
-
-    @property
-    def supports_flat_params(self) -> bool:
-        """True, because the update is elementwise: ``--fp16`` may flatten all weights into one vector."""
-        return True
+        eps = check_not_negative(self.cfg.adam_eps, flag="--adam-eps")
+        return {**super().optimizer_config, "betas": parse_betas(self.cfg.adam_betas), "eps": eps}
 
 
 def parse_betas(text: str) -> Tuple[float, float]:
@@ -111,9 +102,9 @@ class DampedAdagradConfig(WeightDecayConfig):
     initial_accumulator: float = field(
         default=1e-5,
         metadata={
-            "help": "what the sum of a weight's squared gradients starts from. The steps of weights whose sum is far "
-            "below it, such as those of rare words, are as in SGD; 0: as in --optimizer adagrad, where the first step "
-            "of every weight is as long as the learning rate"
+            "help": "initial value of a weight's sum of squared gradients. While the sum of gradients is far below it, "
+            "as for rare words, steps are like those of SGD. 0: as --optimizer adagrad, where the first step of every "
+            "weight has the length of the learning rate"
         },
     )
 
@@ -132,15 +123,3 @@ class DampedAdagrad(ConfiguredOptimizer):
         super().__init__(cfg)
         accumulator = check_not_negative(cfg.initial_accumulator, flag="--initial-accumulator")
         self._optimizer = Adagrad(params, initial_accumulator_value=accumulator, **self.optimizer_config)
-
-    @property
-    def optimizer_config(self) -> Dict[str, Any]:
-        return {
-            "lr": self.cfg.lr[0],
-            "weight_decay": check_not_negative(self.cfg.weight_decay, flag="--weight-decay"),
-        }
-
-    @property
-    def supports_flat_params(self) -> bool:
-        """True, because the update is elementwise: ``--fp16`` may flatten all weights into one vector."""
-        return True

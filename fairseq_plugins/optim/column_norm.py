@@ -69,7 +69,7 @@ def constrain_columns(model: nn.Module, weights: Iterable[Tensor], *, length: fl
 
 def _refuse_training(model: nn.Module, _: Any) -> None:
     if model.training and torch.is_grad_enabled():
-        raise UserError("--column-norm needs --task stateful_lm, which holds it after every update")
+        raise UserError("--column-norm needs --task stateful_lm, which applies it after every update")
 
 
 def apply_column_norm(optimizer: FairseqOptimizer) -> None:

@@ -134,6 +134,16 @@ class WeightDecayConfig(FairseqDataclass):
 class ConfiguredOptimizer(FairseqOptimizer):
     """An optimiser that takes its hyper-parameters from the flags of the run, also when it resumes a checkpoint."""
 
+    @property
+    def optimizer_config(self) -> Dict[str, Any]:
+        weight_decay = check_not_negative(self.cfg.weight_decay, flag="--weight-decay")
+        return {"lr": self.cfg.lr[0], "weight_decay": weight_decay}
+
+    @property
+    def supports_flat_params(self) -> bool:
+        """True, because updates are elementwise: ``--fp16`` may flatten all weights into one vector."""
+        return True
+
     def load_state_dict(self, state_dict: Dict[str, Any], optimizer_overrides: Optional[Dict[str, Any]] = None) -> None:
         """Resume from a checkpoint. The scheduler sets the learning rate."""
         given = {name: value for name, value in self.optimizer_config.items() if name != "lr"}
@@ -161,8 +171,8 @@ class NTASGDConfig(WeightDecayConfig):
     nonmonotone_interval: int = field(
         default=5,
         metadata={
-            "help": "n: trigger when validation is worse than the best value more than n validations old; only those "
-            "at the end of an epoch count"
+            "help": "n: averaging starts when the validation loss is above the lowest one from more than n "
+            "validations ago; only validations at the end of an epoch count"
         },
     )
     averaging: Averaging = field(
@@ -201,7 +211,6 @@ class NTASGD(ConfiguredOptimizer):
                 f"--optimizer nt_asgd needs the validation loss of each epoch, which --task {cfg.task} does not hand "
                 "over: use --task stateful_lm, or another optimizer"
             )
-        check_not_negative(cfg.weight_decay, flag="--weight-decay")
         if cfg.averaging == "immediate" and cfg.lr_scheduler not in STOPPABLE_SCHEDULERS:
             raise UserError(
                 f"--averaging immediate cannot end a training with --lr-scheduler {cfg.lr_scheduler}: "
@@ -214,16 +223,12 @@ class NTASGD(ConfiguredOptimizer):
             )
         if cfg.disable_validation:
             lost = "starts averaging" if cfg.averaging == "triggered" else "ends the training"
-            logger.warning(f"--optimizer nt_asgd {lost} by what it validates: with --disable-validation it never does")
+            logger.warning(f"--optimizer nt_asgd {lost} only after a validation, and --disable-validation makes none")
         self._optimizer = AveragedSGD(params, **self.optimizer_config)
         for group in self.param_groups:
             group.update(validation_losses=[], is_finished=False, averaging=str(cfg.averaging))
         if cfg.averaging == "immediate":
             self._optimizer.start_averaging()
-
-    @property
-    def optimizer_config(self) -> Dict[str, Any]:
-        return {"lr": self.cfg.lr[0], "weight_decay": self.cfg.weight_decay}
 
     def get_lr(self) -> float:
         return -math.inf if self.param_groups[0]["is_finished"] else super().get_lr()

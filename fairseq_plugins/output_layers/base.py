@@ -127,8 +127,8 @@ class OutputLayer(Component, nn.Module):
         """
         others = [name for name, layer in OUTPUT_LAYERS.items() if layer.noise_loss is not OutputLayer.noise_loss]
         raise UserError(
-            f"--criterion noise_contrastive needs logits of single words, which --output-layer {self.name} has not: "
-            f"take {', '.join(sorted(others))}, or train with --criterion regularized_cross_entropy"
+            f"--criterion noise_contrastive needs logits of single words, which --output-layer {self.name} does not "
+            f"have: take {', '.join(sorted(others))}, or train with --criterion regularized_cross_entropy"
         )
 
     def forward(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.components import option_names
 from fairseq_plugins.modules.cell import State
-from fairseq_plugins.modules.initialisation import ResetsByLayer, glorot_uniform_
+from fairseq_plugins.modules.initialisation import glorot_uniform_
 from fairseq_plugins.modules.layers import BroadcastDropout, Linear, ModuleSequence
 from fairseq_plugins.ops.matmul import accumulation_dtype
 from fairseq_plugins.ops.mixture_distribution import softmax_entropies
@@ -68,7 +68,7 @@ class MixtureOptions(LabelNetworkOptions):
     )
 
 
-class MixtureOutput(ResetsByLayer, ProjectedOutput):
+class MixtureOutput(ProjectedOutput):
     """P = sum_j pi_j softmax(L k_j + b)  (Takase et al. 2018, eq. 7, 10, 11).
 
     Expert hidden states: k_j = dropout(act(W_j h^{n(j)} + a_j)), with d features. Prior: pi = softmax(W_pi h^N),

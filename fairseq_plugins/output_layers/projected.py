@@ -181,9 +181,9 @@ class ProjectedOptions(FairseqDataclass):
     output_kernels: OutputKernels = field(
         default="auto",
         metadata={
-            "help": "on a GPU the fused loss and the distributions of a search run on kernels of Triton or on plain "
-            "operations of torch; auto: triton from compute capability 8.0 on where it is installed and its losses, "
-            "gradients and distributions of a small trial are those of torch up to rounding (default: auto)"
+            "help": "kernels of the fused loss and of search on a GPU: Triton's, or plain torch. auto: Triton's if it "
+            "is installed, the GPU has compute capability 8.0 or more, and a small trial gives torch's results up to "
+            "rounding (default: auto)"
         },
     )
 

@@ -21,8 +21,8 @@ class _Job:
 class Batcher:
     """A thread that works on the lines of requests, in the order in which they came.
 
-    The first request that waits takes with it all others with the same options that fit into its batch. Nobody waits
-    for others to come, because those that come while a batch is being worked on are the next one.
+    The first request that waits takes with it all others with the same options that fit into its batch. A request
+    never waits for others to join it. Those that arrive while a batch runs form the next one.
 
     Args:
         work: takes lines and options, and returns one result a line, which must not depend on other lines.

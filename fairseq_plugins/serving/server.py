@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 import fairseq_plugins
 from fairseq_plugins.evaluation.api import TrainedLanguageModel, TrainedTranslator
 from fairseq_plugins.evaluation.text_scorer import Context
-from fairseq_plugins.evaluation.translation import TranslatedSentence
+from fairseq_plugins.evaluation.translation import EXTRA_PIECES, TranslatedSentence
 from fairseq_plugins.options import UserError
 from fairseq_plugins.serving.batching import Batcher, TooManyWaiting
 
@@ -32,9 +32,8 @@ PAGE = Path(__file__).with_name("page.html")
 READ_TO_THE_END = 16
 """A body up to so many times the limit is read to its end, so that the client gets to see the answer."""
 
-
 SECONDS_TO_READ = 0.5
-"""At the end of a server, for requests whose connections have been accepted."""
+"""When the server ends, it still reads requests for so long on connections that it has accepted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +46,7 @@ class Limits:
         characters: of a line.
         body: bytes of a request's body.
         waiting: requests that wait.
-        tokens: that a request may generate, over all its lines and texts.
+        tokens: that a request may generate, over all its lines, texts and hypotheses.
         seconds: of a request, from its header to its answer; and of a connection without a request.
     """
 
@@ -56,7 +55,7 @@ class Limits:
     characters: int = 5000
     body: int = 1 << 20
     waiting: int = 256
-    tokens: int = 100_000
+    tokens: int = 200_000
     seconds: float = 60.0
 
 
@@ -223,6 +222,8 @@ class ModelServer:
             async def translate(request: TranslateRequest) -> Translations:
                 if request.nbest > request.beam:
                     raise UserError(f"nbest {request.nbest} of a beam of {request.beam}: give a larger beam")
+                # a line has at most as many subwords as characters
+                self._check_tokens(request.beam * sum(len(line) + EXTRA_PIECES for line in request.lines), "beam")
                 return Translations(translations=await self._answers(request))
 
         else:
@@ -233,12 +234,7 @@ class ModelServer:
 
             @api.post("/generate", responses=REFUSALS)
             async def generate(request: GenerateRequest) -> Continuations:
-                num_tokens = len(request.lines) * request.num * request.max_length
-                if num_tokens > limits.tokens:  # nothing interrupts a request, and others would wait for it
-                    raise UserError(
-                        f"lines, num and max_length ask for up to {num_tokens:,} tokens: a request has up to "
-                        f"{limits.tokens:,}"
-                    )
+                self._check_tokens(len(request.lines) * request.num * request.max_length, "num and max_length")
                 return Continuations(continuations=await self._answers(request, alone=True))
 
         paths = [f"{method} {path}" for path, one in api.openapi()["paths"].items() for method in map(str.upper, one)]
@@ -272,6 +268,13 @@ class ModelServer:
 
         self.app = _Limited(api, limits)
 
+    def _check_tokens(self, num_tokens: int, names: str) -> None:
+        """Refuse a request that may be long, because nothing interrupts it and others would wait for it."""
+        if num_tokens > self.limits.tokens:
+            raise UserError(
+                f"lines, {names} ask for up to {num_tokens:,} tokens: a request has up to {self.limits.tokens:,}"
+            )
+
     async def _answers(self, request: _LinesRequest, *, alone: bool = False) -> List[Any]:
         limits = self.limits
         if len(request.lines) > limits.lines:
@@ -289,7 +292,9 @@ class ModelServer:
     def _work(self, lines: Sequence[str], request: _LinesRequest) -> List[Any]:
         options = request.model_dump(exclude={"lines"})
         if isinstance(self._model, TrainedTranslator):
-            found = self._model.translate(lines, batch_size=self.limits.batch, **options)
+            # a batch has as many hypotheses whatever the beam
+            batch_size = max(1, self.limits.batch * TranslateRequest.model_fields["beam"].default // options["beam"])
+            found = self._model.translate(lines, batch_size=min(self.limits.batch, batch_size), **options)
             return [_translation(line, one) for line, one in zip(lines, found)]
         if isinstance(request, GenerateRequest):
             return [

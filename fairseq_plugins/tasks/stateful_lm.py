@@ -151,7 +151,8 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         """Load the dictionary and check the flags.
 
         Raises:
-            UserError: on a missing directory, a window below one token, or training text as validation.
+            UserError: on a missing directory, a window below one token, ``--max-window`` without random windows, or
+                training text as validation.
         """
         if args.data is None:
             raise UserError("give the data directory that fairseq-preprocess --only-source wrote")
@@ -160,6 +161,8 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         check_at_least_one(args.tokens_per_sample, flag="--tokens-per-sample")
         if args.max_window is not None:
             check_at_least_one(args.max_window, flag="--max-window")
+            if args.window_lengths != "random":
+                raise UserError(f"--max-window {args.max_window} limits random windows: add --window-lengths random")
         check_at_least_one(args.row_groups, flag="--row-groups")
         if args.train_subset in args.valid_subset.split(","):
             raise UserError(

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Collection, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Collection, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -370,9 +370,6 @@ def _together(scored: Sequence[Sequence[Tensor]], *, combination: Combination) -
 
 # Systems: ways to choose one tree of each sentence, and their scores.
 
-Counted = Literal["first", "best"]
-"""The candidate of a hypothesis that counts: the first, or for the oracle the best."""
-
 
 @dataclass(frozen=True)
 class SystemScore:
@@ -410,16 +407,16 @@ def best_by_gold(sentences: Sequence[Sentence]) -> List[Optional[int]]:
 
 
 def score_choices(
-    sentences: Sequence[Sentence], choices: Sequence[Optional[int]], *, counted: Counted = "first"
+    sentences: Sequence[Sentence],
+    choices: Sequence[Optional[int]],
+    *,
+    counts_of: Callable[[Hypothesis], Optional[BracketCounts]] = lambda one: one.counts,
 ) -> SystemScore:
-    """Bracket scores of the chosen hypotheses, one for each sentence, or none."""
-    chosen: List[Optional[BracketCounts]] = []
-    for sentence, choice in zip(sentences, choices, strict=True):
-        hypothesis = None if choice is None else sentence.hypotheses[choice]
-        if hypothesis is None:
-            chosen.append(None)
-        else:
-            chosen.append(hypothesis.counts if counted == "first" else hypothesis.best_counts)
+    """Bracket scores of the chosen hypotheses, one for each sentence, or none. The oracle counts ``best_counts``."""
+    chosen = [
+        None if choice is None else counts_of(sentence.hypotheses[choice])
+        for sentence, choice in zip(sentences, choices, strict=True)
+    ]
     skipped = [sentence.name for sentence, counts in zip(sentences, chosen) if counts is None]
     return SystemScore([counts or BracketCounts() for counts in chosen], skipped)
 
@@ -464,4 +461,7 @@ def score_systems(
         **{name: [best_by_models(nll)] for name, nll in zip(ensembles, scores.together)},
     }
     systems = {name: [score_choices(sentences, run) for run in runs] for name, runs in chosen.items()}
-    return {**systems, ORACLE: [score_choices(sentences, best_by_gold(sentences), counted="best")]}
+    return {
+        **systems,
+        ORACLE: [score_choices(sentences, best_by_gold(sentences), counts_of=lambda one: one.best_counts)],
+    }

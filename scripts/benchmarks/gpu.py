@@ -20,7 +20,6 @@ import datetime
 import json
 import statistics
 import tempfile
-import time
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from itertools import islice
@@ -34,7 +33,7 @@ from fairseq.data.indexed_dataset import make_builder
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import setup_task
 from fairseq.trainer import Trainer
-from output_layer import Case, Inputs, allocated_peak, floor, fused, make_parser, run_command, run_once
+from output_layer import Case, Inputs, allocated_peak, floor, fused, make_parser, run_command, run_once, seconds_of
 from speed_recipes import SPEED_PRESETS_PTB
 from torch.profiler import ProfilerActivity, profile
 from training import NUM_INTERVALS, training_run
@@ -44,7 +43,7 @@ from fairseq_plugins.command_line import add_cpu
 from fairseq_plugins.files import data_folder, output_file
 from fairseq_plugins.models.presets import command_line
 from fairseq_plugins.ops.kernels import PLAIN, choose_kernels
-from fairseq_plugins.options import UserError
+from fairseq_plugins.options import UserError, check_at_least_one
 from fairseq_plugins.recipes import Recipe, find_recipe, training_arguments
 from fairseq_plugins.reports.tables import json_text
 from fairseq_plugins.reports.training_log import describe_code
@@ -68,16 +67,6 @@ def tf32(kind: str) -> Iterator[None]:
 def summary(values: Sequence[float]) -> Figures:
     """Median and spread of repetitions."""
     return {"median": statistics.median(values), "lowest": min(values), "highest": max(values), "number": len(values)}
-
-
-def seconds_of(run: Callable[[], object], *, device: str) -> float:
-    """Seconds of one call, until the device has finished."""
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-    wait()
-    start = time.perf_counter()
-    run()
-    wait()
-    return time.perf_counter() - start
 
 
 # Launches.
@@ -335,12 +324,15 @@ def run(args: argparse.Namespace) -> None:
         raise UserError("give --out FILE.jsonl")
     if not args.cpu and not torch.cuda.is_available():
         raise UserError("torch finds no GPU here: give --cpu --small to try the script")
+    check_at_least_one(args.repetitions, flag="--repetitions")
     args.device = "cpu" if args.cpu else "cuda"
     made_by = {
         "device": "cpu" if args.cpu else torch.cuda.get_device_name(),
         "torch": torch.__version__,
         "commit": describe_code(),
         "corpora": [str(folder or "random words") for folder in (args.text, args.pairs)],
+        "small": args.small,
+        "repetitions": args.repetitions,
     }
     done = {
         line["name"]

@@ -258,15 +258,20 @@ def methods_of(case: Case, *, device: torch.device, dtype: torch.dtype) -> Dict[
     return methods
 
 
+def seconds_of(run: Callable[[], object], *, device: str) -> float:
+    """Seconds of one call, until the device has finished."""
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    wait()
+    start = time.perf_counter()
+    run()
+    wait()
+    return time.perf_counter() - start
+
+
 def run_once(method: Method, x: Inputs) -> float:
     """Seconds of one forward and backward pass."""
     x.clear_gradients()
-    wait = torch.cuda.synchronize if x.weight.is_cuda else lambda: None
-    wait()
-    start = time.perf_counter()
-    method(x)
-    wait()
-    return time.perf_counter() - start
+    return seconds_of(lambda: method(x), device=x.weight.device.type)
 
 
 def median_times(x: Inputs, methods: Mapping[str, Method], *, num_repetitions: int) -> Dict[str, float]:

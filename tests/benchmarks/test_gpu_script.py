@@ -32,6 +32,7 @@ def test_the_list_has_every_measurement(capsys):
         ("--cpu --out out.jsonl --only nothing", "--only nothing: no measurement has such a name: see --list"),
         ("--cpu --out old.jsonl", "old.jsonl, line 2: no measurement of this script: delete the line"),
         ("--cpu --out old.jsonl --text missing", "missing does not exist"),
+        ("--cpu --out out.jsonl --repetitions 0", "--repetitions 0: give at least 1"),
     ],
 )
 def test_mistakes_are_one_line(typed, message, tmp_path, monkeypatch, capsys):
@@ -79,6 +80,8 @@ def test_what_the_file_has_is_skipped_and_what_failed_is_tried_again(tmp_path, m
     monkeypatch.setattr(gpu, "describe_code", lambda: "another commit")
     run_script(f"{line} --only a")
     assert done[4:] == ["a"] and lines(tmp_path / "out")[-1]["commit"] == "another commit"
+    run_script(f"{line} --only a --small")
+    assert done[5:] == ["a"] and lines(tmp_path / "out")[-1]["small"]
 
 
 @pytest.mark.slow

@@ -358,6 +358,8 @@ def test_without_word_counts_it_is_refused(task, tmp_path):
 def test_several_processes_have_dense_gradients(make_criterion, monkeypatch):
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
-    with pytest.raises(ValueError, match="several processes add up dense gradients alone: give --sparse-gradients off"):
+    with pytest.raises(
+        ValueError, match="several processes can only add up dense gradients: give --sparse-gradients off"
+    ):
         make_criterion()
     make_criterion(sparse_gradients="off")

@@ -58,7 +58,7 @@ WRITINGS: Dict[str, Writing] = {
         *("average", "--path", "run/checkpoint1.pt", "run/checkpoint2.pt", "--out", "mean.pt"),
         result=files("mean.pt"),
     ),
-    "export": _ours("export", "translator.pt", "--data", "translation", *_OUT, result=below("out")),
+    "export": _ours("export", "translator.pt", "--data", "translation", "--torch-export", *_OUT, result=below("out")),
     "analyze frequency": _ours("analyze frequency", "lm", "--path", "A=lm.pt", "B=mos.pt", *_PLOT, result=_PICTURE),
     "compare runs": _ours("compare runs", "lm", "--path", "A=run", *_OUT, result=below("out")),
     "lm eval, statistics": _ours(

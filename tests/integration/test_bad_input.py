@@ -42,6 +42,10 @@ def fail(run_here):
         ),
         (["--output-layer", "dual", "--label-width", "0"], r"--label-width 0: give a value above 0"),
         (["--output-layer", "tied"], r"give the last layer the width of the embedding"),
+        (
+            ["--window-lengths", "fixed", "--max-window", "30"],
+            r"--max-window 30 limits random windows: add --window-lengths random",
+        ),
         (["--batch-size", "5000"], r"tokens, too few for 5,000 rows of at least 2: use a larger corpus or a smaller"),
         (["--train-subset", "training"], r"there is no split 'training' in .*: run fairseq-preprocess"),
     ],
@@ -199,7 +203,7 @@ def test_evaluation_of_a_missing_or_truncated_file_or_split(trained, data, tmp_p
     assert "missing.pt does not exist: give a checkpoint" in evaluate_and_fail(data, "--path", tmp_path / "missing.pt")
     assert "truncated.pt is no checkpoint or was cut short" in evaluate_and_fail(data, "--path", truncated)
     assert "there is no split 'dev'" in evaluate_and_fail(data, "--path", checkpoint, "--split", "dev")
-    assert "both must be at least 1" in evaluate_and_fail(data, "--path", checkpoint, "--rows", 0)
+    assert "--rows 0: give at least 1" in evaluate_and_fail(data, "--path", checkpoint, "--rows", 0)
 
 
 @pytest.mark.parametrize("side, flag", [("src", "--srcdict"), ("tgt", "--tgtdict")])

@@ -83,7 +83,7 @@ def test_columns_that_keep_their_length_are_refused_without_the_stateful_task(da
     flags += ["--num-workers", 0]
     result = run("fairseq_cli.train", data, *flags, "--hidden-sizes", 8, "--save-dir", tmp_path)
     assert result.returncode != 0
-    assert "--column-norm needs --task stateful_lm, which holds it after every update" in result.stderr
+    assert "--column-norm needs --task stateful_lm, which applies it after every update" in result.stderr
 
 
 def test_columns_that_kept_their_length_are_evaluated_by_fairseqs_task(data, tmp_path, run_here):

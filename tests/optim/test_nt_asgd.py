@@ -165,7 +165,7 @@ def test_a_run_that_had_ended_goes_on_with_another_validation_set():
 @pytest.mark.parametrize("averaging, lost", [("triggered", "starts averaging"), ("immediate", "ends the training")])
 def test_a_training_that_never_validates_is_told_what_it_lacks(averaging, lost, caplog):
     make(averaging, disable_validation=True)
-    assert f"{lost} by what it validates: with --disable-validation it never does" in caplog.text
+    assert f"{lost} only after a validation, and --disable-validation makes none" in caplog.text
     caplog.clear()
     make(averaging)
     assert not caplog.text

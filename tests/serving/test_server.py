@@ -154,6 +154,17 @@ def shared(translator):
         yield server
 
 
+def test_no_request_asks_for_too_many_tokens(translator, language_model):
+    with running(translator, tokens=1000) as server:
+        told = "lines, beam ask for up to 1,005 tokens: a request has up to 1,000"
+        assert ask(server, "/translate", {"lines": ["a"], "beam": 5})[:2] == (422, {"error": told})
+        assert ask(server, "/translate", {"lines": ["a"], "beam": 4})[0] == 200
+    with running(language_model, tokens=1000) as server:
+        told = "lines, num and max_length ask for up to 1,200 tokens: a request has up to 1,000"
+        request = {"lines": ["a", "b"], "num": 6}
+        assert ask(server, "/generate", request)[:2] == (422, {"error": told})
+
+
 @pytest.mark.parametrize("path, method, status", [("/score", "POST", 404), ("/translate", "DELETE", 405)])
 def test_an_unknown_address_names_the_others(path, method, status, shared):
     found, answer, _ = ask(shared, path, {"lines": ["a"]}, method)

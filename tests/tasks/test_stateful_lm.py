@@ -240,7 +240,9 @@ def test_models_of_pairs_are_refused_by_fairseqs_task_of_one_text(arch):
 def test_training_with_a_column_norm_needs_this_task(training):
     flags, tokens = dict(column_norm=1.0, embed_dim=8, hidden_sizes="8"), torch.ones(1, 2, dtype=torch.int64)
     model = build_lm("lstm_lm_awd", 9, **flags).train()
-    with pytest.raises(ValueError, match="^--column-norm needs --task stateful_lm, which holds it after every update$"):
+    with pytest.raises(
+        ValueError, match="^--column-norm needs --task stateful_lm, which applies it after every update$"
+    ):
         model(tokens)
     model.eval()(tokens)
     build_model("lstm_lm_awd", training.task, **flags).train()(tokens)

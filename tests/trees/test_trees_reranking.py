@@ -201,7 +201,7 @@ def test_the_oracle_takes_the_best_of_candidates_with_the_same_symbols(dictionar
     (same, _) = sentences[0].hypotheses
     assert same.counts is None and same.best_counts.f1 == 1
     assert score_choices(sentences, best_by_parser(sentences)).skipped == ["a"]
-    oracle = score_choices(sentences, best_by_gold(sentences), counted="best")
+    oracle = score_choices(sentences, best_by_gold(sentences), counts_of=lambda one: one.best_counts)
     assert oracle.skipped == [] and oracle.counts.num_exact == 1
     turned = read(lists([GOLD, tagged_as_word]), gold(GOLD), dictionary, punctuation_of="own")
     assert turned[0].hypotheses[0].counts == turned[0].hypotheses[0].best_counts
