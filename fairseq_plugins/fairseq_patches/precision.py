@@ -76,10 +76,10 @@ def _load_scale(
 
 
 def patch_bf16() -> None:
-    """Train with ``--bf16`` on a GPU or CPU, and refuse precisions that a machine or an optimizer does not have.
+    """Train with ``--bf16`` on a GPU or CPU.
 
-    Problem: for ``--bf16`` fairseq assumes a TPU, which needs torch_xla. With ``--fp16 --cpu``, and with
-        ``--memory-efficient-bf16`` and an optimizer that has no such mode, it ends in a traceback.
+    Problem: fairseq assumes a TPU, which needs torch_xla. With ``--memory-efficient-bf16`` and an optimizer that has no
+        such mode it ends in a traceback.
     Patch: wrap ``call_main`` to turn the TPU off where torch_xla is missing.
     Needed while ``test_fairseq_alone_takes_bf16_for_a_tpu`` passes.
     """
@@ -88,8 +88,6 @@ def patch_bf16() -> None:
 
 
 def _turn_tpu_off(call_main: Callable[..., Any], cfg: DictConfig, *args: Any, **kwargs: Any) -> Any:
-    if cfg.common.fp16 and cfg.common.cpu:
-        raise UserError("--fp16 needs a GPU: on a CPU give --bf16")
     if cfg.common.bf16 and find_spec("torch_xla") is None:
         cfg.common.tpu = cfg.distributed_training.tpu = False  # fairseq has copied the first to the second by now
         logger.info("torch_xla is not installed: --bf16 trains without a TPU")

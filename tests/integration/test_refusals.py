@@ -26,7 +26,7 @@ REFUSALS = {
     "lm eval lm --path a.pt --cache 50,1,0.5": "--cache WEIGHT 1",
     "lm eval lm --path a.pt --tune cache=50,0.5:1,0.5": "--cache WEIGHT 1",
     "lm eval lm --path a.pt --tune cashe=50": "--tune cashe=50",
-    "lm eval lm --path a.pt --dynamic rms --window 0": "a window of 0 tokens",
+    "lm eval lm --path a.pt --dynamic rms --window 0": "--window 0: give at least 1",
     "lm eval lm --path . --tune temperature=1": ". is a directory",
     "lm eval lm --path '' --tune temperature=1": "the path is empty",
     f"{SCORE} --input empty": "empty is empty",

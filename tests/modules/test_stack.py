@@ -86,7 +86,7 @@ def test_a_sum_of_all_layers_step_by_step(x):
 
 @pytest.mark.parametrize("widths", [[9], [9, 8], [9, 9, 8]])
 def test_a_sum_of_what_cannot_be_summed_is_refused(widths):
-    message = f'^--output-skip sum adds .*: --hidden-sizes "{" ".join(map(str, widths))}" has not'
+    message = f'^--output-skip sum needs .* of equal width: change --hidden-sizes "{" ".join(map(str, widths))}"'
     with pytest.raises(ValueError, match=message):
         RecurrentStack(C, widths, skip="sum")
 
