@@ -171,8 +171,8 @@ class NTASGDConfig(WeightDecayConfig):
     nonmonotone_interval: int = field(
         default=5,
         metadata={
-            "help": "n: averaging starts when the validation loss is above the lowest one from more than n "
-            "validations ago; only validations at the end of an epoch count"
+            "help": "n: the trigger is a validation loss above the lowest one from more than n validations ago; only "
+            "validations at the end of an epoch count"
         },
     )
     averaging: Averaging = field(

@@ -29,6 +29,9 @@ from fairseq_plugins.serving.batching import Batcher, TooManyWaiting
 
 PAGE = Path(__file__).with_name("page.html")
 
+BEAM = 5
+"""Of a request that gives none."""
+
 READ_TO_THE_END = 16
 """A body up to so many times the limit is read to its end, so that the client gets to see the answer."""
 
@@ -68,7 +71,7 @@ class _LinesRequest(BaseModel):
 class TranslateRequest(_LinesRequest):
     """Sentences or articles, and how they are translated."""
 
-    beam: int = Field(5, ge=1, le=50, description="hypotheses that are kept")
+    beam: int = Field(BEAM, ge=1, le=50, description="hypotheses that are kept")
     nbest: int = Field(1, ge=1, le=50, description="translations of each line, at most beam")
 
 
@@ -292,9 +295,9 @@ class ModelServer:
     def _work(self, lines: Sequence[str], request: _LinesRequest) -> List[Any]:
         options = request.model_dump(exclude={"lines"})
         if isinstance(self._model, TrainedTranslator):
-            # a batch has as many hypotheses whatever the beam
-            batch_size = max(1, self.limits.batch * TranslateRequest.model_fields["beam"].default // options["beam"])
-            found = self._model.translate(lines, batch_size=min(self.limits.batch, batch_size), **options)
+            # a larger beam has smaller batches, so that both take the same memory
+            batch_size = max(1, self.limits.batch * BEAM // max(BEAM, options["beam"]))
+            found = self._model.translate(lines, batch_size=batch_size, **options)
             return [_translation(line, one) for line, one in zip(lines, found)]
         if isinstance(request, GenerateRequest):
             return [

@@ -176,6 +176,14 @@ def test_subword_marks_are_refused_and_no_earlier_score_is_left(request_of, copy
     assert not (copy / "rouge.txt").exists() and not (copy / "hypotheses.txt").exists()
 
 
+def test_references_of_another_script_are_told_before_earlier_results_are_lost(request_of, copy, headlines, tmp_path):
+    lines = (headlines / "test.title").read_text().splitlines()
+    (tmp_path / "test.title").write_text("".join("\u65b0\u95fb\n" for _ in lines))
+    result = evaluate_rouge(*request_of(copy, reference=tmp_path / "test.title"), "--", "--cpu", "--scoring", "rouge")
+    assert result.returncode == 2 and "take the unicode tokeniser" in result.stderr
+    assert (copy / "rouge.txt").exists() and (copy / "hypotheses.txt").exists()
+
+
 # texts that are there, in files or on the standard input
 
 TEXTS = {
