@@ -27,6 +27,7 @@ from typing import (
     get_args,
 )
 
+import torch
 from fairseq.data import Dictionary
 from sentencepiece import SentencePieceProcessor
 from subword_nmt.apply_bpe import BPE
@@ -442,17 +443,24 @@ class EncodedLine:
 def encode_line(line: str, text: SideText, dictionary: Dictionary) -> EncodedLine:
     """A line with its end mark."""
     pieces = text.split(line)
-    numbers = [dictionary.index(piece) for piece in pieces]
-    return EncodedLine(line, [*pieces, dictionary.eos_word], [*numbers, dictionary.eos()])
+    return EncodedLine(line, [*pieces, dictionary.eos_word], number_words(pieces, dictionary).tolist())
 
 
 def encode_lines(lines: Sequence[str], dictionary: Dictionary) -> List[Tensor]:
-    """Split lines at white space, as ``fairseq-preprocess`` does, and number their words, each (n,) int64.
+    """Lines that are tokenised as the model's training text was, split at white space, each (n,) int64."""
+    return [number_words(line.split(), dictionary) for line in lines]
 
-    Lines are tokenised as the model's training text was. An end mark follows each; a blank line has nothing else. The
-    dictionary does not grow.
+
+def number_words(words: Sequence[str], dictionary: Dictionary) -> Tensor:
+    """Numbers of n words and of the end mark after them, (n + 1,) int64.
+
+    A word that reads like the start mark, the end mark or padding is unknown: as a mark it would end the sentence or be
+    left out of the perplexity.
     """
-    return [dictionary.encode_line(line, add_if_not_exist=False).long() for line in lines]
+    marks = {dictionary.bos(), dictionary.pad(), dictionary.eos()}
+    numbers = (dictionary.index(word) for word in words)
+    known = [dictionary.unk() if number in marks else number for number in numbers]
+    return torch.tensor([*known, dictionary.eos()])
 
 
 # Reading lines without waiting for the end of a file.

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fairseq_plugins.evaluation.checkpoints import load_translation_models, one_pair
 from fairseq_plugins.evaluation.generation import Sampling
-from fairseq_plugins.evaluation.raw_text import SideText, Subwords, load_pair_texts
+from fairseq_plugins.evaluation.raw_text import SideText, Subwords, load_pair_texts, number_words
 from fairseq_plugins.evaluation.text_scorer import buffered
 from fairseq_plugins.files import check_data_folder, read_lines
 from fairseq_plugins.metrics.rouge import without_escapes
@@ -315,10 +315,7 @@ class Translator:
             raise UserError("--max-len-a, --max-len-b: they leave a translation no subword; give larger ones")
         if search.config.min_len > longest:
             raise UserError(f"--min-len {search.config.min_len}: a translation has at most {longest} subwords here")
-        source_dictionary = self.task.source_dictionary
-        tokens = [
-            source_dictionary.encode_line(" ".join(sentence), add_if_not_exist=False).long() for sentence in sentences
-        ]
+        tokens = [number_words(sentence, self.task.source_dictionary) for sentence in sentences]
         dataset = self.task.build_dataset_for_inference(tokens, [len(sentence) for sentence in tokens])
         batch = dataset.collater([dataset[number] for number in range(len(dataset))])
         device = next(self.models[0].parameters()).device
@@ -333,7 +330,7 @@ class Translator:
         found = self.task.inference_step(generator, self.models, batch)
         translated: Dict[int, TranslatedSentence] = {}
         for number, read, hypotheses in zip(batch["id"].tolist(), batch["net_input"]["src_tokens"], found):
-            is_read = read.ne(source_dictionary.pad()).cpu()
+            is_read = read.ne(self.task.source_dictionary.pad()).cpu()
             best, *others = (
                 self._as_sentence(sentences[number], one, is_read, search) for one in hypotheses[: search.nbest]
             )

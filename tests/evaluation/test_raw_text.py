@@ -270,6 +270,11 @@ def test_words_become_their_numbers_each_line_has_its_end_mark_and_the_vocabular
     assert all(sequence.dtype == torch.int64 for sequence in encoded)
 
 
+def test_words_that_read_like_marks_are_unknown(dictionary):
+    (encoded,) = encode_lines(["the </s> cat <pad> <s> sat <unk>"], dictionary)
+    assert encoded.tolist() == [4, 3, 5, 3, 3, 6, 3, 2]
+
+
 def test_a_file_reads_as_fairseq_binarises_it(dictionary, tmp_path):
     dictionary.save(str(tmp_path / "dict.txt"))
     text = tmp_path / "text"
