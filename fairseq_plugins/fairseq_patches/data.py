@@ -37,9 +37,15 @@ def patch_changed_dictionaries() -> None:
 
 def _check_digest_and_read(add_from_file: Callable[..., None], dictionary: Dictionary, file: Any) -> None:
     """Read a dictionary from a path, which is checked, or from a file that fairseq has opened."""
-    if isinstance(file, str):
-        check_digest(Path(file))
-    add_from_file(dictionary, file)
+    if not isinstance(file, str):
+        return add_from_file(dictionary, file)
+    check_digest(Path(file))
+    try:
+        add_from_file(dictionary, file)
+    except OSError:
+        raise
+    except Exception as error:  # fairseq raises all sorts
+        raise UserError(f"{file} is damaged ({' '.join(str(error).split())}): {BINARIES_REMEDY}") from error
 
 
 MARK = MMapIndexedDataset.Index._HDR_MAGIC
@@ -104,10 +110,8 @@ def _check_and_open(
     """Open a split, whose path has no ending yet. Its dictionary is None for other data than text."""
     if not IndexedDataset.exists(path):
         return make_dataset(path, impl, fix_lua_indexing, dictionary)
-    with open(f"{path}.idx", "rb") as file:
-        header = file.read(HEADER.size)
-    if header.startswith(MARK):
-        _check_index(path, header)
+    if indexed_dataset.infer_dataset_impl(path) in ("mmap", None):
+        _check_index(path)
     dataset = make_dataset(path, impl, fix_lua_indexing, dictionary)
     if dictionary is not None and isinstance(dataset, MMapIndexedDataset):
         assert dataset._index is not None
@@ -119,15 +123,17 @@ def _check_and_open(
     return dataset
 
 
-def _check_index(path: str, header: bytes) -> None:
+def _check_index(path: str) -> None:
     """Refuse a memory-mapped split whose index is damaged or does not fit its text."""
     damaged = f"{path}.idx is damaged: {BINARIES_REMEDY}"
     index, text = Path(f"{path}.idx"), Path(f"{path}.bin")
+    with open(index, "rb") as file:
+        header = file.read(HEADER.size)
     if len(header) < HEADER.size:
         raise UserError(damaged)
-    _, version, code, num = HEADER.unpack(header)
+    mark, version, code, num = HEADER.unpack(header)
     dtype = indexed_dataset._code_to_dtype.get(code)
-    if version != 1 or dtype is None or index.stat().st_size != HEADER.size + 12 * num:
+    if mark != MARK or version != 1 or dtype is None or index.stat().st_size != HEADER.size + 12 * num:
         raise UserError(damaged)
     lengths = np.fromfile(index, "<i4", num, offset=HEADER.size).astype(np.int64) * np.dtype(dtype).itemsize
     places = np.fromfile(index, "<i8", num, offset=HEADER.size + 4 * num)

@@ -55,6 +55,20 @@ def test_fairseq_alone_reads_another_text(split):
         indexed_dataset.make_dataset(str(split), impl="mmap")
 
 
+@pytest.mark.parametrize("content", [b"", b"TNT", bytes(500), indexed_dataset.MMapIndexedDataset.Index._HDR_MAGIC])
+def test_an_index_of_another_kind_is_damaged(content, split):
+    split.with_suffix(".idx").write_bytes(content)
+    with pytest.raises(ValueError, match="train.idx is damaged: copy it again"):
+        indexed_dataset.make_dataset(str(split), impl="mmap")
+
+
+@pytest.mark.parametrize("content", [b"a 1\nb\n", b"a 1\na 1\n", b"\xff 1\n"])
+def test_a_dictionary_that_cannot_be_read_is_damaged(content, tmp_path):
+    (tmp_path / "dict.txt").write_bytes(content)
+    with pytest.raises(UserError, match=r"dict.txt is damaged \(.+\): copy it again"):
+        Dictionary.load(str(tmp_path / "dict.txt"))
+
+
 def test_fairseq_alone_reads_other_words(tmp_path):
     path = tmp_path / "dict.txt"
     path.write_text("a 1\n<unk> 2 #fairseq:overwrite\n")
