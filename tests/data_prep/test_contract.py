@@ -38,6 +38,7 @@ from small_corpora import (
 )
 
 from fairseq_plugins.recipes import RECIPES
+from fairseq_plugins.recipes.recipe import Recipe
 
 each_corpus = pytest.mark.parametrize("small", SMALL_CORPORA, ids=lambda small: f"{small.corpus} {small.result}")
 
@@ -222,9 +223,28 @@ def test_the_next_command_names_a_recipe_of_such_pairs(name: str, dictionaries: 
     told = corpus.report(options)
     beside = "with bpe.codes and the references in raw"
     assert told.startswith(f"The binarised corpus is in {options.dest}, {beside}. Next:")
-    recipe = RECIPES[re.search(r"train (\w+) doc", told)[1]]
+    recipe = named_recipe(told, name, joined=bool(joined))
     assert (recipe.settings("doc").get("share_embeddings") == "all") == (dictionaries == "one")
     assert recipe.compared_by == ("rouge" if "title" in corpus.languages else "bleu")
+
+
+@pytest.mark.parametrize("name", ["ptb", "wikitext-2", "wikitext-103", "text8"])
+def test_the_next_command_names_a_recipe_of_such_a_text(name: str) -> None:
+    told = CORPORA[name].report(options_of(CORPORA[name]))
+    assert named_recipe(told, name).settings("doc")["task"] == "stateful_lm"
+
+
+def named_recipe(told: str, name: str, *, joined: bool = False) -> Recipe:
+    """The recipe of the next command. It is one of the corpus's own if any has a system ``doc``."""
+    named = RECIPES[re.search(r"train (\w+) doc", told)[1]]
+    own = [
+        recipe
+        for recipe in RECIPES.values()
+        if f"data-prep/{name}/" in recipe.corpus and "doc" in recipe.systems
+        if ("--joined-dictionary" in recipe.corpus) == joined
+    ]
+    assert named in own or not own
+    return named
 
 
 @pytest.mark.parametrize("shared", ["the work folder", "the result"])

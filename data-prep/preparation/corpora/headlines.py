@@ -365,6 +365,7 @@ class Reuters21578(HeadlineCorpus):
     """Lewis 1997, *Reuters-21578 text categorization test collection*: newswire of 1987."""
 
     name = "reuters21578"
+    recipe_of_one_dictionary = "reuters21578"
     title = "Reuters-21578, first sentences and titles"
     num_merges = 5000
 

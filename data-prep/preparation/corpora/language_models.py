@@ -39,6 +39,8 @@ class Counts(NamedTuple):
 class TextCorpus(Corpus):
     """A corpus of one side, whose words are separated by blanks."""
 
+    next_recipe: str = "reduced"  # whose system doc trains on the result
+
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
         """One side, and every word in the dictionary."""
         options.result, options.subject = self.name, ""
@@ -47,7 +49,7 @@ class TextCorpus(Corpus):
 
     def report(self, options: Namespace) -> str:
         """The folder of the result, and the command that trains on it."""
-        return next_command(options.dest, recipe="reduced")
+        return next_command(options.dest, recipe=self.next_recipe)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +65,7 @@ class ArchivedText(TextCorpus):
     checksums: Mapping[str, str] = field(default_factory=dict)  # split -> SHA-256
     counts: Mapping[str, Counts]
     num_rows: int  # of the dictionary
+    next_recipe: str = "reduced"
 
     def _names(self) -> dict[str, str]:
         return {split: self.members.replace("*", split).rpartition("/")[2] for split in SPLIT_NAMES}
@@ -145,6 +148,7 @@ def _has_text(path: Path) -> bool:
 PTB = ArchivedText(
     name="ptb",
     title="the Penn Treebank in Mikolov's word-level form",
+    next_recipe="ptb_small",
     archive="simple-examples.tgz",
     members="simple-examples/data/ptb.*.txt",
     archive_mirrors=("http://www.fit.vutbr.cz/~imikolov/rnnlm",),
@@ -169,6 +173,7 @@ WIKITEXT_HELD_OUT = {"valid": Counts(217646, 3760), "test": Counts(245569, 4358)
 WIKITEXT_2 = ArchivedText(
     name="wikitext-2",
     title="WikiText-2, word level",
+    next_recipe="wt2_small",
     archive="wikitext-2-v1.zip",
     members="wikitext-2/wiki.*.tokens",
     archive_mirrors=WIKITEXT_MIRRORS,

@@ -55,6 +55,7 @@ class IWSLT14(ParallelCorpus):
     """Cettolo et al. 2014, *Report on the 11th IWSLT Evaluation Campaign*."""
 
     name = "iwslt14"
+    recipe_of_one_dictionary = "iwslt14_partial"
     title = "IWSLT 2014, German and English (TED talks)"
     pairs = ["de-en", "en-de"]
     num_merges = 10000

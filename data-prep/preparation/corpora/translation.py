@@ -119,6 +119,7 @@ class Tatoeba(ParallelCorpus):
     """Tiedemann 2020, *The Tatoeba Translation Challenge*, describes the project. The pairs: manythings.org/anki."""
 
     name = "tatoeba"
+    recipe_of_one_dictionary = "tatoeba"
     title = "sentences of Tatoeba, English and another language"
     pairs = ["de-en", "en-de"]  # and all others
     num_merges = 8000
