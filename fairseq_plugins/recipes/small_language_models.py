@@ -128,6 +128,13 @@ PTB_SMALL = Recipe(
         "mogrifier": System(
             {"arch": "mogrifier_lm", "hidden-sizes": "472 256", "lr": 0.004}, label="Mogrifier LSTM, tied"
         ),
+        "mogrifier-doc": System(
+            {
+                **{"arch": "mogrifier_lm", "embed-dim": 192, "hidden-sizes": "504 320", "lr": 0.004},
+                **{**_OF_DOC, "output-layer": "doc", "experts-per-layer": "0 1 3", "latent-dropout": 0.2},
+            },
+            label="Mogrifier LSTM, DOC",
+        ),
         "transformer": System(_SMALL_TRANSFORMER, label="Transformer, tied"),
         "transformer-doc": System(
             {
