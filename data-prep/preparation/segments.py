@@ -5,9 +5,8 @@ import html.entities
 import html.parser
 import itertools
 import re
-import xml.etree.ElementTree as ElementTree
 from collections import deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,14 +18,12 @@ METADATA = re.compile(
 )
 ENTITY = re.compile(r"&(#[0-9]+|#[xX][0-9a-fA-F]+|[a-zA-Z][a-zA-Z0-9]*);")
 AMPERSAND = re.compile(f"&(?!{ENTITY.pattern[1:]})")
-TAG = r"""/?[a-zA-Z][\w:.-]*(?:\s+[\w:.-]+\s*=\s*(?:"[^"<]*"|'[^'<]*'))*\s*/?>"""
-LESS_THAN = re.compile(rf"<(?!{TAG}|\?xml |!--|!DOCTYPE )")
 CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # not in XML
 UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ufffe\uffff]")  # could break a line, even as an entity
 
 VALUE = r"""\s*=\s*(?:"[^"<]*"|'[^'<]*'|[^\s"'<>=]+)"""
-SGM_LESS_THAN = re.compile(rf"<(?!/?[a-zA-Z][\w:-]*(?:\s+[\w:.-]+{VALUE})*\s*/?>|\?xml |!--|!DOCTYPE )")
-SGM_SETS = ("srcset", "refset", "tstset")
+LESS_THAN = re.compile(rf"<(?!/?[a-zA-Z][\w:-]*(?:\s+[\w:.-]+{VALUE})*\s*/?>|\?xml |!--|!DOCTYPE )")
+SETS = ("srcset", "refset", "tstset")
 
 
 class Segment(NamedTuple):
@@ -92,30 +89,14 @@ class _Transcripts:
             yield talk
 
 
-def xml_segments(path: Path, name: object) -> list[Segment]:
-    """Segments of an XML file in their order. Tags inside a segment are removed, their text is kept."""
-    try:
-        root = ElementTree.fromstring(repair("\n".join(file_lines(path, name))))
-    except ElementTree.ParseError as error:
-        raise DataError(f"{name}:{error.position[0]}: not well-formed XML ({error})") from None
-    found = []
-    for talk in root.iter("doc"):
-        for segment in talk.iter("seg"):
-            text = " ".join("".join(segment.itertext()).split("\n"))
-            found.append(Segment(talk.get("docid", ""), segment.get("id", ""), clean(text)))
-    if not found:
-        raise DataError(f"{name} has no segment: <seg> is expected in <doc>")
-    return found
-
-
-def repair(text: str, less_than: re.Pattern = LESS_THAN) -> str:
+def repair(text: str) -> str:
     """``text`` with its bare ``&`` and ``<``, HTML's entities and control characters made into well-formed XML.
 
-    Line breaks stay where they are. ``less_than`` finds the ``<`` that begin no tag.
+    Line breaks stay where they are.
     """
     text = CONTROL.sub(" ", text)
     text = AMPERSAND.sub("&amp;", text)
-    text = less_than.sub("&lt;", text)
+    text = LESS_THAN.sub("&lt;", text)
     return ENTITY.sub(_as_xml, text)
 
 
@@ -132,16 +113,27 @@ def _as_xml(entity: re.Match) -> str:
     return html.escape(_character(entity), quote=False)
 
 
-def xml_pairs(source: Path, target: Path, source_name: object, target_name: object) -> list[Row]:
-    """Texts of the segments of two XML files, which must have the same talks and numbers."""
-    return _pair_segments(xml_segments, source, target, source_name, target_name)
+# XML and SGML of development and test sets. SGML is not XML, so a tolerant HTML parser reads both.
 
 
-def _pair_segments(
-    read: Callable[[Path, object], list[Segment]], source: Path, target: Path, source_name: object, target_name: object
-) -> list[Row]:
+def read_segments(path: Path, name: object) -> list[Segment]:
+    """Segments of an XML or SGML file in their order. Tags inside a segment are removed, their text is kept."""
+    reader = _SegmentReader(name)
+    reader.feed(repair("\n".join(file_lines(path, name))))
+    reader.close()
+    if reader.place:
+        raise reader.error("is not closed: is the file truncated?")
+    for tag in ("doc", *SETS):
+        if tag in reader.open:
+            raise DataError(f"{name}: <{tag}> is not closed: is the file truncated?")
+    if not reader.found:
+        raise DataError(f"{name} has no segment: <seg> is expected in <doc>")
+    return reader.found
+
+
+def segment_pairs(source: Path, target: Path, source_name: object, target_name: object) -> list[Row]:
     """Texts of segments, which must have the same talks and numbers on both sides."""
-    sources, targets = read(source, source_name), read(target, target_name)
+    sources, targets = read_segments(source, source_name), read_segments(target, target_name)
     for ours, theirs in zip(sources, targets):
         if ours[:2] != theirs[:2]:
             raise DataError(
@@ -153,30 +145,7 @@ def _pair_segments(
     return [(ours.text, theirs.text) for ours, theirs in zip(sources, targets)]
 
 
-# SGML of the WMT campaigns' development and test sets. It is not XML, so a tolerant HTML parser reads it.
-
-
-def sgm_segments(path: Path, name: object) -> list[Segment]:
-    """Segments of an SGML file in their order. Tags inside a segment are removed, their text is kept."""
-    reader = _SgmReader(name)
-    reader.feed(repair("\n".join(file_lines(path, name)), SGM_LESS_THAN))
-    reader.close()
-    if reader.place:
-        raise reader.error("is not closed: is the file truncated?")
-    for tag in ("doc", *SGM_SETS):
-        if tag in reader.open:
-            raise DataError(f"{name}: <{tag}> is not closed: is the file truncated?")
-    if not reader.found:
-        raise DataError(f"{name} has no segment: <seg> is expected in <doc>")
-    return reader.found
-
-
-def sgm_pairs(source: Path, target: Path, source_name: object, target_name: object) -> list[Row]:
-    """Texts of the segments of two SGML files, which must have the same documents and numbers."""
-    return _pair_segments(sgm_segments, source, target, source_name, target_name)
-
-
-class _SgmReader(html.parser.HTMLParser):
+class _SegmentReader(html.parser.HTMLParser):
     def __init__(self, name: object) -> None:
         super().__init__(convert_charrefs=True)
         self.name = name
@@ -197,7 +166,7 @@ class _SgmReader(html.parser.HTMLParser):
         values = dict(attributes)
         if self.place and tag in ("seg", "doc"):
             raise self.error("is not closed before the next one")
-        if tag in ("doc", *SGM_SETS):
+        if tag in ("doc", *SETS):
             self.open.add(tag)
         if tag == "doc":
             self.document = values.get("docid") or ""

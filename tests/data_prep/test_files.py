@@ -180,7 +180,7 @@ def test_real_corpus(folder: str, name: str, options: str, sizes: tuple[int, ...
 @pytest.mark.parametrize("year", ["dev2010", "tst2010", "tst2011", "tst2012"])
 def test_real_years_of_iwslt16(year: str) -> None:
     names = [f"IWSLT16.TED.{year}.de-en.{language}.xml" for language in LANGUAGES]
-    pairs = segments.xml_pairs(*(corpus_folder("iwslt16") / "de-en" / name for name in names), *names)
+    pairs = segments.segment_pairs(*(corpus_folder("iwslt16") / "de-en" / name for name in names), *names)
     assert len(pairs) == ted_talks.NUM_PAIRS["de"][year] and all(map(all, pairs))
     assert not re.search("&(amp|lt|gt|quot);", " ".join(line for pair in pairs for line in pair))
 

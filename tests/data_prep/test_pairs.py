@@ -452,70 +452,56 @@ def test_training_text(of_files: Callable) -> None:
 
 
 @pytest.mark.parametrize(
-    "text, of_xml, of_sgml",
+    "text, expected",
     [
-        ("Q & A; R&D;", "Q & A; R&D;", "Q & A; R&D;"),
-        ("&amp;lt; stays &lt;", "&lt; stays <", "&lt; stays <"),
-        ("&eacute;&nbsp;&#233;&#xe9; &notit;", "é\u00a0éé &notit;", "é\u00a0éé &notit;"),
-        ("1 < 2 > 0 <3 <- a<b", "1 < 2 > 0 <3 <- a<b", "1 < 2 > 0 <3 <- a<b"),
-        ("a <b>bold <i>and</i> more</b> c", "a bold and more c", "a bold and more c"),
-        ("a <br/> b<!-- comment -->c", "a  bc", "a  bc"),
-        ("a&#10;b&#0;c&#x2028;d\x01e\x00f&NewLine;g", "a b\ufffdc d e f g", "a b\ufffdc d e f g"),
-        ("two\nlines\r\nhere", "two lines here", "two lines here"),
-        ("to <john.doe>, <http://x.y>: i <n and j> m", None, "to <john.doe>, <http://x.y>: i <n and j> m"),
-        ("<script>x</script> <title>y</title> z", "x y z", "x y z"),
-        ("", "", ""),
+        ("Q & A; R&D;", "Q & A; R&D;"),
+        ("&amp;lt; stays &lt;", "&lt; stays <"),
+        ("&eacute;&nbsp;&#233;&#xe9; &notit;", "é\u00a0éé &notit;"),
+        ("1 < 2 > 0 <3 <- a<b", "1 < 2 > 0 <3 <- a<b"),
+        ("a <b>bold <i>and</i> more</b> c", "a bold and more c"),
+        ("a <br/> b<!-- comment -->c", "a  bc"),
+        ("a&#10;b&#0;c&#x2028;d\x01e\x00f&NewLine;g", "a b\ufffdc d e f g"),
+        ("two\nlines\r\nhere", "two lines here"),
+        ("to <john.doe>, <http://x.y>: i <n and j> m", "to <john.doe>, <http://x.y>: i <n and j> m"),
+        ("<script>x</script> <title>y</title> z", "x y z"),
+        ("", ""),
     ],
 )
-def test_text_of_segments(text: str, of_xml: str | None, of_sgml: str, tmp_path: Path) -> None:
+def test_text_of_segments(text: str, expected: str, tmp_path: Path) -> None:
     first, second = f'<hl>\n<seg id="1">{text}</SEG>\n</hl>', "<p>\n<seg id=2> end </seg>\n</p>"
     sgml = f'<srcset setid="x">\n<DOC sysid="ref" docid=d1 genre="news">\n{first}{second}</DOC>\n</srcset>\n'
     write_files(tmp_path, {"xml": xml({"1": [text, "end"]}), "sgml": sgml.encode()})
-    assert segments.sgm_segments(tmp_path / "sgml", "F") == [("d1", "1", of_sgml), ("d1", "2", "end")]
-    if of_xml is not None:
-        assert segments.xml_segments(tmp_path / "xml", "F") == [("1", "1", of_xml), ("1", "2", "end")]
+    assert segments.read_segments(tmp_path / "sgml", "F") == [("d1", "1", expected), ("d1", "2", "end")]
+    assert segments.read_segments(tmp_path / "xml", "F") == [("1", "1", expected), ("1", "2", "end")]
 
 
 SET = '<srcset setid="x">\n'
 
 
 @pytest.mark.parametrize(
-    "read, content, error",
+    "content, error",
     [
-        (segments.xml_segments, xml({"1": ["a", "b <i>open</b>"]}), r"F:10: not well-formed XML \(mismatched tag"),
-        (segments.xml_segments, xml({"1": ["a", "b"]})[:-30], "F:[0-9]+: not well-formed XML"),
-        (segments.xml_segments, b"<mteval><doc docid='1'></doc></mteval>", "F has no segment"),
-        (segments.xml_segments, xml({"1": ["a"]}).replace(b"> a <", b"> \xe9 <"), "F:9: not UTF-8 text"),
-        (
-            segments.sgm_segments,
-            f'{SET}<doc>\n<seg id="1">x\n<seg id="2">y',
-            "F:3: segment 1 is not closed before the n",
-        ),
-        (
-            segments.sgm_segments,
-            f'{SET}<doc>\n<seg id="1">x\n</doc>',
-            "F:3: segment 1 is not closed before the document",
-        ),
-        (segments.sgm_segments, f'{SET}<doc>\n<seg id="7">x', "F:3: segment 7 is not closed: is the file truncated"),
-        (segments.sgm_segments, f'{SET}<doc>\n<seg id="7">x</seg>', "F: <doc> is not closed"),
-        (
-            segments.sgm_segments,
-            '<refset><doc>\n<seg id="7">x</seg></doc>',
-            "F: <refset> is not closed: is the file tr",
-        ),
-        (segments.sgm_segments, f"{SET}text</srcset>", "F has no segment"),
+        (xml({"1": ["a", "b"]})[:-30], "F:10: segment 2 is not closed: is the file truncated"),
+        (b"<mteval><doc docid='1'></doc></mteval>", "F has no segment"),
+        (xml({"1": ["a"]}).replace(b"> a <", b"> \xe9 <"), "F:9: not UTF-8 text"),
+        (f'{SET}<doc>\n<seg id="1">x\n<seg id="2">y', "F:3: segment 1 is not closed before the n"),
+        (f'{SET}<doc>\n<seg id="1">x\n</doc>', "F:3: segment 1 is not closed before the document"),
+        (f'{SET}<doc>\n<seg id="7">x', "F:3: segment 7 is not closed: is the file truncated"),
+        (f'{SET}<doc>\n<seg id="7">x</seg>', "F: <doc> is not closed"),
+        ('<refset><doc>\n<seg id="7">x</seg></doc>', "F: <refset> is not closed: is the file tr"),
+        (f"{SET}text</srcset>", "F has no segment"),
     ],
 )
-def test_broken_segments(read: Callable, content: bytes | str, error: str, tmp_path: Path) -> None:
+def test_broken_segments(content: bytes | str, error: str, tmp_path: Path) -> None:
     write_files(tmp_path, {"F": content if isinstance(content, bytes) else content.encode()})
     with pytest.raises(DataError, match=f"^{error}"):
-        read(tmp_path / "F", "F")
+        segments.read_segments(tmp_path / "F", "F")
 
 
 def test_evaluation_pair_demands_the_same_segments(of_files: Callable) -> None:
     source = xml({"1": ["a", "b"], "2": ["c"]})
-    assert of_files(segments.xml_pairs, source, source) == [("a", "a"), ("b", "b"), ("c", "c")]
+    assert of_files(segments.segment_pairs, source, source) == [("a", "a"), ("b", "b"), ("c", "c")]
     with pytest.raises(DataError, match="S: segment 2 of talk 1 stands opposite segment 1 of talk 2 of T"):
-        of_files(segments.xml_pairs, source, xml({"1": ["a"], "2": ["b", "c"]}))
+        of_files(segments.segment_pairs, source, xml({"1": ["a"], "2": ["b", "c"]}))
     with pytest.raises(DataError, match="S has 3 segments, T has 2"):
-        of_files(segments.xml_pairs, source, xml({"1": ["a", "b"]}))
+        of_files(segments.segment_pairs, source, xml({"1": ["a", "b"]}))

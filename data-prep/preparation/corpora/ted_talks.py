@@ -11,7 +11,7 @@ from sacremoses import MosesDetokenizer
 
 from ..lines import PASS_OTHERS, DataError, MissingFiles, Row
 from ..parallel_corpus import ParallelCorpus
-from ..segments import training_pairs, xml_pairs
+from ..segments import segment_pairs, training_pairs
 from ..sources import (
     aligned_files,
     check_digest,
@@ -118,7 +118,7 @@ class IWSLT14(ParallelCorpus):
             return counted(rows, expected, where[sides[0]]) if options.check else rows
 
         train = partial(training_pairs, kept_tags=TEXT_TAGS)
-        tests = [parse(xml_pairs, f"{stem}.de-en.{{side}}.xml", count) for stem, count in NUM_TEST.items()]
+        tests = [parse(segment_pairs, f"{stem}.de-en.{{side}}.xml", count) for stem, count in NUM_TEST.items()]
         return {
             "train": parse(train, "train.tags.de-en.{side}", NUM_TRAIN),
             "test": [tuple(line.replace("\u2019", "'") for line in row) for rows in tests for row in rows],
@@ -251,7 +251,7 @@ class IWSLT16(ParallelCorpus):
             expected = NUM_PAIRS[options.pair.replace("en", "").strip("-")][part]
             return counted(pairs, expected, where[sides[0]]) if options.check else pairs
 
-        years = {year: list(parse(xml_pairs, year)) for year in [*options.dev, *_test_years(options)]}
+        years = {year: list(parse(segment_pairs, year)) for year in [*options.dev, *_test_years(options)]}
         tests = {year: years[year] for year in _test_years(options)}
         return {
             "train": parse(training_pairs, "train"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..lines import PASS_OTHERS, DataError, MissingFiles, Row, note
 from ..parallel_corpus import ParallelCorpus
-from ..segments import sgm_pairs
+from ..segments import segment_pairs
 from ..sources import (
     aligned_files,
     check_digest,
@@ -416,7 +416,7 @@ class WMT14(ParallelCorpus):
         for test, expected in NEWSTESTS.items():
             names = next((each for each in self._test_names(test, options) if texts.keys() >= set(each)), None)
             if names:
-                pairs = sgm_pairs(*(texts[name] for name in names), *(where[name] for name in names))
+                pairs = segment_pairs(*(texts[name] for name in names), *(where[name] for name in names))
                 tests[test] = list(counted(pairs, expected, where[names[0]]) if options.check else pairs)
             elif test in _needed(options):
                 archives = ", ".join(str(files[archive]) for archive in TEST_ARCHIVES if archive in files)
