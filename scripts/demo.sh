@@ -7,7 +7,7 @@ usage="usage: bash scripts/demo.sh
     language models of the English side: AWD-LSTM with a tied softmax and with DOC, perplexity
     translators: lstm_encdec with one softmax and with DOC, BLEU; the better one translates three sentences
   Writes demo-work/results (table.md, runs.json, translation.md, pictures); the rest of demo-work is text, checkpoints, logs.
-  Takes six minutes on two CPU cores, eight where these have AVX2 and no AVX-512. Run again: goes on where it was stopped.
+  Takes six minutes on two CPU cores, eight where these have AVX2 and no AVX-512. Run it again to resume.
   Headlines need a corpus that cannot be shipped: see data-prep/agnews/README.md."
 case ${1:-} in
   "") ;;

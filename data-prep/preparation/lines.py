@@ -80,7 +80,7 @@ def decode_lines(stream: Iterable[bytes], name: object) -> Iterator[str]:
         except UnicodeDecodeError as error:
             where = f"byte {error.start + 1} of the line"
             raise DataError(f"{name}:{number}: not UTF-8 text ({where}): {TO_UTF_8}") from None
-        yield clean(text.removeprefix("\ufeff") if number == 1 else text)
+        yield clean(text.removeprefix("\ufeff"))  # also where files were joined
 
 
 def aligned(sources: Iterable[str], targets: Iterable[str], source_name: object, target_name: object) -> Iterator[Row]:

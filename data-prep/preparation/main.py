@@ -47,10 +47,10 @@ def prepare(corpus: Corpus, options: Namespace) -> None:
     if not options.check:
         note("warning: EXPECTED_COUNTS=skip: checksums, counts and vocabulary are not checked")
         recipe += ", not checked"
-    if is_finished(corpus, recipe, options):
-        return
     if options.source and not options.source.is_dir():
         raise DataError(f"--from {options.source} is not a directory: pass the folder that holds the files")
+    if is_finished(corpus, recipe, options):
+        return
     if not shutil.which("fairseq-preprocess"):
         raise DataError(f"fairseq-preprocess is not on PATH: {ACTIVATE}")
     check_writable(options.dest)

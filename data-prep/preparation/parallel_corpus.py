@@ -96,14 +96,14 @@ class ParallelCorpus(Corpus):
         add("--subwords", choices=[*MODEL_FILES, "none"], help=text)
         text = f"merges, learnt on all sides together (default: {self.num_merges})"
         add("--merges", type=positive, metavar="N", help=text)
-        add_for_pairs("min_length", "shortest side of a training pair, in tokens", type=positive, metavar="N")
-        add_for_pairs("max_length", "longest side of a training pair, in tokens", type=positive, metavar="N")
+        add_for_pairs("min_length", "shortest side of a training pair, in words", type=positive, metavar="N")
+        add_for_pairs("max_length", "longest side of a training pair, in words", type=positive, metavar="N")
         text = "largest ratio of the lengths of a training pair's sides; 0: no limit"
         add_for_pairs("max_ratio", text, type=ratio, metavar="R")
         add("--joined-dictionary", action="store_true", default=None, help="one dictionary for both sides")
         text = f"lowercase the tokens; the raw references keep their case (default: {bool(self.lowercase)})"
         add("--lowercase", action=argparse.BooleanOptionalAction, default=self.lowercase, help=text)
-        text = "words or subwords seen less than N times in train become <unk> (default: 0, none)"
+        text = "words or subwords that train has fewer than N times become <unk> (default: 0, none)"
         add("--threshold", type=natural, default=0, metavar="N", help=text)
         for flag, arguments in self.extra_options.items():
             add(flag, **arguments)
@@ -289,6 +289,8 @@ def _write_training(
     print(f"train: {num_kept} of {total} {unit} kept; dropped: {listed(dropped)}", flush=True)
     splits = {"train": train.num_rows, **({"valid": valid.num_rows} if valid else {})}
     if not num_kept:
+        if unit == "lines":
+            raise DataError("train has only empty lines: put text there")
         raise DataError("the filter left no training pair: see --min-length, --max-length, --max-ratio")
     if not all(splits.values()):
         raise DataError(f"the filter left {num_kept} training pairs, too few for valid, one in {interval} of them")
@@ -322,7 +324,7 @@ class _HeldOut(ExitStack):
         self.reference = on_each_side(corpus.reference, [(side, options) for side in options.kept_sides])
         self.tokens = self.enter_context(RowWriter(folder, split, options.kept_sides))
         self.raw = self.enter_context(RowWriter(folder / RAW, split, options.kept_sides))
-        is_measured = corpus.words_of_text(options)["tokenizer"] == "moses" and corpus.expects(options) == "raw"
+        is_measured = corpus.words_of_text(options)["tokenizer"] != "blanks" and corpus.expects(options) == "raw"
         measured = options.kept_sides if split == "valid" and is_measured else ()
         self.joiners = {side: corpus.load_tokenizer(side, options).join for side in measured}
         self.lowercase = options.lowercase

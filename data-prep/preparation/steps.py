@@ -16,7 +16,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -47,7 +47,6 @@ SPLIT_NAMES = ("train", "valid", "test")  # of every corpus, some have more
 DIGESTS = "digests.json"  # of dictionaries and binaries. The first training writes it where it is missing.
 TEXT_RECORD = "text.json"  # beside the dictionaries: how a raw line becomes tokens
 DATA = re.compile(r"dict\.(.+\.)?txt|.+\.(bin|idx)")
-OF_FAIRSEQ = re.compile(rf"{DATA.pattern}|preprocess\.log|{re.escape(DIGESTS)}")
 
 SYMBOLS = {"<s>", "</s>", "<pad>"}  # of fairseq. A text may have <unk>.
 BYTES_PER_WORKER = 1 << 27  # of training text, for each process of fairseq-preprocess
@@ -170,7 +169,7 @@ def write_splits(folder: Path, splits: dict[str, int]) -> None:
 def make_text(corpus: Corpus, files: dict[str, Path], options: Namespace, folder: Path) -> None:
     """Write the sides that are kept, in NFC if ``options.nfc``. DataError if a split is empty.
 
-    Warns of text that looks tokenised, and of lines of test that are also in train.
+    Warns of text that looks tokenised, and of held-out lines that are also in train.
     """
     note(f"reading {corpus.name} {options.subject}".rstrip())
     scratch = folder / "unpacked"
@@ -195,21 +194,23 @@ def make_text(corpus: Corpus, files: dict[str, Path], options: Namespace, folder
     write_splits(folder, splits)
     if expected != "anything" and (warning := signs.warning(f"the text of {corpus.name}")):
         note(f"warning: {warning}{corpus.if_tokenised}")
-    if num_common := _num_common(folder, options):
+    for split, num_common in _in_train(folder, splits, options).items():
         note(
-            f"warning: test: {num_common:,} of its {splits['test']:,} lines are in train as well: figures on them "
+            f"warning: {split}: {num_common:,} of its {splits[split]:,} lines are in train as well: figures on them "
             "look better than on new text"
         )
 
 
-def _num_common(folder: Path, options: Namespace) -> int:
-    """Number of non-empty rows of test that are also in train. Only hashes are in memory."""
+def _in_train(folder: Path, splits: Iterable[str], options: Namespace) -> dict[str, int]:
+    """Numbers of non-empty rows of each held-out split that are also in train, if any. Only hashes are in memory."""
 
     def hashes(split: str) -> Iterator[int]:
         return (hash(row) for row in read_rows(folder, split, options.kept_sides) if any(row))
 
-    in_test = Counter(hashes("test"))
-    return sum(in_test[one] for one in in_test.keys() & set(filter(in_test.__contains__, hashes("train"))))
+    held_out = {split: Counter(hashes(split)) for split in splits if split != "train"}
+    of_train = set(filter(set().union(*held_out.values()).__contains__, hashes("train")))
+    found = {split: sum(counts[one] for one in of_train) for split, counts in held_out.items()}
+    return {split: number for split, number in found.items() if number}
 
 
 # Finished results
@@ -249,7 +250,7 @@ def is_finished(corpus: Corpus, recipe: str, options: Namespace) -> bool:
             )
         if recipe not in (record[0], f"{record[0]}, not checked"):
             raise DataError(f"{dest} already holds '{record[0]}', not '{recipe}': delete it or pass another --dest")
-        _check_whole([*_names(options), TEXT_RECORD], options, remedy="delete it to prepare it again")
+        _check_whole([*_names(options), TEXT_RECORD], options)
         _check_files(corpus, record, options)
         note(f"{dest} is already complete; delete it to prepare it again")
         return True
@@ -257,17 +258,8 @@ def is_finished(corpus: Corpus, recipe: str, options: Namespace) -> bool:
         return False
     if not dest.is_dir():
         raise DataError(f"{dest} is not a directory: pass another --dest")
-    found = {file.name for file in dest.iterdir()}
-    if any(not OF_FAIRSEQ.fullmatch(name) for name in found):
+    if any(dest.iterdir()):  # files of this script appear together with their record
         raise DataError(f"{dest} holds files that this script did not write: pass another --dest")
-    if found.issuperset(names := _names(options)):
-        _check_whole(names, options, remedy="delete it or pass another --dest")
-        note(f"{dest} already holds a binarised corpus that this script did not write; left alone, not checked")
-        return True
-    if found:  # files of this script appear together with their record
-        raise DataError(
-            f"{dest} holds other files than those of {recipe.partition(',')[0]}: delete it or pass another --dest"
-        )
     return False
 
 
@@ -278,9 +270,9 @@ def _names(options: Namespace) -> list[str]:
     return [*(dictionary_name(side, options) for side in options.kept_sides), *map(".".join, ends)]
 
 
-def _check_whole(names: list[str], options: Namespace, *, remedy: str) -> None:
+def _check_whole(names: list[str], options: Namespace) -> None:
     """DataError unless the destination has these files and those with checksums, none of them empty or changed."""
-    digests = {}
+    remedy, digests = "delete it to prepare it again", {}
     if (path := options.dest / DIGESTS).is_file():
         try:
             digests = dict(json.loads(path.read_text(encoding="utf-8")))
@@ -297,11 +289,13 @@ def _check_whole(names: list[str], options: Namespace, *, remedy: str) -> None:
 
 
 def _check_files(corpus: Corpus, record: list[str], options: Namespace) -> None:
-    """DataError if the result was made from other files than the present ones. They may be missing."""
+    """DataError if the result was made from other files than the present ones. Downloads may be gone."""
     folder = options.source or options.work
     try:
         files = corpus.find(folder, options)
     except DataError:
+        if options.source:
+            raise
         return
     if files_line({name: digest(path) for name, path in files.items()}) not in record:
         raise DataError(
@@ -334,8 +328,9 @@ def make_binaries(
                 path.rename(path.with_name(path.name.replace(f"test{index}.", f"{split}.", 1)))
         table = _check_binaries(folder, sizes, num_tokens, options)
         for side in options.kept_sides:
-            num_rows = sum(1 for _ in read_lines(folder / dictionary_name(side, options)))
-            if not num_rows:
+            rows = [*read_lines(folder / dictionary_name(side, options))]
+            num_rows = len(rows)
+            if all(row.startswith("madeupword") for row in rows):  # with which fairseq pads dictionaries
                 remedy = "give a smaller --threshold" if options.threshold else PASS_OTHERS
                 raise DataError(f"no word of train is left for {dictionary_name(side, options)}: {remedy}")
             if options.check:
@@ -408,7 +403,9 @@ def _count_tokens(pieces: Path, sizes: dict[str, int], options: Namespace) -> di
             tokens = line.split()
             num_tokens += len(tokens) + 1
             if "<" in line and (found := SYMBOLS.intersection(tokens)):
-                raise DataError(f"{path}:{num_lines}: {min(found)} is a symbol of fairseq: remove it from the text")
+                raise DataError(
+                    f"{path.name} has the word {min(found)}, a symbol of fairseq: remove it from your own file"
+                )
         if num_lines != sizes[split]:
             raise DataError(
                 f"{path} has {num_lines} lines, not the {sizes[split]} that were written: delete {pieces} and run again"
@@ -424,10 +421,12 @@ def _check_binaries(
     log = (folder / "preprocess.log").read_text(encoding="utf-8")
     table = []
     for (split, side), count in num_tokens.items():
-        if f" text/{split}.{side}: {sizes[split]} sents, {count} tokens," not in log:
+        counted = re.search(rf" text/{split}\.{side}: {sizes[split]} sents, {count} tokens, ([0-9.]+)% replaced", log)
+        if not counted:
             raise DataError(f"fairseq-preprocess did not binarise {split}.{side} as it should have: report this")
         name = split if len(options.kept_sides) == 1 else f"{split}.{side}"
-        table.append(f"{name}: {sizes[split]} lines, {count} tokens with one end mark a line")
+        unknown = "" if float(counted[1]) == 0 else f", {counted[1]} % unknown"
+        table.append(f"{name}: {sizes[split]} lines, {count} tokens with one end mark a line{unknown}")
         for end in ("bin", "idx"):
             assert (folder / f"{binary_name(split, side, options)}.{end}").is_file()
     return table

@@ -96,7 +96,7 @@ RUNS = Command(
 Each run is a --save-dir of fairseq-train with checkpoint_best.pt, or another checkpoint in it, and the log train.log
 that the recipes write; runs of one name differ in their seed. By --metric:
 
-  perplexity  of language models, as lm eval has it: one row, carried state; in bits, too, of characters
+  perplexity  of language models, as by lm eval: one row, carried state; of characters in bits as well
   bleu        BLEU and chrF, where evaluate bleu left its --out in SAVE_DIR/SPLIT
   rouge       ROUGE, where evaluate rouge left its --out in SAVE_DIR/SPLIT
 

@@ -238,7 +238,7 @@ BASELINES = Command(
     add_arguments=_add_baselines_arguments,
     run=_write_baselines,
     description="""\
-Writes first_words.txt and random_title.txt.""",
+Writes first_words.txt, the first words of each article, and random_title.txt, a title of train for each article.""",
     example="--articles data-bin/agnews/raw/test.article --titles downloads/agnews/article-title/text/train.title "
     "--out baselines",
 )

@@ -33,9 +33,7 @@ class Batcher:
         is_working: whether a batch is being worked on.
     """
 
-    def __init__(
-        self, work: Callable[[Sequence[str], Any], Sequence[Any]], *, max_batch: int = 64, max_waiting: int = 256
-    ):
+    def __init__(self, work: Callable[[Sequence[str], Any], Sequence[Any]], *, max_batch: int, max_waiting: int):
         self._work, self._max_batch, self._max_waiting = work, max_batch, max_waiting
         self._jobs: List[_Job] = []
         self.is_working = False

@@ -53,13 +53,13 @@ class Limits:
         seconds: of a request, from its header to its answer; and of a connection without a request.
     """
 
-    batch: int = 64
-    lines: int = 100
-    characters: int = 5000
-    body: int = 1 << 20
-    waiting: int = 256
-    tokens: int = 200_000
-    seconds: float = 60.0
+    batch: int
+    lines: int
+    characters: int
+    body: int
+    waiting: int
+    tokens: int
+    seconds: float
 
 
 class _LinesRequest(BaseModel):
@@ -201,7 +201,7 @@ class ModelServer:
         kind: of the model, "translator" or "language model".
     """
 
-    def __init__(self, model: Model, *, name: str, limits: Limits = Limits()):  # noqa: B008
+    def __init__(self, model: Model, *, name: str, limits: Limits):
         self.limits = limits
         self.batcher = Batcher(self._work, max_batch=limits.batch, max_waiting=limits.waiting)
         self._model = model

@@ -339,6 +339,7 @@ def run(args: argparse.Namespace) -> None:
         for line in read_measurements(args.out)
         if "error" not in line and all(line.get(key) == value for key, value in made_by.items())
     }
+    failed = []
     for name in chosen:
         if name in done:
             continue
@@ -347,9 +348,12 @@ def run(args: argparse.Namespace) -> None:
             found: Figures = {"figures": MEASUREMENTS[name](args)}
         except Exception as error:  # the next measurement may work
             found = {"error": f"{type(error).__name__}: {error}"[-500:]}
+            failed.append(name)
         with args.out.open("a", encoding="utf-8") as file:
             file.write(json_text({"name": name, **found, **made_by, "date": date}) + "\n")
         print(name, "failed" if "error" in found else "done", flush=True)
+    if failed:
+        raise UserError(f"{', '.join(failed)}: failed, see {args.out}")
 
 
 if __name__ == "__main__":

@@ -26,16 +26,16 @@ def _speed_recipe(
     )
 
 
-def _speed_systems(suffix: str) -> Dict[str, System]:
+def _speed_systems() -> Dict[str, System]:
     """Models of the papers, and DOC's network with one softmax, with DRILL's labels and with the plain loss."""
-    doc = {"arch": f"lstm_lm_doc_{suffix}", "balance": 0.001}
+    doc = {"arch": "lstm_lm_doc_ptb", "balance": 0.001}
     drill = {"label-encoder": "drill", "label-depth": 4, "label-dropout": 0.6}
-    one_softmax = {"arch": f"lstm_lm_doc_{suffix}", "output-layer": "full"}
+    one_softmax = {"arch": "lstm_lm_doc_ptb", "output-layer": "full"}
     return labelled(
         {
-            "awd": ("AWD-LSTM", {"arch": f"lstm_lm_awd_{suffix}"}),
+            "awd": ("AWD-LSTM", {"arch": "lstm_lm_awd_ptb"}),
             "doc-one-softmax": ("DOC's network, one softmax", one_softmax),
-            "mos": ("AWD-LSTM-MoS", {"arch": f"lstm_lm_mos_{suffix}"}),
+            "mos": ("AWD-LSTM-MoS", {"arch": "lstm_lm_mos_ptb"}),
             "doc": ("AWD-LSTM-DOC", doc),
             "doc-drill": ("AWD-LSTM-DOC, DRILL's labels", {**doc, **drill}),
             "doc-plain": ("AWD-LSTM-DOC, plain loss", {**doc, "output-loss": "plain"}),
@@ -48,14 +48,7 @@ SPEED_PTB = _speed_recipe(
     title="the papers' presets for Penn Treebank, all with the rows of DOC",
     corpus="ptb",
     training={**_REGULARIZED, **_SGD, "batch-size": 12},
-    systems=_speed_systems("ptb"),
-)
-SPEED_WT2 = _speed_recipe(
-    name="wt2",
-    title="the papers' presets for WikiText-2, all with the same rows",
-    corpus="wikitext-2",
-    training={**_REGULARIZED, **_SGD, "batch-size": 12},
-    systems=_speed_systems("wt2"),
+    systems=_speed_systems(),
 )
 SPEED_LABELS = _speed_recipe(
     name="labels",
@@ -136,9 +129,9 @@ SPEED_HOST = _speed_recipe(
 )
 
 
-def _speed_of_presets(suffix: str, *, corpus: str) -> Recipe:
-    """fairseq's model, ours of the same size, and every preset for the corpus with its paper's rows and windows."""
-    presets = {arch: preset for arch, preset in LANGUAGE_MODELS.items() if arch.endswith(f"_{suffix}")}
+def _speed_of_presets() -> Recipe:
+    """fairseq's model, ours of the same size, and every preset for Penn Treebank with its paper's rows and windows."""
+    presets = {arch: preset for arch, preset in LANGUAGE_MODELS.items() if arch.endswith("_ptb")}
     kept = ("batch-size", "row-groups", "tokens-per-sample", "balance")
     systems = {}
     for arch, preset in presets.items():
@@ -148,18 +141,15 @@ def _speed_of_presets(suffix: str, *, corpus: str) -> Recipe:
         System({**SPEED_HOST.training, **system.flags}, label=system.label) for system in SPEED_HOST.systems.values()
     )
     return _speed_recipe(
-        name=f"presets_{suffix}",
-        title=f"every preset for {corpus}, with the rows and windows of its paper, and fairseq's own lstm_lm",
-        corpus=corpus,
+        name="presets_ptb",
+        title="every preset for Penn Treebank, with the rows and windows of its paper, and fairseq's own lstm_lm",
+        corpus="ptb",
         training=_SGD,
         systems={"host": host, "awd": awd, **systems},
     )
 
 
-SPEED_PRESETS_PTB, SPEED_PRESETS_WT2 = (
-    _speed_of_presets("ptb", corpus="ptb"),
-    _speed_of_presets("wt2", corpus="wikitext-2"),
-)
+SPEED_PRESETS_PTB = _speed_of_presets()
 
 ALL_RECIPES: Dict[str, Recipe] = {
     **RECIPES,

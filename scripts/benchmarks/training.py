@@ -2,15 +2,15 @@
 
 Suites (the first system of each is the reference of the ratios):
 
-  ptb, wt2   the papers' presets for the corpus, all with the same rows and window, and DOC's network with one softmax
-             in place of its mixture, and with the plain loss in place of the fused one
+  ptb        the papers' presets for Penn Treebank, with the same rows and window for all; DOC's network also with one
+             softmax in place of its mixture, and with the plain loss in place of the fused one
   labels     AWD-LSTM's network for Penn Treebank with a tied, bilinear, dual and DRILL output layer
   mmlstm     AWD-LSTM-MoS and AWD-LSTM for Penn Treebank, on Major-Minor LSTMs and on LSTMs of the same widths
   wt103      the Major-Minor LSTM and the LSTM for WikiText-103, at the paper's 128 rows: 267,735 words, one softmax
   host       fairseq's own lstm_lm against lstm_lm_awd: three layers of width 512, a tied softmax
   fpnn       the linear and rectifier networks for text8's words, by maximum likelihood and from 25 noise words
   rhn        the recurrent highway networks of depth 8 and width 890 for Penn Treebank
-  reduced, labels-reduced, mmlstm-reduced   small Penn Treebank models
+  reduced, mmlstm-reduced   small Penn Treebank models
   lstm          fairseq's lstm and the systems of the recipe multi30k: width 256, two layers, bidirectional encoder
   transformer   fairseq's transformer and the recipe multi30k_transformer: width 256, three layers, shared embedding
 
@@ -166,12 +166,9 @@ def products_as_markdown(products: Mapping[str, float], training: Mapping[str, T
 
 
 SUITES: Dict[str, Sequence[str]] = {
-    **{name: [f"speed_{name}"] for name in ("ptb", "wt2", "labels", "mmlstm", "wt103", "fpnn", "host")},
+    **{name: [f"speed_{name}"] for name in ("ptb", "labels", "mmlstm", "wt103", "fpnn", "host")},
     "rhn": ["speed_presets_ptb", "rhn_lm_ptb", "rhn_lm_tied_ptb"],
     "reduced": ["reduced", "tied", "mos", "doc"],
-    "labels-reduced": [
-        *("reduced", "tied", "full", "bilinear", "dual", "drill1", "drill2", "drill3", "drill4", "standard")
-    ],
     "mmlstm-reduced": ["reduced", "tied", "9:1", "7:3", "5:5", "mos", "mmlstm-mos", "mmlstm-doc"],
     "lstm": ["multi30k"],
     "transformer": ["multi30k_transformer"],

@@ -71,11 +71,14 @@ def test_what_the_file_has_is_skipped_and_what_failed_is_tried_again(tmp_path, m
 
     monkeypatch.setattr(gpu, "MEASUREMENTS", {"a": measure("a"), "b": measure("b", fails=True), "c": measure("c")})
     line = f"--cpu --out {tmp_path / 'out'}"
-    run_script(line)
+    with pytest.raises(SystemExit):
+        run_script(line)
     a, b, c = lines(tmp_path / "out")
     assert a["figures"] == {"value": None} and b["error"] == "RuntimeError: no kernel image" and "figures" not in b
-    assert capsys.readouterr().out.splitlines() == ["a done", "b failed", "c done"]
-    run_script(line)
+    told, error = capsys.readouterr()
+    assert told.splitlines() == ["a done", "b failed", "c done"] and "error: b: failed, see " in error
+    with pytest.raises(SystemExit):
+        run_script(line)
     assert done == ["a", "b", "c", "b"] and len(lines(tmp_path / "out")) == 4
     monkeypatch.setattr(gpu, "describe_code", lambda: "another commit")
     run_script(f"{line} --only a")

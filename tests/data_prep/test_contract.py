@@ -99,10 +99,11 @@ def test_a_result_is_left_alone(prepared: SimpleNamespace, here: Path) -> None:
     message = fail(*other, cwd=prepared.cwd)
     assert f"already holds '{small.corpus}" in message and "--dest" in message
     assert snapshot(prepared.cwd) == before
-    binaries = {name: data for name, data in snapshot(prepared.dest).items() if steps.OF_FAIRSEQ.fullmatch(name)}
-    write_files(here / "mine", binaries)  # as fairseq alone writes them
-    done = succeed(small.corpus, *small.options, "--dest", "mine", cwd=here)
-    assert "left alone" in done.stderr and snapshot(here / "mine") == binaries
+    write_files(here / "mine", {"dict.txt": b"a 1\n"})
+    message = fail(*prepared.options, "--dest", here / "mine", cwd=prepared.cwd)
+    assert "mine holds files that this script did not write" in message
+    message = fail(*prepared.options, "--from", "nowhere", cwd=prepared.cwd)
+    assert "--from nowhere is not a directory" in message
 
 
 def test_stopped_run_resumes_and_ends_the_same(
@@ -181,7 +182,7 @@ def test_help(corpus: str, here: Path) -> None:
 
 def test_what_others_wrote_is_not_touched(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(here, {"mine/thesis.tex": b"precious", "other/prepared.txt": b"", "nowhere": b""})
-    write_files(here, {"pair/dict.en.txt": b"a 1", "pair/train.en-fr.en.bin": b"1", "dictionary/dict.txt": b"a 1"})
+    write_files(here, {"pair/dict.en.txt": b"a 1", "pair/train.en-fr.en.bin": b"1"})
     write_files(here / "downloads/ptb/text", ptb_files())
     (here / "mount").mkdir()
     monkeypatch.setattr(steps.os.path, "ismount", lambda path: path.name == "mount")
@@ -190,8 +191,7 @@ def test_what_others_wrote_is_not_touched(here: Path, monkeypatch: pytest.Monkey
         (["--dest", "mine"], "mine holds files that this script did not write: pass another --dest"),
         (["--dest", "mine/thesis.tex"], "is not a directory: pass another --dest"),
         (["--dest", "mine/thesis.tex/in"], "thesis.tex/in: nothing can be written there .* pass another --dest"),
-        (["--dest", "pair"], "pair holds other files than those of ptb: delete it or pass another --dest"),
-        (["--dest", "dictionary"], "dictionary holds other files than those of ptb: delete it or pass another --dest"),
+        (["--dest", "pair"], "pair holds files that this script did not write: pass another --dest"),
         (["--dest", "mount"], "mount is a mount point, which cannot be replaced: pass a folder in it as --dest"),
         (["--dest", "other"], "prepared.txt does not say what other holds: delete it or pass another --dest"),
         (["--from", "nowhere"], "--from nowhere is not a directory"),
@@ -312,12 +312,14 @@ def test_a_folder_that_is_replaced_is_whole_or_not_there(tmp_path: Path, monkeyp
 
 
 def test_a_result_is_not_taken_for_one_of_other_files(here: Path) -> None:
-    """They are those that were named, or those in the work folder."""
+    """They are those that were named, or those in the work folder, where downloads may be gone."""
     write_files(here / "x", {"train.txt": b"a\n", "valid.txt": b"a\n", "test.txt": b"b\n"})
     options = ["ptb", "--work", "work"]
     succeed(*options, "--from", "x", cwd=here)
-    for place in ("x", "nowhere", "work"):  # files that are gone tell nothing
-        assert "already complete" in succeed(*options, "--from", place, cwd=here).stderr
+    for source in (["--from", "x"], []):
+        assert "already complete" in succeed(*options, *source, cwd=here).stderr
+    assert "--from nowhere is not a directory" in fail(*options, "--from", "nowhere", cwd=here)
+    assert "work has no simple-examples.tgz" in fail(*options, "--from", "work", cwd=here)
     for place, source in (("other", ["--from", "other"]), ("work", [])):
         write_files(here / place, {"train.txt": b"a\n", "valid.txt": b"a\n", "test.txt": b"c\n"})
         before = snapshot(here)
@@ -336,18 +338,11 @@ def test_a_result_that_lost_a_file_is_not_complete(name: str, content: str, told
     result = write_files(tmp_path / "result", dict.fromkeys([*names, "text.json"], b"1"))
     (result / "digests.json").write_text(json.dumps(dict.fromkeys(names, hashlib.sha256(b"1").hexdigest())))
     options = options_of(Multi30k(), "de-en", "--dest", result)
-    for record, remedy in (("a recipe\n", "delete it to prepare it again"), (None, "delete it or pass another --dest")):
-        if record:
-            (result / "prepared.txt").write_text(record)
-        else:
-            for left in ("prepared.txt", "text.json"):  # binaries of fairseq alone
-                (result / left).unlink()
-        (result / name).write_text("1")
-        assert steps.is_finished(Multi30k(), "a recipe", options)
-        (result / name).unlink() if content is None else (result / name).write_text(content)
-        if record or content is not None:
-            with pytest.raises(DataError, match=f"result{told.format(name)}.*: {remedy}"):
-                steps.is_finished(Multi30k(), "a recipe", options)
+    (result / "prepared.txt").write_text("a recipe\n")
+    assert steps.is_finished(Multi30k(), "a recipe", options)
+    (result / name).unlink() if content is None else (result / name).write_text(content)
+    with pytest.raises(DataError, match=f"result{told.format(name)}.*: delete it to prepare it again"):
+        steps.is_finished(Multi30k(), "a recipe", options)
 
 
 def test_damaged_records_are_named(here: Path) -> None:

@@ -1,13 +1,16 @@
 """Text of the user's own: every way to make tokens, splits, given vocabularies, and that commands follow the record."""
 
+import gzip
 import json
 import re
 import shutil
+import unicodedata
 from pathlib import Path
 
 import pytest
-from preparation_runs import binarised, binarised_text, fail, prepare, prepare_in_shell, snapshot, succeed
-from small_corpora import LANGUAGES, own_files, sentences, text_of, write_files
+from preparation.corpora import CORPORA
+from preparation_runs import binarised, binarised_text, fail, options_of, prepare, prepare_in_shell, snapshot, succeed
+from small_corpora import LANGUAGES, SPLITS, own_files, sentences, text_of, write_files
 
 from fairseq_plugins.evaluation.raw_text import load_pair_texts, load_side_text
 
@@ -191,9 +194,57 @@ def test_words_that_subwords_would_not_give_back_are_refused(words: str, here: P
     """The end mark may be the last piece of a word. Moses splits such words."""
     write_files(here / "x", {f"{split}.en": text_of([f"ab {words}"] * 9) for split in ("train", "valid", "test")})
     options = ["own", "en", "--from", "x", "--merges", 3]
-    error = "x@@ ends in @@ .*: remove @@" if "@" in words else "</s> is a symbol of fairseq: remove it"
-    assert re.search(rf"/train.en:1: {error}", fail(*options, "--tokenizer", "none", cwd=here))
+    symbol = "train.en has the word </s>, a symbol of fairseq: remove it from your own file"
+    error = "/train.en:1: x@@ ends in @@ .*: remove @@" if "@" in words else symbol
+    assert re.search(error, fail(*options, "--tokenizer", "none", cwd=here))
     succeed(*options, cwd=here)
+
+
+@pytest.mark.parametrize(
+    "name, content, error",
+    [
+        ("dict.txt", b"a 3\nb 2\na 1\n", "dict.txt:3: a is there twice"),
+        ("dict.txt", b"\xef\xbb\xbfa 3\nb 2\n", "dict.txt:1: not a line of a dictionary"),
+        ("dict.txt", gzip.compress(b"a 3\n", mtime=0), "dict.txt is not text in UTF-8"),
+        ("any.codes", b"\xef\xbb\xbf#version: 0.2\na b</w>\n", "any.codes begins with a byte order mark"),
+    ],
+)
+def test_vocabulary_that_would_be_misread_is_refused(name: str, content: bytes, error: str, here: Path) -> None:
+    files = {"dict.txt": b"a 3\nb 2\n", "any.codes": b"#version: 0.2\na b</w>\n", name: content}
+    write_files(here / "x", {**{f"{split}.en": b"a b\n" for split in SPLITS}, **files})
+    given = ["--source-dict", "x/dict.txt", *(["--codes", "x/any.codes"] if name == "any.codes" else [])]
+    assert error in fail("own", "en", "--from", "x", *given, cwd=here)
+
+
+def test_codes_of_the_first_version_and_unigram_models_are_known(here: Path) -> None:
+    (here / "old").write_text("a b</w>\nc d</w>\n")
+    (here / "a.model").write_bytes(b"\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02")
+    options = ["--source-dict", "dict.txt", "--codes"]
+    assert options_of(CORPORA["own"], "en", *options, str(here / "old")).subwords == "bpe"
+    for kind in ("sentencepiece", "sentencepiece-unigram"):
+        model = [*options, str(here / "a.model"), "--subwords", kind]
+        assert options_of(CORPORA["own"], "en", *model).subwords == kind
+
+
+def test_unknown_words_are_told(here: Path) -> None:
+    """Of dictionaries that are swapped nearly all."""
+    texts = {"de": b"ein Haus ist da\n", "en": b"a house is here\n"}
+    files = {f"{split}.{side}": text for split in SPLITS for side, text in texts.items()}
+    dictionaries = {f"{side}.txt": b"".join(b"%s 1\n" % word for word in text.split()) for side, text in texts.items()}
+    write_files(here / "x", {**files, **dictionaries})
+    options = ["own", "de-en", "--from", "x", "--source-dict"]
+    told = succeed(*options, "x/de.txt", "--target-dict", "x/en.txt", "--dest", "a", cwd=here).stdout
+    assert "train.de: 1 lines, 5 tokens with one end mark a line\n" in told
+    told = succeed(*options, "x/en.txt", "--target-dict", "x/de.txt", "--dest", "b", cwd=here).stdout
+    assert "train.de: 1 lines, 5 tokens with one end mark a line, 80.0 % unknown\n" in told
+
+
+def test_split_compares_composed_text(here: Path) -> None:
+    lines = [f"Ärger über {word}" for word in "abcdefghijklmnopqrstuvwxyz"]
+    files = {"all.de": text_of([*lines, *(unicodedata.normalize("NFD", line) for line in lines), *map(str, range(9))])}
+    write_files(here / "x", files)
+    done = succeed("own", "de", "--from", "x", "--subwords", "none", "--split", "4,4", cwd=here)
+    assert "in train as well" not in done.stderr
 
 
 def test_lines_that_are_empty_on_a_side_are_dropped(here: Path) -> None:

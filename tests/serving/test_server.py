@@ -19,7 +19,7 @@ pytest.importorskip("fastapi")
 from fairseq_plugins.serving.server import Limits, ModelServer, listen, make_runner  # noqa: E402
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
-LIMITS = {"lines": 8, "characters": 60, "body": 2000, "waiting": 30, "seconds": 20}
+LIMITS = {"lines": 8, "characters": 60, "body": 2000, "waiting": 30, "seconds": 20, "batch": 64, "tokens": 200_000}
 
 
 def load(name, data, folder):

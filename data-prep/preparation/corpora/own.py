@@ -7,12 +7,13 @@ import json
 import re
 import shutil
 from argparse import Namespace
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
 from ..corpus import natural, path
-from ..lines import HUGGING_FACE, DataError, MissingFiles, Row, TokenizerError
+from ..lines import HUGGING_FACE, DataError, MissingFiles, Row, TokenizerError, composed, read_lines
 from ..parallel_corpus import ParallelCorpus
 from ..sources import OPEN, aligned_files, file_lines, text_file
 from ..steps import SPLIT_NAMES, TEXT_RECORD
@@ -48,7 +49,7 @@ class Own(ParallelCorpus):
     """A folder with ``train|valid|test.NAME``, or with one file ``*.NAME`` a side that is split."""
 
     name = "own"
-    title = "your own text: one file a side and split, or one a side with --split"
+    title = "your own text: train, valid and test of each side, or one file a side with --split"
     does = "Tokenise, split into subwords and binarise"
     if_tokenised = ", or --tokenised to leave it as it is"
     pairs = ["de-en", "en-de"]  # and all others
@@ -69,7 +70,8 @@ class Own(ParallelCorpus):
         "--split": dict(
             type=sizes,
             metavar="VALID,TEST",
-            help="take so many lines of one file a side for valid and test, which share no line with another split",
+            help="split one file a side: VALID and TEST lines, drawn by --seed, are held out; lines that share a side "
+            "with another stay in train",
         ),
         "--seed": dict(type=natural, metavar="N", help=f"of --split (default: {SEED})"),
         "--headlines": dict(
@@ -127,6 +129,8 @@ class Own(ParallelCorpus):
             error(f"--tokenised leaves the text as it is: leave out --{'tokenizer' if options.tokenizer else 'nfc'}")
         if options.codes:
             kind = _kind(options.codes)
+            if kind == "sentencepiece" and (options.subwords or "").startswith(kind):
+                kind = options.subwords
             if options.subwords not in (None, kind):
                 error(f"--codes {options.codes} is of {kind}, not of --subwords {options.subwords}")
             if options.merges is not None:
@@ -203,7 +207,8 @@ class Own(ParallelCorpus):
         self._check_given(files, options)
         if options.split:
             paths = [files[name] for name in _names("all", options)]
-            rows = list(_rows(paths, options))
+            form = composed if options.nfc else str
+            rows = [tuple(map(form, row)) for row in _rows(paths, options)]
             splits = _split(rows, " and ".join(map(str, paths)), options)
         else:
             splits = {split: _rows([files[name] for name in _names(split, options)], options) for split in SPLIT_NAMES}
@@ -219,15 +224,15 @@ class Own(ParallelCorpus):
         except TokenizerError as error:
             raise DataError(str(error)) from None
         if options.codes:
+            if options.codes.read_bytes().startswith(BOM_UTF8):
+                raise DataError(f"{options.codes} begins with a byte order mark: save it without one")
             try:
                 with contextlib.redirect_stderr(io.StringIO()):  # subword-nmt prints and ends the process
                     load(options.subwords, options.codes)
             except (ValueError, RuntimeError, SystemExit):
                 raise DataError(f"{options.codes} has no codes of subword-nmt and no model of sentencepiece") from None
         for dictionary in options.dictionaries.values():
-            for number, line in enumerate(file_lines(dictionary), 1):
-                if not re.fullmatch(r"\S+ [0-9]+( #fairseq:overwrite)?", line):
-                    raise DataError(f"{dictionary}:{number}: not a line of a dictionary of fairseq, WORD COUNT")
+            _check_dictionary(dictionary)
 
     def words_of_text(self, options: Namespace) -> dict[str, str]:
         """Words of the tokenizer."""
@@ -275,13 +280,28 @@ def _given_record(dictionary: Path | None) -> dict[str, str]:
     return record
 
 
+def _check_dictionary(path: Path) -> None:
+    """DataError unless fairseq can read the dictionary."""
+    words: set[str] = set()
+    try:
+        for number, line in enumerate(read_lines(path), 1):
+            row = re.fullmatch(r"(?!\ufeff)(\S+) [0-9]+( #fairseq:overwrite)?", line)
+            if not row:
+                raise DataError(f"{path}:{number}: not a line of a dictionary of fairseq, WORD COUNT")
+            if row[1] in words and not row[2]:
+                raise DataError(f"{path}:{number}: {row[1]} is there twice: give the dictionary that the model has")
+            words.add(row[1])
+    except UnicodeDecodeError:
+        raise DataError(f"{path} is not text in UTF-8: give the dictionary that the model has") from None
+
+
 def _kind(codes: Path) -> str:
     """The kind of subwords of a file, by its content, or of two kinds by its name."""
     kinds = {file: kind for kind, file in MODEL_FILES.items()}
     if codes.name in kinds or not codes.is_file():
         return kinds.get(codes.name, "bpe")
     with open(codes, "rb") as file:
-        return "bpe" if file.read(8) == b"#version" else "sentencepiece"
+        return "sentencepiece" if b"\0" in file.read(1000) else "bpe"  # codes of bpe are text
 
 
 def _names(split: str, options: Namespace) -> list[str]:

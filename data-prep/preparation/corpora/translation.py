@@ -22,7 +22,7 @@ from ..sources import (
     text_file,
     unpack,
 )
-from ..steps import SPLIT_NAMES, read_record
+from ..steps import SPLIT_NAMES
 
 # Multi30k, task 1: captions of images in English, German and French, one file a split and language
 
@@ -156,9 +156,8 @@ class Tatoeba(ParallelCorpus):
             error(f"--other is for en by itself, not for {options.subject}")
 
     def variant(self, options: Namespace) -> str:
-        """The other language if only English is taken and it is not German, and the set if it is not the known one."""
-        language = f"with {options.other}" if options.subject == "en" and options.other != "de" else ""
-        return ", ".join(filter(None, [language, self._name_of_set(options)]))
+        """The other language if only English is taken and it is not German."""
+        return f"with {options.other}" if options.subject == "en" and options.other != "de" else ""
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """``train|valid|test.LANGUAGE`` of the languages to prepare, or manythings' file or archive."""
@@ -201,22 +200,6 @@ class Tatoeba(ParallelCorpus):
         other = next(side for side in options.sides if side != "en")
         code = CODES.get(other, other)
         return f"{code}-eng.zip", f"{code}.txt"
-
-    def _name_of_set(self, options: Namespace) -> str:
-        """Name of the set of the files, "" for the known one. If they are missing, that of the result."""
-        other, split = "another set", f"split of {self._manythings_names(options)[1]}"
-        record = read_record(options.dest)
-        try:
-            files = self.found(options.source or options.work, options)
-        except DataError:
-            if not record:
-                raise
-            files = {}
-        if _is_split(files, options):
-            return "" if _has_known_sizes(files) else other
-        if files or not record:
-            return split
-        return next((name for name in (other, split) if f", {name}, " in f"{record[0]}, "), "")
 
     def _read_split(self, files: dict[str, Path], options: Namespace) -> dict[str, Iterable[Row]]:
         """The texts. A set with the known numbers of lines must be the known one."""
