@@ -70,7 +70,9 @@ MOST_WORDS = 2**28
 class NoiseContrastiveConfig(FairseqDataclass):
     """Flags of ``--criterion noise_contrastive``."""
 
-    noise_samples: int = field(default=25, metadata={"help": "k, noise words that a target is told from"})
+    noise_samples: int = field(
+        default=25, metadata={"help": "k, number of noise words from which each target is told apart"}
+    )
     noise_sharing: NoiseSharing = field(
         default="none",
         metadata={

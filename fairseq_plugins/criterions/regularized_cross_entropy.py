@@ -122,6 +122,10 @@ class RegularizedCrossEntropy(FairseqCriterion):
         }
         for name, coefficient in self.coefficients.items():
             check_not_negative(coefficient, flag=PENALTIES[name])
+        if balance_form != "row" and not balance:
+            raise UserError(
+                f"--balance-form {balance_form} has no effect without --balance: leave it out, or give both"
+            )
         self.balance_penalty = BALANCE_FORMS[balance_form]
         self.sentence_avg = sentence_avg
 

@@ -1,4 +1,4 @@
-"""Tasks of fairseq that read text: what models and criteria ask of them.
+"""What models and criteria ask of a fairseq task that reads text.
 
 Shapes: V vocabulary.
 """

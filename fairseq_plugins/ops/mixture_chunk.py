@@ -216,8 +216,8 @@ class Interpolation(NamedTuple):
 
     Attributes:
         log_weight: log of the mixture's weight, (*), in the type of the mixture's log pi.
-        log_other: log of the other distribution's weight times what it gives the target, (*), likewise; -inf where
-            that is nothing.
+        log_other: log of the other distribution's weight times its probability of the target, (*), in the same
+            type; -inf where that is zero.
     """
 
     log_weight: Tensor

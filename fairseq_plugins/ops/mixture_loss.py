@@ -75,20 +75,20 @@ def mixture_nll(
 
     where r_j is the responsibility of expert j for the target. The backward pass only multiplies them by the incoming
     gradient. Peak memory is one chunk of logits (1.5 with 16-bit operands). Training costs three matrix products,
-    evaluation one. Products for the gradients of frozen tensors are left out, and on a CPU tokens of weight zero.
+    evaluation one. Products for gradients of frozen tensors are skipped. A CPU also skips tokens of weight zero.
 
     **Precision.** Losses and sums over chunks are in float32 or wider, and without ``chunk_dtype`` softmaxes are, too.
     Products of 16-bit operands, autocast's included, are rounded to 16 bits. With Triton, inputs in bfloat16 without a
     gate imply a ``chunk_dtype`` of bfloat16.
 
-    **A gate** makes the logits g * (W k_j + b). It adds three products of its own width, or one if none of its tensors
-    learns, and memory of 1 + 1 / J chunks, or 1 / J.
+    **A gate** makes the logits g * (W k_j + b). If any of its tensors learns, it costs three more products of width
+    D_g and 1 + 1 / J chunks of memory, otherwise one product and 1 / J.
 
     **Adversarial training.** With an ``adversarial_epsilon`` the logits of each target y are lower by eps |w_y| |k_j|
     for the experts with w_y . k_j > 0 (Wang, Gong & Liu 2019). The margin is subtracted before the gate, and P is the
     distribution of the lowered logits throughout, label smoothing included. The margin is a change of w_y, which is a
     constant, times k_j, which is not: w_y gets no gradient, and dL/dk_j gains
-    (1 - p_j(y)) r_j eps |w_y| k_j / |k_j|. It costs a row of W a token, and nothing a word.
+    (1 - p_j(y)) r_j eps |w_y| k_j / |k_j|. It reads one row of W per token and adds no work that grows with V.
 
     **An interpolation** makes P(target) that of the mixture and another distribution. Only the NLL in the sum above is
     that of both. The smoothing term remains the mixture's.

@@ -169,7 +169,10 @@ def _values(pairs: Sequence[Tensor], operands: Tensor, width_in: int) -> List[Li
 
 
 def _scale(n: int, num_rounds: int) -> float:
-    """Takes back the factors 2 of the rounds from n on, which are in what round n reads. Powers of two do not round."""
+    """1 / 2^k for the k rounds that still gate what round n reads: their factors 2 were multiplied in at first.
+
+    Powers of two cause no rounding.
+    """
     return 0.5 ** ((num_rounds - n) // 2)
 
 

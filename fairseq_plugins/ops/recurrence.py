@@ -310,7 +310,7 @@ _OPEN = 40.0
 
 
 def _gru_rows(x: Tensor, *, dim: int, reset: float = 0.0) -> Tensor:
-    """Rows of candidates h and gates t in ``dim`` as those of a GRU: ``reset`` for r, then -t, then h."""
+    """Rows [h; t] of candidates and gates along ``dim`` in the order of a GRU, [r; z; n] = [``reset``; -t; h]."""
     of_h, of_t = x.chunk(2, dim=dim)
     return torch.cat([torch.full_like(of_h, reset), -of_t, of_h], dim=dim)
 

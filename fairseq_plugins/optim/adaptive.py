@@ -9,7 +9,7 @@ from torch import nn
 from torch.optim import Adagrad, Adam
 
 from fairseq_plugins.optim.nt_asgd import ConfiguredOptimizer, WeightDecayConfig
-from fairseq_plugins.options import UserError, check_not_negative, choices
+from fairseq_plugins.options import UserError, check_not_negative, check_positive, choices
 
 FUSED_ON = ("cpu", "cuda")
 """Devices where torch updates all parameters in one pass."""
@@ -64,7 +64,8 @@ class L2Adam(ConfiguredOptimizer):
     There the second form takes shorter steps until b2^t is near zero.
 
     Raises:
-        UserError: if ``--adam-betas`` are not two numbers from 0 on, below 1, or another value is below zero.
+        UserError: if ``--adam-betas`` are not two numbers from 0 on, below 1, ``--adam-eps`` is not above
+            zero, or another value is below zero.
     """
 
     def __init__(self, cfg: L2AdamConfig, params: Iterable[nn.Parameter]):
@@ -76,7 +77,7 @@ class L2Adam(ConfiguredOptimizer):
 
     @property
     def optimizer_config(self) -> Dict[str, Any]:
-        eps = check_not_negative(self.cfg.adam_eps, flag="--adam-eps")
+        eps = check_positive(self.cfg.adam_eps, flag="--adam-eps")  # rows of absent words would be 0 / 0
         return {**super().optimizer_config, "betas": parse_betas(self.cfg.adam_betas), "eps": eps}
 
 

@@ -126,7 +126,7 @@ class WeightDecayConfig(FairseqDataclass):
     """Flags of every optimiser that adds weight decay to the gradient."""
 
     weight_decay: float = field(
-        default=0.0, metadata={"help": "coefficient of all weights, added to their gradient after clipping"}
+        default=0.0, metadata={"help": "this times each weight is added to its gradient after clipping"}
     )
     lr: List[float] = II("optimization.lr")
 

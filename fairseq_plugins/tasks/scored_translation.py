@@ -1,6 +1,7 @@
-"""Translation that validates by a metric of real decoding."""
+"""Translation whose validation decodes and scores by BLEU, chrF or ROUGE."""
 
 import json
+import math
 from argparse import Namespace
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -140,7 +141,8 @@ class ScoredTranslationTask(TranslationTask):
         if self._generator is None or split == self.cfg.train_subset:  # without a model only data are read
             return
         if len(self.datasets[split]) > 0:
-            _check_lengths(self._generator, shortest=int(min(self.datasets[split].src_sizes)))
+            sizes = self.datasets[split].src_sizes
+            _check_lengths(self._generator, shortest=int(min(sizes)), longest=int(max(sizes)))
         if targets is not None:
             references = (self._reference(targets[number]) for number in range(len(targets)))
             check_script(str(self._scoring.eval_scorer), references, flag="--eval-scorer")
@@ -230,13 +232,17 @@ def _generation_arguments(text: str, *, num_words: int) -> Namespace:
     return Namespace(**typed)
 
 
-def _check_lengths(generator: SequenceGenerator, *, shortest: int) -> None:
-    """Refuse limits that exclude each other for a source of some tokens, which fairseq does while it decodes."""
-    longest = min(int(generator.max_len_a * shortest + generator.max_len_b), generator.max_len - 1)
-    if generator.min_len > longest:
+def _check_lengths(generator: SequenceGenerator, *, shortest: int, longest: int) -> None:
+    """Refuse limits that exclude each other for sources of these lengths, which fairseq does while it decodes."""
+    if not math.isfinite(generator.max_len_a * longest + generator.max_len_b):
+        raise UserError(f"--eval-scorer-args: max_len_a {generator.max_len_a}: give a smaller number")
+    by_flags = shortest if generator.match_source_len else int(generator.max_len_a * shortest + generator.max_len_b)
+    allowed = min(by_flags, generator.max_len - 1)
+    if generator.min_len > allowed:
+        flags = "match_source_len allows" if generator.match_source_len else "max_len_a and max_len_b allow"
         raise UserError(
-            f"--eval-scorer-args: min_len {generator.min_len} is above the {longest} that max_len_a and max_len_b "
-            f"allow for a source of {shortest} tokens"
+            f"--eval-scorer-args: min_len {generator.min_len} is above the {allowed} that {flags} for a source of "
+            f"{shortest} tokens"
         )
 
 

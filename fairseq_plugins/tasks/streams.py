@@ -279,7 +279,7 @@ class AccumulatedWindows:
 
 
 def agreed_scale(scale: Optional[float], *, device: torch.device) -> float:
-    """The largest scale among processes, which make an update together; 1 if none has one.
+    """The largest scale among processes, because they make one update together; 1 if none has one.
 
     Scales differ if memory ran out in one process.
     """

@@ -127,7 +127,7 @@ def test_each_penalty_has_its_own_coefficient(name, short, make_criterion, sampl
 @pytest.mark.parametrize("form", ["row", "batch"])
 def test_one_expert_is_in_balance_and_trains(form, make_criterion, sample):
     model = build_tiny_lm("mos", experts_per_layer="0 0 1").double()
-    criteria = [make_criterion(balance_form=form, **flags) for flags in (dict(balance=0.5), {})]
+    criteria = [make_criterion(balance_form=form, balance=0.5), make_criterion()]
     (loss, _, logged), (plain, *_) = (criterion(model, sample) for criterion in criteria)
     assert logged["balance"] == 0 and loss.item() == plain.item()
     torch.testing.assert_close(gradients(model, loss), gradients(model, plain))

@@ -143,6 +143,12 @@ def test_what_is_no_coefficient_is_refused(flag, value):
         L2Adam(cfg, nn.Linear(2, 2).parameters())
 
 
+def test_an_epsilon_of_zero_is_refused():
+    """Rows of absent words would be 0 / 0."""
+    with pytest.raises(ValueError, match="--adam-eps 0.0: give"):
+        make(0.0, eps=0.0)
+
+
 def test_weights_may_lie_in_one_tensor_as_in_16_bit_training():
     model, optimizer = make(0.1)
     assert optimizer.supports_flat_params

@@ -167,6 +167,21 @@ def test_lengths_that_exclude_each_other_are_refused_before_training(max_len_a, 
 
 
 @pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ('{"max_len_a": Infinity}', "max_len_a inf: give a smaller number"),
+        ('{"max_len_a": 1e308}', "max_len_a 1e.308: give a smaller number"),
+        ('{"match_source_len": true, "min_len": 3}', "min_len 3 is above the 2 that match_source_len allows"),
+    ],
+)
+def test_lengths_that_cannot_be_are_refused_before_training(arguments, message, russian):
+    task = russian("bleu", eval_scorer_args=arguments)
+    build(task, "lstm_encdec")
+    with pytest.raises(ValueError, match=f"^--eval-scorer-args: {message}"):
+        task.load_dataset("valid")
+
+
+@pytest.mark.parametrize(
     "flags, message",
     [
         (dict(args='{"beam": "x"}'), "--eval-scorer-args: beam: Value 'x' of type 'str' could not be converted to Int"),
