@@ -218,7 +218,7 @@ class DiagonalOptions(SimpleRecurrentOptions):
 
 
 SHORTEST_TIMESCALE, LONGEST_TIMESCALE = 0.25, 100_000
-"""In tokens. Up to the second a self-connection keeps several digits in 32 bits. From 10^8 on it is 1 and learns nothing."""
+"""In tokens. In 32 bits self-connections keep several digits up to the second. From 10^8 on they are 1 and do not learn."""
 
 
 @RECURRENT_CELLS.register("diagonal")
