@@ -265,7 +265,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
 
 
 def check_replaceable(path: Path) -> None:
-    """Refuse a path that no file can take. The first write tells all other reasons.
+    """Refuse a path where no file can be written. Other obstacles show at the first write.
 
     Raises:
         UserError: with the remedy.

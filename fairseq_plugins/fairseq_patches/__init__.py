@@ -2,14 +2,16 @@
 
 The docstring of each ``patch_...`` names the problem and the test that shows that it is still needed, and the patch if
 its code does not tell. They were written for fairseq 0.12.2 and ve-fairseq 0.12.3. ``README.md`` says what fails
-without each. All commands of fairseq run by ``call_main`` and read their flags by ``parse_args_and_arch``. Only
-trainings call ``load_checkpoint``, when they start.
+without each. All commands of fairseq except fairseq-generate, -preprocess and -score run by ``call_main``. Those that
+load models read their flags by ``parse_args_and_arch``. Only trainings call ``load_checkpoint``, when they start.
 """
 
 import functools
 import os
 from types import ModuleType
 from typing import Any, Callable, Iterator, Union
+
+from fairseq_plugins.options import UserError
 
 SWITCH = "FAIRSEQ_PLUGINS_PATCHES"
 """Environment variable. With the value "minimal" only the patches are applied without which nothing works."""
@@ -35,7 +37,7 @@ def apply_patches() -> None:
 
     selected = os.environ.get(SWITCH, "all")
     if selected not in ("all", "minimal"):
-        raise ValueError(f"{SWITCH}={selected} in the environment: give all or minimal")
+        raise UserError(f"{SWITCH}={selected} in the environment: give all or minimal")
     checkpoints.patch_checkpoint_classes()
     checkpoints.patch_broadcast()
     data.patch_numpy_compat()

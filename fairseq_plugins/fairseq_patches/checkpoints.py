@@ -331,9 +331,10 @@ def _load_and_compare_flags(
     model = saved["args"] or (saved["cfg"] or {}).get("model")
     found = other_flags(trainer.cfg.model, model) if isinstance(model, (Namespace, Mapping)) else []
     if found:
+        is_start = filename == trainer.cfg.checkpoint.finetune_from_model
         raise UserError(
             f"{filename} was trained {'; '.join(found[:5])}: give the --arch and the flags that it was trained with, "
-            "or another --save-dir"
+            f"or {'leave out --finetune-from-model' if is_start else 'another --save-dir'}"
         )
     return extra_state
 
@@ -459,7 +460,8 @@ def _check_registered(registered: Optional[type], flag: str, *, is_allowed: bool
         raise UserError(f"is of {flag}, which neither fairseq nor this package has")
     if not is_allowed and registered.__module__.split(".")[0] == "fairseq":
         raise UserError(
-            f"is of {flag}, which is not built from checkpoints: of fairseq those are {', '.join(sorted(allowed))}"
+            f"is of {flag}, which is not built from checkpoints: of fairseq those are {', '.join(sorted(allowed))}; "
+            "for a file that you trust, set FAIRSEQ_PLUGINS_PATCHES=minimal in the environment"
         )
 
 

@@ -113,6 +113,8 @@ def _message_of(error: BaseException) -> Optional[str]:
         return str(error)
     if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
         return f"{error.filename}: {error.strerror}"
+    if isinstance(error, OSError) and error.errno is None and error.args:  # fairseq's, for a missing file
+        return str(error)
     if isinstance(error, InterpolationKeyError):  # omegaconf's, of a task's flag that a model of fairseq reads
         flag = re.search(r"'task\.(\w+)'", str(error))
         return flag and (
@@ -175,6 +177,8 @@ AT_LEAST: Dict[str, float] = {
     **dict.fromkeys(("lr", "clip_norm", "weight_decay", "momentum", "adam_eps", "lr_shrink", "min_lr"), 0),
     **dict.fromkeys(("warmup_updates", "max_epoch", "max_update", "prefix_size", "no_repeat_ngram_size"), 0),
     **dict.fromkeys(("update_freq", "num_shards", "save_interval", "validate_interval", "log_interval"), 1),
+    **dict.fromkeys(("batch_size", "batch_size_valid", "max_tokens", "max_tokens_valid"), 1),
+    **dict.fromkeys(("required_batch_size_multiple", "beam", "nbest"), 1),
     "seed": 0,
 }
 """Smallest values of flags. Below them fairseq trains or decodes in another way than was meant, and does not say so."""
@@ -195,10 +199,14 @@ def _parse_and_check(
 ) -> Any:
     """Parse all flags. The command ends with one line and status 2 if a value is impossible."""
     parsed = parse_args_and_arch(parser, *args, **kwargs)
-    for name, value in vars(parsed[0] if isinstance(parsed, tuple) else parsed).items():
+    flags = vars(parsed[0] if isinstance(parsed, tuple) else parsed)
+    for name, value in flags.items():
         for number in value if isinstance(value, (list, tuple)) else [value]:
             if remedy := remedy_of_value(name, number):
                 exit_with_fault(parser, f"{flag_of(name)} {number}: {remedy}")
+    shard = flags.get("shard_id", 0)
+    if not 0 <= shard < flags.get("num_shards", 1):
+        exit_with_fault(parser, f"--shard-id {shard}: shards count from 0 to --num-shards - 1")
     return parsed
 
 

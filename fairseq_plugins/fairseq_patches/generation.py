@@ -165,8 +165,8 @@ def _obey_shards_and_seed(
     """Parse all flags. fairseq-generate splits its data by flags of distributed training, and sets a seed."""
     parsed = parse_args_and_arch(parser, input_args, *args, **options_of_parsing)
     flags = parsed[0] if isinstance(parsed, tuple) else parsed
-    if not {"num_shards", "beam"} <= vars(flags).keys():
-        return parsed  # another program
+    if not {"num_shards", "beam"} <= vars(flags).keys() or hasattr(flags, "buffer_size"):
+        return parsed  # another program, such as fairseq-interactive
     if flags.num_shards > 1:
         if getattr(flags, "results_path", None) is not None:
             exit_with_fault(parser, "--results-path: shards would replace each other's file there: redirect them")

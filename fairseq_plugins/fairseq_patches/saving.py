@@ -12,6 +12,8 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, Unio
 
 import torch
 from fairseq import checkpoint_utils
+from fairseq.criterions.adaptive_loss import AdaptiveLoss
+from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.data import LanguagePairDataset, MonolingualDataset
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass.configs import CheckpointConfig
@@ -132,7 +134,7 @@ def keep_lock(save_dir: str) -> None:
         if os.path.samestat(os.fstat(_held[save_dir]), os.lstat(Path(save_dir, LOCK_FILE))):
             return
     os.close(_held.pop(save_dir))
-    logger.warning(f"{save_dir} was removed or replaced while this training ran: its checkpoints of before are gone")
+    logger.warning(f"{save_dir} was removed or replaced while this run trained: its earlier checkpoints are gone")
     os.makedirs(save_dir, exist_ok=True)
     lock_for_training(save_dir)
 
@@ -285,6 +287,8 @@ def _logged(trainer: Trainer) -> Optional[Mapping[str, bool]]:
     losses = getattr(criterion, "validation_metrics", None)
     if losses is None and type(criterion).__module__.startswith("fairseq."):
         losses = {**_LOSSES, **({"accuracy": True} if getattr(criterion, "report_accuracy", False) else {})}
+        if type(criterion) in (CrossEntropyCriterion, AdaptiveLoss) and not criterion.sentence_avg:
+            del losses["nll_loss"]  # which is the loss then
     scores = getattr(task, "validation_metrics", None)
     if scores is None and type(task) in (LanguageModelingTask, TranslationTask):
         scores = {"bleu": True} if getattr(task.cfg, "eval_bleu", False) else {}

@@ -206,8 +206,8 @@ def bootstrap_means(score: Callable[[np.ndarray], float], runs: Sequence[np.ndar
 def paired_difference(system: np.ndarray, baseline: np.ndarray) -> Difference:
     """Compare two systems by their :func:`bootstrap_means`, (1 + K) each.
 
-    The interval covers the choice of sentences, not that of seeds. p counts differences in both directions, so it is
-    larger than that of sacreBLEU's test, which counts only their size.
+    The interval covers the choice of sentences, not that of seeds. p is two-sided. sacreBLEU's bootstrap compares
+    |d| - mean |d| with the difference, which is one-sided where differences are clear: its p is then half as large.
     """
     whole, *samples = system - baseline
     low, high = np.percentile(samples, [2.5, 97.5])

@@ -142,8 +142,8 @@ class NGramModel:
     Args:
         log_probs: for each order, (N_k,) float64.
         log_backoffs: for each order except the highest, (N_k,) float64.
-        stand_ins: (V,) the word that each word is read as: itself, the default, or the unknown word. Words that are
-            read as the unknown word share its probability equally.
+        stand_ins: (V,) what each word is looked up as: itself (default) or the unknown word. Words that are looked
+            up as the unknown word share its probability equally.
     """
 
     def __init__(

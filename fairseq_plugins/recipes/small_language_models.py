@@ -1,4 +1,4 @@
-"""Recipes of language models of 4M to 8M parameters at a budget of two CPU cores, with equal data and updates."""
+"""Recipes of language models of 4M to 11M parameters at a budget of two CPU cores, with equal data and updates."""
 
 from dataclasses import replace
 from typing import Dict, Mapping

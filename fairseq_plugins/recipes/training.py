@@ -177,7 +177,7 @@ class Training:
         if self._is_resumed and (record := _read_record(self.save_dir)):
             for difference, remedy in _differences(record, self.arguments):
                 raise UserError(
-                    f"{self.save_dir} holds a training {difference}: give another --save-dir, or remove {remedy}"
+                    f"{self.save_dir} holds a run {difference}: give another --save-dir, or remove {remedy}"
                 )
 
     def run(self) -> None:
@@ -268,14 +268,14 @@ def _differences(record: Mapping[str, Any], arguments: Sequence[str]) -> Iterato
     data = _data_files(arguments)
     for name in dict.fromkeys([*record["data"], *data]):
         if name not in data or record["data"].get(name) != file_digest(data[name]):
-            yield f"on other data than those of today, which differ in {name}", anew
+            yield f"on other data: {name} has changed", anew
     former, now = values_by_flag(shlex.split(record["command"])[1:]), values_by_flag(arguments)
     fixed_length = "".join(now.get("--lr-scheduler", [])) in _SCHEDULERS_OF_A_LENGTH
     may_differ = MAY_DIFFER - ({"--max-update"} if fixed_length else set())
     for flag in dict.fromkeys([*former, *now]):
         if former.get(flag) != now.get(flag) and flag not in may_differ:
             old, new = (" ".join([flag, *given[flag]]) if flag in given else f"no {flag}" for given in (former, now))
-            yield f"with {old}, and this one has {new}", f"{RUN_FILE} there to go on with the flags of this one"
+            yield f"with {old}, and this one has {new}", f"{RUN_FILE} there to resume it with the new flags"
 
 
 def _starting_checkpoints(arguments: Sequence[str]) -> List[Path]:

@@ -246,7 +246,7 @@ class PerplexityMetric(Metric):
     def _model(self, run: TrainedRun) -> FairseqLanguageModel:
         if run.model is None:
             raise UserError(
-                f"{run.checkpoint} does not exist: fetch it, for a perplexity is measured anew, by the model"
+                f"{run.checkpoint} does not exist: copy it there, because perplexity is measured by running the model"
             )
         if isinstance(run.model, FairseqEncoderDecoderModel):
             raise UserError(f"{run.checkpoint} holds an encoder-decoder: compare it by --metric bleu or rouge")

@@ -152,7 +152,7 @@ def enclose_logarithmically(axis: "Axis", values: Iterable[float]) -> None:
     found = [value for value in values if 0 < value < math.inf]
     if not found:
         return
-    powers = range(math.floor(math.log10(min(found))) - 1, math.ceil(math.log10(max(found))) + 1)
+    powers = range(math.floor(math.log10(min(found))) - 1, math.ceil(math.log10(max(found))) + 2)
     ticks: List[float] = []
     for steps in (*_STEPS, [1 + n / 100 for n in range(900)]):
         known = [step * 10.0**power for power in powers for step in steps]
@@ -248,4 +248,6 @@ def differences_as_markdown(found: Sequence[Dict[str, Any]], *, baseline: str, c
 
 
 def _p(p: float) -> str:
+    if math.isnan(p):
+        return "no p"
     return "p < 0.001" if p < 0.0005 else f"p = {p:.3f}"

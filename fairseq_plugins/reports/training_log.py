@@ -76,9 +76,8 @@ class TrainingLog:
         self.path = save_dir / "train.log"
         if not self.path.is_file():
             raise UserError(
-                f"{self.path} does not exist: it is what a training prints, which recipes and the command train write "
-                "there; by hand: mkdir -p SAVE_DIR; fairseq-train ... --log-format simple 2>&1 | tee -a "
-                "SAVE_DIR/train.log"
+                f"{self.path} does not exist: fairseq-plugins train writes it; by hand: mkdir -p SAVE_DIR; "
+                "fairseq-train ... --log-format simple 2>&1 | tee -a SAVE_DIR/train.log"
             )
         # a full disk or a broken terminal may leave bytes that are not UTF-8
         text = self.path.read_text(encoding="utf-8", errors="replace")

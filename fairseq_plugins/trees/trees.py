@@ -147,7 +147,7 @@ def _trees(texts: Iterable[str]) -> Iterator[Tree]:
         else:
             node.word = token
     if path:
-        raise UserError(f"the text ends within a tree, {len(path)} ')' are missing")
+        raise UserError(f"the text ends within a tree: {len(path)} ) missing")
 
 
 # Cleaning: treebanks have traces, function tags and indices, which parsers do not produce.

@@ -103,7 +103,7 @@ def test_what_began_with_a_model_that_was_trained_anew_is_refused(run, trained, 
     assert run(*given)[0] == 0 and trained == ["tied-1", "tied-averaged-1"]
     shutil.copy(OLDER / "mmlstm_lm_mos.pt", tmp_path / "runs/tied-1/checkpoint_best.pt")
     status, _, told = run(*given)
-    assert status == 2 and "tied-averaged-1 holds a training that started from another" in told
+    assert status == 2 and "tied-averaged-1 holds a run that started from another" in told
 
 
 def test_models_of_another_text_make_no_table(run, trained, tmp_path):
@@ -115,14 +115,14 @@ def test_models_of_another_text_make_no_table(run, trained, tmp_path):
     shutil.rmtree(tmp_path / "out")
     status, printed, told = run(*given)
     assert (status, printed) == (2, "") and trained == ["lstm_lm_doc-1"] and not (tmp_path / "out").exists()
-    assert "lstm_lm_doc-1 holds a training on other data than those of today, which differ in train.bin: give" in told
+    assert "lstm_lm_doc-1 holds a run on other data: train.bin has changed: give" in told
 
 
 def test_all_folders_are_checked_before_anything_is_trained(run, trained):
     assert run("demo_lm", LM, "--systems", "lstm_lm_awd")[0] == 0
     trained.clear()
     status, _, told = run("demo_lm", LM, "--systems", "lstm_lm_doc", "lstm_lm_awd", "--lr", 2)
-    assert (status, trained) == (2, []) and "lstm_lm_awd-1 holds a training with " in told
+    assert (status, trained) == (2, []) and "lstm_lm_awd-1 holds a run with " in told
 
 
 def test_what_a_system_begins_with_is_trained_before_it_and_no_row(run, trained, tmp_path):

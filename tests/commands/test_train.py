@@ -147,9 +147,9 @@ def test_a_finished_training_is_left_as_it_is_unless_it_is_to_be_longer(commands
 @pytest.mark.parametrize(
     "flags, told",
     [
-        (["--lr", "2"], "holds a training with --lr 20, and this one has --lr 2: give another --save-dir"),
-        (["--seed", "3"], "holds a training with no --seed, and this one has --seed 3: give another --save-dir"),
-        (["--no-save"], "holds a training with no --no-save, and this one has --no-save: give another --save-dir"),
+        (["--lr", "2"], "holds a run with --lr 20, and this one has --lr 2: give another --save-dir"),
+        (["--seed", "3"], "holds a run with no --seed, and this one has --seed 3: give another --save-dir"),
+        (["--no-save"], "holds a run with no --no-save, and this one has --no-save: give another --save-dir"),
     ],
 )
 def test_a_finished_training_does_not_take_other_flags(flags, told, commands, tmp_path, capsys):
@@ -192,7 +192,7 @@ def test_a_training_that_was_stopped_does_not_go_on_with_other_flags(commands, t
     with pytest.raises(SystemExit) as end:
         train_again(tmp_path, "--lr", "4", "--max-epoch", "9")
     printed = capsys.readouterr().err
-    told = "holds a training with --lr 3, and this one has --lr 4: give another --save-dir, or remove run.json there"
+    told = "holds a run with --lr 3, and this one has --lr 4: give another --save-dir, or remove run.json there"
     assert end.value.code == 2 and told in printed
     assert len(commands) == 3
     commands.status = 0
@@ -244,9 +244,7 @@ def test_a_training_that_began_with_other_weights_is_refused(commands, tmp_path,
         with pytest.raises(SystemExit) as end:
             train_again(tmp_path, "--finetune-from-model", str(start), *more)
         printed = capsys.readouterr().err
-        assert (
-            end.value.code == 2 and printed.count("\n") == 1 and "holds a training that started from another" in printed
-        )
+        assert end.value.code == 2 and printed.count("\n") == 1 and "holds a run that started from another" in printed
     assert len(commands) == 3
 
 
@@ -283,7 +281,7 @@ def test_a_training_on_other_data_is_refused_finished_or_not(commands, tmp_path,
                 train_again(tmp_path, *more)
             told = capsys.readouterr().err
             assert end.value.code == 2 and told.count("\n") == 1 and len(commands) == 2
-            assert f"holds a training on other data than those of today, which differ in {name}: give another" in told
+            assert f"holds a run on other data: {name} has changed: give another" in told
         (tmp_path / name).write_text(content) if content else (tmp_path / name).unlink()
     train_again(tmp_path, "--max-epoch", "10")
     assert len(commands) == 3

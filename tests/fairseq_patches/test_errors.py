@@ -49,6 +49,10 @@ def read_missing(cfg):
     open("no/such file")
 
 
+def find_no_model(cfg):
+    raise OSError("Model file not found: no/such.pt")  # as fairseq does
+
+
 def run(monkeypatch, call_main, main):
     """Run a command of fairseq to its error, show that as Python does at the end of a process, return the status."""
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
@@ -66,6 +70,7 @@ def run(monkeypatch, call_main, main):
     [
         (refuse, "--width -1: give a value above 0"),
         (read_missing, "no/such file: No such file or directory"),
+        (find_no_model, "Model file not found: no/such.pt"),
     ],
 )
 def test_a_user_error_is_one_line(main, message, monkeypatch, capsys):
@@ -236,17 +241,33 @@ def read(parse_args_and_arch, *flags):
     parser = argparse.ArgumentParser(prog="fairseq-train")
     for name in ("clip-norm", "momentum", "dropout"):
         parser.add_argument(f"--{name}", type=float, default=0.0)
-    for name in ("batch-size", "patience", "prefix-size", "save-interval", "log-interval", "seed"):
+    sizes = "batch-size", "max-tokens", "required-batch-size-multiple", "beam", "nbest", "num-shards"
+    parser.add_argument("--shard-id", type=int, default=0)
+    parser.add_argument("--no-seed-provided", action="store_true")
+    for name in (*sizes, "patience", "prefix-size", "save-interval", "log-interval", "seed"):
         parser.add_argument(f"--{name}", type=int, default=1)
     parser.add_argument("--lr", type=options.eval_str_list, default=[0.25])
     parser.add_argument("--update-freq", type=lambda text: options.eval_str_list(text, type=int), default=[1])
     return parse_args_and_arch(parser, list(flags))
 
 
+OF_SIZE = ["--batch-size=0", "--max-tokens=-5", "--required-batch-size-multiple=0", "--beam=0", "--nbest=0"]
 WRONG = ["--clip-norm=nan", "--dropout=-NaN", "--clip-norm=-1", "--lr=0.1,-1", "--update-freq=2,0", "--momentum=-0.1"]
 
 
-@pytest.mark.parametrize("given", [*WRONG, "--prefix-size=-1", "--save-interval=0", "--log-interval=0", "--seed=-1"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        *WRONG,
+        *OF_SIZE,
+        "--shard-id=1",
+        "--shard-id=-1",
+        "--prefix-size=-1",
+        "--save-interval=0",
+        "--log-interval=0",
+        "--seed=-1",
+    ],
+)
 def test_a_value_that_fairseq_would_misread_is_refused(given, capsys):
     with pytest.raises(SystemExit) as error:
         read(options.parse_args_and_arch, given)

@@ -203,6 +203,8 @@ def test_shards_and_seeds_reach_fairseq_generate(capsys):
     with pytest.raises(SystemExit):
         read(options.parse_args_and_arch, "--num-shards", "3", "--results-path", "folder")
     assert "error: --results-path: " in capsys.readouterr().err
+    parser, given = options.get_interactive_generation_parser(), ["data", "--path", "a.pt", "--num-shards", "3"]
+    assert options.parse_args_and_arch(parser, given).distributed_world_size < 3  # fairseq-interactive has no shards
 
 
 def test_fairseq_alone_reads_neither():

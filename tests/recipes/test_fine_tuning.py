@@ -123,7 +123,7 @@ def test_rounds_that_are_finished_are_not_trained_again_and_belong_to_their_flag
     with pytest.raises(SystemExit) as end:
         fine_tune("--lr", "10")
     told = capsys.readouterr().err
-    assert end.value.code == 2 and "fin/round1 holds a training with --lr 30, and this one has --lr 10" in told
+    assert end.value.code == 2 and "fin/round1 holds a run with --lr 30, and this one has --lr 10" in told
     assert len(rounds.commands) == 2
 
 
@@ -155,11 +155,11 @@ def test_rounds_keep_their_last_epochs_where_that_is_asked(rounds):
 def test_a_folder_is_of_one_start(rounds, capsys, tmp_path):
     rounds.next_nlls = [6.0]
     fine_tune()
-    assert "fin/round1 holds a training with --arch lstm_lm_awd_ptb, and" in refused(capsys, arch="lstm_lm_awd_wt2")
+    assert "fin/round1 holds a run with --arch lstm_lm_awd_ptb, and" in refused(capsys, arch="lstm_lm_awd_wt2")
     (tmp_path / "other.pt").write_text("another start")
     for path in ("other.pt", "start.pt"):
         told = refused(capsys, path=path)
-        assert f"fin/round1 holds a training that started from another {path}" in told
+        assert f"fin/round1 holds a run that started from another {path}" in told
         (tmp_path / "start.pt").write_text("trained on")
     assert len(rounds.commands) == 1
 

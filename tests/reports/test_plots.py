@@ -150,7 +150,7 @@ def test_command(save_dir, capsys):
         (["--path", "a={save_dir}", "a={save_dir}"], "give each NAME once"),
         (["--path", "a={save_dir}", "--at", "0"], "--at 0.0: give a value above 0"),
         (["--path", "a={save_dir}", "--at", "many"], "argument --at: invalid float value: 'many'"),
-        (["--path", "a={save_dir}/none"], "train.log does not exist: it is what a training prints"),
+        (["--path", "a={save_dir}/none"], "train.log does not exist: fairseq-plugins train writes it"),
     ],
 )
 def test_what_a_user_gives_wrongly(save_dir, capsys, words, told):

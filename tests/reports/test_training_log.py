@@ -221,9 +221,7 @@ def test_a_log_tells_what_a_checkpoint_that_is_gone_was(finished):
     assert (run.model, run.save_dir, figures["checkpoint"]) == (None, finished, None)
     assert (figures["seed"], figures["parameters"], figures["learning_parameters"]) == (3, 1234567, 1234500)
     assert figures["lowest_valid_perplexity"] == 2.5
-    with pytest.raises(
-        ValueError, match="checkpoint_best.pt does not exist: fetch it, for a perplexity is measured anew"
-    ):
+    with pytest.raises(ValueError, match="checkpoint_best.pt does not exist: copy it there"):
         PerplexityMetric().check(run)
     # what begins now has left nothing yet
     with open(finished / "train.log", "a") as log:

@@ -74,7 +74,7 @@ def test_a_tree_may_be_deeper_than_python_recurses():
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("(S (NN a)", r"the text ends within a tree, 1 '\)' are missing"),
+        ("(S (NN a)", r"the text ends within a tree: 1 \) missing"),
         ("(S (NN a)))", r"'\)' without '\('"),
         ("dog", "'dog' outside of brackets"),
         ("(S ())", r"\(\) is empty"),
