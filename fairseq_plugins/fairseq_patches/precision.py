@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adagrad
 
 from fairseq_plugins.fairseq_patches import wrap
+from fairseq_plugins.optim.column_norm import column_norm, normalise_columns_
 from fairseq_plugins.options import UserError
 
 logger = logging.getLogger(__name__)
@@ -229,8 +230,8 @@ def _step_each_weight_once(
             ema.fp32_params[name] = ema.fp32_params[first]
     step(ema, _FirstNames(weights, first_names), *args, **kwargs)
     for weight, mean in zip(new_model.parameters(), ema.get_model().parameters()):
-        if (norm := getattr(weight, "column_norm", None)) is not None:
-            norm.normalise_(mean.data)
+        if (length := column_norm(weight)) is not None:
+            normalise_columns_(mean.data, length)
 
 
 def _first_names(weights: Mapping[str, Any]) -> Dict[str, str]:

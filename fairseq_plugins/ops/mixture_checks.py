@@ -21,10 +21,8 @@ def check_arguments(
     gate: Optional[LogitGate],
     interpolation: Optional[Interpolation],
     token_weights: Optional[Tensor],
-    ignore_index: Optional[int],
     label_smoothing: float,
     adversarial_epsilon: float,
-    reduction: str,
     chunk_size: Optional[int],
     chunk_dtype: Optional[torch.dtype],
 ) -> None:
@@ -38,7 +36,6 @@ def check_arguments(
     is_size = chunk_size is None or (isinstance(chunk_size, int) and chunk_size >= 1)
     _require(is_size, f"chunk_size is {chunk_size}: it must be a whole number of at least 1")
     _require(chunk_dtype in (None, torch.bfloat16), f"chunk_dtype is {chunk_dtype}: choose torch.bfloat16 or None")
-    _require(reduction in ("sum", "none"), f'reduction is "{reduction}": choose "sum" or "none"')
     _require(
         latents.dim() >= 2 and latents.size(-1) > 0 and latents.size(-2) > 0,
         f"latents is {tuple(latents.shape)}: it must be (*, experts, width)",
@@ -75,25 +72,20 @@ def check_arguments(
         token_weights is None or not (token_weights.requires_grad and torch.is_grad_enabled()),
         "token_weights requires a gradient, but none is formed: give token_weights.detach()",
     )
-    check_targets(target, token_weights, ignore_index=ignore_index, vocab_size=weight.size(0))
+    check_targets(target, token_weights, vocab_size=weight.size(0))
 
 
-def check_targets(
-    target: Tensor, token_weights: Optional[Tensor], *, ignore_index: Optional[int], vocab_size: int
-) -> None:
-    """Check that targets are words where they are not ignored; on CPUs alone, because a GPU would have to wait."""
+def check_targets(target: Tensor, token_weights: Optional[Tensor], *, vocab_size: int) -> None:
+    """Check that targets are words where their weight is not zero; on CPUs alone, because a GPU would have to wait."""
     if target.device.type != "cpu":
         return
     is_wrong = (target < 0) | (target >= vocab_size)
-    if ignore_index is not None:
-        is_wrong &= target != ignore_index
     if token_weights is not None:
         is_wrong &= token_weights != 0
     wrong = target[is_wrong]
     _require(
         not wrong.numel(),
-        f"target has words outside 0 .. {vocab_size - 1}: {wrong[:3].tolist()}; mark padding by "
-        "ignore_index or by token_weights of zero",
+        f"target has words outside 0 .. {vocab_size - 1}: {wrong[:3].tolist()}; give padding token_weights of zero",
     )
 
 

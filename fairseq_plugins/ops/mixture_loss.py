@@ -29,14 +29,13 @@ from fairseq_plugins.ops.mixture_chunk import (
     iter_chunks,
     logit_bound,
 )
-from fairseq_plugins.options import UserError
 
 
 class MixtureLoss(NamedTuple):
     """Result of :func:`mixture_nll`.
 
     Attributes:
-        loss: weighted loss in nats, a scalar for ``reduction="sum"``, (*) for ``"none"``.
+        loss: sum of the weighted losses in nats, a scalar.
         nll: -log P(target) of every token, (*), without gradient and label smoothing; 0 where a token is ignored. An
             ``adversarial_epsilon`` lowers P(target) here, too.
     """
@@ -55,10 +54,8 @@ def mixture_nll(
     gate: Optional[LogitGate] = None,
     interpolation: Optional[Interpolation] = None,
     token_weights: Optional[Tensor] = None,
-    ignore_index: Optional[int] = None,
     label_smoothing: float = 0.0,
     adversarial_epsilon: float = 0.0,
-    reduction: str = "sum",
     chunk_size: Optional[int] = None,
     chunk_dtype: Optional[torch.dtype] = None,
     kernels: Optional[Kernels] = None,
@@ -97,15 +94,13 @@ def mixture_nll(
         latents: k, hidden states of the experts, (*, J, d).
         log_prior: log pi, (*, J), normalised over J, float32 or wider; -inf where pi is zero.
         weight: W, (V, d).
-        target: words to score, (*), int64, 0 <= target < V where a token is not ignored.
+        target: words to score, (*), int64, 0 <= target < V where a token's weight is not zero.
         bias: b, (V), finite.
         gate: g, one value a token and word that multiplies the logits of all experts, with features (*, D_g).
         interpolation: of the mixture with another distribution, whose gradients are formed as well.
         token_weights: factor of each token's loss, (*), without gradient; by default one.
-        ignore_index: target of tokens that count as if their weight were zero.
         label_smoothing: e, 0 <= e < 1.
         adversarial_epsilon: eps, 0 <= eps < 1; 0 subtracts nothing.
-        reduction: "sum" over all tokens, for training; "none", a loss for each token, for scoring.
         chunk_size: tokens of a chunk; by default as the device's memory or cache suggests. Results differ by
             rounding only.
         chunk_dtype: torch.bfloat16 to hold and multiply a chunk in 16 bits, whatever the type of latents and W:
@@ -115,8 +110,7 @@ def mixture_nll(
         kernels: the functions that it runs on; by default those of the device.
 
     Raises:
-        UserError: if an argument has a wrong shape, type, device or value (the message names it), or if
-            ``reduction="none"`` is called where a gradient would be needed.
+        UserError: if an argument has a wrong shape, type, device or value. The message names it.
         RuntimeError: if a second derivative is taken.
     """
     check_arguments(
@@ -128,30 +122,23 @@ def mixture_nll(
         gate=gate,
         interpolation=interpolation,
         token_weights=token_weights,
-        ignore_index=ignore_index,
         label_smoothing=label_smoothing,
         adversarial_epsilon=adversarial_epsilon,
-        reduction=reduction,
         chunk_size=chunk_size,
         chunk_dtype=chunk_dtype,
     )
     weights = torch.ones_like(target, dtype=log_prior.dtype) if token_weights is None else token_weights
-    if ignore_index is not None:
-        weights = weights.masked_fill(target.eq(ignore_index), 0)
     num_tokens, num_experts = target.numel(), latents.size(-2)
     inputs = _Inputs(latents, log_prior, weight, bias, gate, interpolation, target, weights.to(log_prior.dtype))
     inputs = inputs.map_tokens(lambda x: x.reshape(num_tokens, *x.shape[target.dim() :]))
     learned = inputs.learned() if torch.is_grad_enabled() else {}
-    if learned and reduction == "none":
-        names = ", ".join(learned)
-        raise UserError(f'mixture_nll: reduction="none" gives no gradient for {names}: score under no_grad()')
     kernels = kernels or choose_kernels(latents.device)
     if chunk_size is None:
         chunk_size = default_chunk_size(num_experts, weight.size(0), dtype=log_prior.dtype, device=latents.device)
     chunk_size = even_chunk_size(num_tokens, chunk_size)
     operand_dtype = chunk_dtype or autocast_dtype(latents) or latents.dtype
     is_narrow = chunk_dtype is not None or kernels.bfloat16_logits and operand_dtype == torch.bfloat16
-    has_ignored = token_weights is not None or ignore_index is not None
+    has_ignored = token_weights is not None
     drop_ignored = has_ignored and kernels.may_synchronize
     with torch.no_grad(), torch.autocast(latents.device.type, enabled=False):
         if has_ignored and (not drop_ignored or operand_dtype == torch.float16):  # its scale reads the values of all
@@ -172,8 +159,6 @@ def mixture_nll(
         losses, nll = fused.run(iter_chunks(inputs.token_weights, chunk_size, drop_ignored=drop_ignored))
         if has_ignored:
             nll.masked_fill_(inputs.token_weights == 0, 0)
-    if reduction == "none":
-        return MixtureLoss(losses.view(target.shape), nll.view(target.shape))
     loss = _SumWithGradients.apply(losses, list(fused.gradients.values()), *learned.values())
     return MixtureLoss(loss, nll.view(target.shape))
 

@@ -19,28 +19,17 @@ TOLERANCE = 1e-2
 """Relative tolerance by which constrained columns are recognised by their length, in 16-bit weights too."""
 
 
-class ColumnNorm:
-    """The constraint on a weight, which holds this object as ``column_norm``.
+@torch.no_grad()
+def normalise_columns_(weight: Tensor, length: float) -> Tensor:
+    """Scale the columns of a matrix (V, D) to a length above zero. A column of zeros stays as it is.
 
-    Args:
-        length: of the columns, above zero.
+    Returns:
+        the divisor of each column, (D), in float32 or wider.
     """
-
-    def __init__(self, length: float):
-        assert length > 0
-        self.length = length
-
-    @torch.no_grad()
-    def normalise_(self, weight: Tensor) -> Tensor:
-        """Scale the columns of a matrix (V, D) to the length. A column of zeros stays as it is.
-
-        Returns:
-            the divisor of each column, (D), in float32 or wider.
-        """
-        lengths = _column_lengths(weight)
-        divisors = torch.where(lengths > 0, lengths / self.length, 1)
-        weight.div_(divisors)
-        return divisors
+    lengths = _column_lengths(weight)
+    divisors = torch.where(lengths > 0, lengths / length, 1)
+    weight.div_(divisors)
+    return divisors
 
 
 def _column_lengths(weight: Tensor) -> Tensor:
@@ -48,8 +37,8 @@ def _column_lengths(weight: Tensor) -> Tensor:
     return weight.to(accumulation_dtype(weight)).square().sum(dim=0).sqrt()
 
 
-def column_norm(weight: Tensor) -> Optional[ColumnNorm]:
-    """The constraint on a weight, or None."""
+def column_norm(weight: Tensor) -> Optional[float]:
+    """The length that the columns of a weight are constrained to, or None."""
     return getattr(weight, "column_norm", None)
 
 
@@ -60,9 +49,8 @@ def constrain_columns(model: nn.Module, weights: Iterable[Tensor], *, length: fl
     :func:`apply_column_norm`.
     """
     for weight in dict.fromkeys(weights):  # both are one if embeddings are tied
-        norm = ColumnNorm(length)
-        norm.normalise_(weight.data)
-        vars(weight)["column_norm"] = norm
+        normalise_columns_(weight.data, length)
+        vars(weight)["column_norm"] = length
     if not getattr(task, "applies_column_norm", False):
         model.register_forward_pre_hook(_refuse_training)
 
@@ -86,16 +74,16 @@ def apply_column_norm(optimizer: FairseqOptimizer) -> None:
     if not isinstance(wrapped, FP16Optimizer):
         if not getattr(wrapped.optimizer, "applies_column_norm", False):
             for weight in wrapped.params:
-                if (norm := column_norm(weight)) is not None:
-                    norm.normalise_(weight.data)
+                if (length := column_norm(weight)) is not None:
+                    normalise_columns_(weight.data, length)
         return
     for n, weight in enumerate(wrapped.fp16_params):
-        if (norm := column_norm(weight)) is not None:
+        if (length := column_norm(weight)) is not None:
             if wrapped.has_flat_params:
                 raise UserError(
                     "--column-norm finds no columns in the one vector of --fp16: add --fp16-no-flatten-grads"
                 )
-            norm.normalise_(wrapped.fp32_params[n].data)
+            normalise_columns_(wrapped.fp32_params[n].data, length)
             weight.data.copy_(wrapped.fp32_params[n].data)
 
 
@@ -106,4 +94,4 @@ def constrain_mean(mean: Dict[str, Tensor], weights: Dict[str, Tensor], *, lengt
     """
     for name, weight in weights.items() if length > 0 else ():
         if weight.dim() == 2 and torch.allclose(_column_lengths(weight), torch.tensor(length), rtol=TOLERANCE, atol=0):
-            ColumnNorm(length).normalise_(mean[name])
+            normalise_columns_(mean[name], length)

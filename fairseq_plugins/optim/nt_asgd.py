@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim import SGD
 from torch.optim.optimizer import ParamsT
 
-from fairseq_plugins.optim.column_norm import column_norm
+from fairseq_plugins.optim.column_norm import column_norm, normalise_columns_
 from fairseq_plugins.options import UserError, check_not_negative, choices
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class AveragedSGD(SGD):
     iterates from the second averaged update on. A learning rate acts here on the update that it is set for, in torch
     one update later.
 
-    Columns under a :class:`~fairseq_plugins.optim.column_norm.ColumnNorm` have its length in every iterate, and in the
+    Columns under ``--column-norm`` have its length in every iterate, and in the
     average while the model holds it. The running mean itself is that of the iterates.
 
     All state is in the parameter groups and the per-parameter state, so that ``state_dict()`` holds it under every
@@ -87,9 +87,8 @@ class AveragedSGD(SGD):
         assert not self.param_groups[0]["model_holds_average"], "call zero_grad before the forward pass"
         loss = super().step(closure)
         for param in (param for group in self.param_groups for param in group["params"]):
-            norm = column_norm(param)
-            if norm is not None:
-                norm.normalise_(param.data)
+            if (length := column_norm(param)) is not None:
+                normalise_columns_(param.data, length)
         for group in self.param_groups:
             if group["num_averaged"] is not None:
                 self._average(group)
@@ -109,15 +108,15 @@ class AveragedSGD(SGD):
 
     def _exchange(self, group: Dict[str, Any]) -> None:
         for param in group["params"]:
-            state, norm = self.state[param], column_norm(param)
+            state, length = self.state[param], column_norm(param)
             # Undo the rescaling, so that the mean goes on as that of the iterates. An average that was saved without
             # the constraint has no divisors.
-            if norm is not None and group["model_holds_average"] and "divisors" in state:
+            if length is not None and group["model_holds_average"] and "divisors" in state:
                 param.data.mul_(state["divisors"])
             param.data, state["exchanged"] = state["exchanged"], param.data
             # A mean of columns is shorter than they are.
-            if norm is not None and not group["model_holds_average"]:
-                state["divisors"] = norm.normalise_(param.data)
+            if length is not None and not group["model_holds_average"]:
+                state["divisors"] = normalise_columns_(param.data, length)
         group["model_holds_average"] = not group["model_holds_average"]
 
 

@@ -270,7 +270,7 @@ def ops():
         "mixture_nll, one softmax, gate": _op(_loss, **single, **GATE),
         "mixture_nll, interpolation": _op(_loss, **shared),
         "mixture_nll, gate, label smoothing, interpolation": _op(smoothed, **shared, **GATE),
-        "mixture_nll, a loss a token": _without_gradients(partial(_loss, reduction="none"), **MIXTURE),
+        "mixture_nll, without gradients": _without_gradients(_loss, **MIXTURE),
         "mixture_log_probs": _op(
             lambda x: mixture_log_probs(x["logits"], _log_prior(x)), logits=(N, J, V), scores=(N, J)
         ),
@@ -347,7 +347,7 @@ def _loss(x, **options):
 
 def _weighted_loss(x):
     token_weights = torch.arange(N, device=x["weight"].device) % 3
-    return _loss(x, token_weights=token_weights, ignore_index=IGNORED)
+    return _loss(x, token_weights=token_weights)
 
 
 def _decoded(x):

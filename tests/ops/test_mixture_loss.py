@@ -22,7 +22,6 @@ from mixture_cases import (
     outcome,
     plain,
     smoothed_or_not,
-    token_losses,
 )
 from plain_formulas import mixture_loss
 from tensor_sizes import TensorSizes
@@ -130,15 +129,12 @@ def test_experts_that_are_ruled_out_take_no_part(parts, options):
 
 
 @on_both_kernels
-@pytest.mark.parametrize("how", ["token_weights", "ignore_index", "both"])
-def test_without_a_token_that_counts_everything_is_zero(how):
+def test_without_a_token_that_counts_everything_is_zero():
     case = draw(*SMALL, **ALL_PARTS)
     leaves = case.leaves(torch.float32)
-    if how != "token_weights":
-        case.target.fill_(-100)
-    case.token_weights = torch.zeros(10) if how != "ignore_index" else torch.ones(10)
-    ignore_index = -100 if how != "token_weights" else None
-    loss, nll = call(mixture_nll, case, leaves, ignore_index=ignore_index, **SMOOTHED)
+    case.target.fill_(-100)
+    case.token_weights = torch.zeros(10)
+    loss, nll = call(mixture_nll, case, leaves, **SMOOTHED)
     gradients = torch.autograd.grad(loss, list(leaves.values()))
     assert loss.item() == 0.0 and not nll.any()
     assert all(torch.equal(g, torch.zeros_like(leaf)) for g, leaf in zip(gradients, leaves.values()))
@@ -158,24 +154,6 @@ def test_without_a_token_everything_is_zero(dtype, leading, smoothing):
     gradients = torch.autograd.grad(loss, leaves)
     assert loss.item() == 0.0 and nll.shape == leading
     assert [g.shape for g in gradients] == [leaf.shape for leaf in leaves] and not any(g.any() for g in gradients)
-
-
-@on_both_kernels
-@pytest.mark.parametrize("ignored", [-100, 3, 10**6])
-def test_a_token_with_the_ignored_index_is_one_of_weight_zero(ignored):
-    case = draw(*SMALL, **ALL_PARTS)
-    case.target[[0, 3, 8]] = 3
-    weightless = case.token_weights.masked_fill(case.target.eq(3), 0)
-    results = []
-    for target, options in (
-        (case.target, {"token_weights": weightless}),
-        (case.target.masked_fill(case.target.eq(3), ignored), {"ignore_index": ignored}),
-    ):
-        leaves, case.target = case.leaves(torch.float64), target
-        loss, nll = call(mixture_nll, case, leaves, **SMOOTHED, **options)
-        results.append([loss.detach(), nll, *torch.autograd.grad(loss, list(leaves.values()))])
-    assert results[0][1][case.target.eq(ignored)].eq(0).all() and results[0][0] > 0
-    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-14)
 
 
 @on_both_kernels
@@ -213,32 +191,8 @@ def test_a_word_that_is_forbidden_and_ignored_does_no_harm():
     bias[3] = -torch.inf
     case.target = torch.tensor([3] * 4 + [0, 1, 2] * 2)
     for chunk_dtype in (None, torch.bfloat16):
-        options = dict(bias=bias, ignore_index=3, token_weights=None, chunk_dtype=chunk_dtype)
+        options = dict(bias=bias, token_weights=case.target.ne(3), chunk_dtype=chunk_dtype)
         assert call(mixture_nll, case, leaves, **options).loss.isfinite()
-
-
-# scoring without reduction
-
-
-@on_both_kernels
-@every_loss
-def test_without_reduction_each_token_has_its_weighted_loss(parts, options):
-    case = draw(*SMALL, **parts)
-    inputs = {name: getattr(case, name) for name in case.learned}
-    loss, nll = call(mixture_nll, case, inputs, reduction="none", chunk_size=4, **options)
-    expected = call(token_losses, case, inputs, **options)
-    torch.testing.assert_close(loss, expected.loss * case.token_weights, rtol=1e-11, atol=1e-12)
-    torch.testing.assert_close(nll, expected.nll.masked_fill(case.token_weights == 0, 0), rtol=1e-11, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", BASE + GATE + OTHER)
-def test_without_reduction_a_gradient_is_refused(name):
-    case = draw(*SMALL, **ALL_PARTS)
-    leaves = {key: leaf.requires_grad_(key == name) for key, leaf in case.leaves(torch.float64).items()}
-    with pytest.raises(ValueError, match=f'reduction="none" gives no gradient for {name.replace("gate_", "gate.")}:'):
-        call(mixture_nll, case, leaves, reduction="none")
-    with torch.no_grad():
-        assert call(mixture_nll, case, leaves, reduction="none").loss.shape == (10,)
 
 
 # what learns
