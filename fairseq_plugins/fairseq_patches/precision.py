@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.optim import SGD, Adagrad
 
 from fairseq_plugins.fairseq_patches import wrap
-from fairseq_plugins.optim.column_norm import column_norm, normalise_columns_
 from fairseq_plugins.options import UserError
 
 logger = logging.getLogger(__name__)
@@ -210,16 +209,6 @@ def patch_ema() -> None:
     wrap(EMA, "_step_internal", _step_each_weight_once)
 
 
-class _FirstNames:
-    """A stand-in for the model, with each weight under its first name only."""
-
-    def __init__(self, weights: Mapping[str, Any], first_names: Mapping[str, str]):
-        self._weights = {name: weight for name, weight in weights.items() if first_names.get(name, name) == name}
-
-    def state_dict(self) -> Dict[str, Any]:
-        return self._weights
-
-
 def _step_each_weight_once(
     step: Callable[..., None], ema: EMA, new_model: nn.Module, *args: Any, **kwargs: Any
 ) -> None:
@@ -228,10 +217,11 @@ def _step_each_weight_once(
     for name, first in first_names.items():
         if first in ema.fp32_params:
             ema.fp32_params[name] = ema.fp32_params[first]
-    step(ema, _FirstNames(weights, first_names), *args, **kwargs)
+    once = {name: weight for name, weight in weights.items() if first_names.get(name, name) == name}
+    step(ema, SimpleNamespace(state_dict=lambda: once), *args, **kwargs)
     for weight, mean in zip(new_model.parameters(), ema.get_model().parameters()):
-        if (length := column_norm(weight)) is not None:
-            normalise_columns_(mean.data, length)
+        if (length := getattr(weight, "column_norm", None)) is not None:
+            mean.data.copy_(length * torch.nn.functional.normalize(mean.data.float(), dim=0))
 
 
 def _first_names(weights: Mapping[str, Any]) -> Dict[str, str]:
