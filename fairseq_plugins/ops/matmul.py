@@ -92,25 +92,13 @@ def _onednn_linear(dtype: torch.dtype) -> Optional[Callable[[Tensor, Tensor, Opt
     return linear if works else None
 
 
-def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor], *, features: Optional[Tensor] = None) -> Tensor:
-    """x[:, features] weight' + bias. Features that are not chosen cost nothing.
-
-    Shapes: N rows, C features, K chosen features, D outputs.
-
-    Args:
-        x: (N, C).
-        weight: (D, K), or (D, C) without ``features``.
-        bias: (D), or None.
-        features: indices of the features to read, (K), int64, without repeats; by default all.
-
-    Returns:
-        (N, D), differentiable once.
-    """
+def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+    """x weight' + bias of x (N, C), weight (D, C) and bias (D) or None: (N, D), differentiable once."""
     if torch.compiler.is_compiling():  # torch.export keeps neither the function below nor oneDNN's operator
-        return torch.nn.functional.linear(x if features is None else x.index_select(1, features), weight, bias)
+        return torch.nn.functional.linear(x, weight, bias)
     dtype = autocast_dtype(x) or x.dtype
     with torch.autocast(x.device.type, enabled=False):
-        return _Linear.apply(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype), features)
+        return _Linear.apply(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
 
 
 def steps_first_linear(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
@@ -122,27 +110,18 @@ def steps_first_linear(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Ten
 class _Linear(torch.autograd.Function):
     @staticmethod
     # pyrefly: ignore[bad-override]
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor], features: Optional[Tensor]) -> Tensor:
-        chosen = x if features is None else x.index_select(1, features)
-        ctx.save_for_backward(chosen, weight, features)
-        ctx.num_features = x.size(1)
-        return matmul(chosen, weight.t(), bias)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        return matmul(x, weight.t(), bias)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     # pyrefly: ignore[bad-override]
-    def backward(ctx: Any, gradient: Tensor) -> Tuple[Optional[Tensor], Optional[Tensor], Optional[Tensor], None]:
-        chosen, weight, features = ctx.saved_tensors
-        d_x = d_weight = d_bias = None
-        if ctx.needs_input_grad[0]:
-            d_x = matmul(gradient, weight)
-            if features is not None:
-                d_x = gradient.new_zeros(len(gradient), ctx.num_features).index_copy_(1, features, d_x)
-        if ctx.needs_input_grad[1]:
-            d_weight = matmul(gradient.t(), chosen)
-        if ctx.needs_input_grad[2]:
-            d_bias = gradient.sum(dim=0)
-        return d_x, d_weight, d_bias, None
+    def backward(ctx: Any, gradient: Tensor) -> Tuple[Optional[Tensor], ...]:
+        x, weight = ctx.saved_tensors
+        d_x = matmul(gradient, weight) if ctx.needs_input_grad[0] else None
+        d_weight = matmul(gradient.t(), x) if ctx.needs_input_grad[1] else None
+        return d_x, d_weight, gradient.sum(dim=0) if ctx.needs_input_grad[2] else None
 
 
 # Precision

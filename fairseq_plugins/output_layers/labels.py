@@ -73,7 +73,7 @@ class LabelLayer(nn.Module):
         if features is None:
             return self._layer(self.dropout(x))
         weight = self.weight.index_select(1, features) / (1 - self.dropout.current_rate)
-        return self.activation(linear(x, weight, self.bias, features=features))
+        return self.activation(linear(x.index_select(1, features), weight, self.bias))
 
     def _layer(self, x: Tensor) -> Tensor:
         return self.activation(linear(x.flatten(0, -2), self.weight, self.bias)).unflatten(0, x.shape[:-1])

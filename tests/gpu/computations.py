@@ -361,7 +361,7 @@ def _averaged(x):
 
 def _linear_of_features(x):
     features = torch.arange(0, D, 2, device=x["x"].device)
-    return linear(x["x"], x["weight"][:, features], x["bias"], features=features)
+    return linear(x["x"].index_select(1, features), x["weight"][:, features], x["bias"])
 
 
 def _add_matmul(x):
