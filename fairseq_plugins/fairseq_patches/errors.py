@@ -50,8 +50,8 @@ def patch_one_line_errors() -> None:
         to stop threads before the interpreter ends. User errors are ``UserError`` and files that cannot be read or
         written. All other errors keep their traceback, as do all errors in processes that fairseq starts, one for each
         GPU. If nobody reads the output any more, as after ``| head -1``, a command ends quietly.
-    Needed while ``test_fairseq_alone_prints_a_traceback`` passes, and ``BackgroundConsumer`` is a daemon thread that
-    nothing stops.
+    Needed while ``test_other_errors_keep_their_traceback_and_those_of_fairseq_alone_all`` passes, and
+    ``BackgroundConsumer`` is a daemon thread that nothing stops.
     """
     wrap(distributed_utils, "call_main", _run_with_one_line_errors)
     wrap(options, "parse_args_and_arch", _parse_with_one_line_errors)

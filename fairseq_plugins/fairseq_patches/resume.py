@@ -175,7 +175,7 @@ def patch_finished_training() -> None:
     """Do not train on when a run that ended by ``--patience`` or ``--max-update`` is started again.
 
     Problem: fairseq checks both only after an update, so it makes one more update or epoch.
-    Needed while ``test_fairseq_alone_trains_on`` passes.
+    Needed while ``test_fairseq_alone_trains_a_finished_run_on`` passes.
     """
     wrap(checkpoint_utils, "load_checkpoint", _stop_if_finished)
 

@@ -259,6 +259,9 @@ def test_usage_error(command: str, named: str, here: Path) -> None:
     done = prepare(*shlex.split(command), cwd=here)
     assert done.returncode == 2 and done.stdout == "" and done.stderr.startswith("usage: ")
     assert re.search(named, done.stderr.splitlines()[-1]) and not list(here.iterdir())
+
+
+def test_checks_are_on_or_off(here: Path) -> None:
     done = prepare("ptb", cwd=here, EXPECTED_COUNTS="no")
     assert done.returncode == 2 and "EXPECTED_COUNTS is check or skip, not no" in done.stderr
 

@@ -45,7 +45,7 @@ def build_translator(pair_data):
     return build
 
 
-def test_convolutional_models_translate_with_any_beam(build_translator):
+def test_convolutional_models_translate_whatever_the_beam_of_the_call_before(build_translator):
     lines, translator = ["i c k", "a h l e"], build_translator()
     for beam in (3, 5, 1):
         found = translator.translate(lines, beam=beam)

@@ -409,13 +409,6 @@ def test_a_cache_that_is_never_full_is_told(num_rows, length, is_told, build_tin
     assert torch.equal(found, score_text([model], tokens, num_rows=num_rows)) == is_told
 
 
-def test_before_it_is_full_the_model_speaks_alone(build_tiny_lm, tokens, score_text):
-    model = build_tiny_lm("tied")
-    static, found = score_text([model], tokens), score_text([model], tokens, cache="20,0.3,1", cache_start="full")
-    assert torch.equal(found[:, :21], static[:, :21])
-    assert (found[:, 21:] != static[:, 21:]).all()
-
-
 @pytest.mark.parametrize("length, num_rows, window", [(1, 3, 7), (8, 1, 1000), (8, 2, 1), (500, 3, 7)])
 def test_it_is_the_count_over_the_last_words(length, num_rows, window, build_tiny_lm, tokens, score_text):
     model = build_tiny_lm("tied").double()

@@ -11,12 +11,11 @@ import fairseq_cli.train
 import fairseq_cli.validate
 import pytest
 import torch
-from commands import assert_same, exchange_words, load, run
+from commands import assert_same, load, run
 from translation_commands import FAIRSEQ_FLAGS
 
 from fairseq_plugins.data.text import load_dictionary
 
-KINDS = ["iog", "iog-hidden", "iog-lstm"]
 FLAGS = [
     *("--arch", "gated_lm", "--gate-dim", 8, "--task", "stateful_lm", "--batch-size", 4, "--batch-size-valid", 2),
     *("--tokens-per-sample", 20, "--criterion", "regularized_cross_entropy", "--sentence-avg", "--clip-norm", 1),
@@ -217,44 +216,6 @@ def test_models_without_a_gate_of_the_word_alone_are_refused_in_one_line(trained
 
 
 # what is refused
-
-
-@pytest.fixture
-def refuse(data, tmp_path, run_here):
-    """``refuse(base_model, data=...)``: the line of the error of a training that writes nothing."""
-
-    def refuse(base_model, *flags, data=data):
-        with pytest.raises(ValueError) as raised:
-            run_here(
-                fairseq_cli.train, data, "--base-model", base_model, "--save-dir", tmp_path / "gate", *FLAGS, *flags
-            )
-        assert not (tmp_path / "gate").exists() or not list((tmp_path / "gate").glob("*.pt"))
-        (line,) = str(raised.value).splitlines()
-        return line
-
-    return refuse
-
-
-def test_bases_that_cannot_be_taken_are_refused_before_any_work(trained, translator, gated, data, tmp_path, refuse):
-    base = trained / "checkpoint_best.pt"
-    assert (
-        refuse(tmp_path / "no.pt")
-        == f"{tmp_path}/no.pt does not exist: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt"
-    )
-    assert refuse(f"{base}:no.pt").startswith("no.pt does not exist")
-    other = exchange_words(data, tmp_path / "other words")
-    assert f"{base}: the vocabulary, dict.txt, is not the one that the checkpoint was" in refuse(base, data=other)
-    path = translator / "checkpoint_best.pt"
-    assert f"{path}: --arch lstm_encdec_doc cannot be a base model: take a language model" in refuse(path)
-    path = gated / "checkpoint_best.pt"
-    assert f"{path}: --arch gated_lm cannot be a base model: take a language model" in refuse(path)
-    cut = tmp_path / "cut.pt"
-    cut.write_bytes(base.read_bytes()[:3000])
-    assert f"{cut} is no checkpoint or was cut short" in refuse(cut)
-    assert "--output-gate none: nothing would learn" in refuse(base, "--output-gate", "none")
-    copy = shutil.copy(base, tmp_path / "copy.pt")
-    for again in (base, copy):
-        assert f"--base-model: {again} is the same model as {base}; give each model" in refuse(f"{base}:{again}")
 
 
 def test_a_gate_is_not_resumed_on_another_base_and_needs_none(gated, trained, tmp_path, train_gate):

@@ -152,16 +152,6 @@ def test_rotated_rows_resume_at_the_end_of_an_epoch(train_here, tmp_path):
     assert_same_training(tmp_path / "parts/checkpoint_last.pt", tmp_path / "whole/checkpoint_last.pt")
 
 
-@pytest.mark.parametrize("changed", [["--row-offsets", "none"], ["--row-offsets", "random", "--seed", 5]])
-def test_rotated_rows_go_on_with_no_others(changed, train_here, data, tmp_path):
-    flags = ["--window-lengths", "fixed", "--row-offsets", "random"]
-    train_here(tmp_path / "stopped", *flags, "--max-update", 3)
-    start = ["--restore-file", tmp_path / "stopped/checkpoint_last.pt"]
-    result = run_training(data, tmp_path / "resumed", "--max-epoch", "2", *flags, *changed, *start)
-    assert result.returncode != 0
-    assert "whose rows begin elsewhere: use the same --row-offsets" in result.stderr.strip().splitlines()[-1]
-
-
 def test_an_output_layer_in_bfloat16_resumes_bit_for_bit(train_with_a_stop, tmp_path, monkeypatch):
     monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
     train_with_a_stop("--output-precision", "auto", "--max-epoch", 1)
@@ -187,14 +177,6 @@ def test_checkpoint_holds_the_hidden_state_of_all_rows(uninterrupted):
     state = load(mid_epoch_checkpoints(uninterrupted[0], 1)[-1])["extra_state"][TASK]["hidden_state"]
     assert [part.shape for part in state.values()] == [(4, 16)] * 4
     assert all(part.abs().max() > 0 for part in state.values())
-
-
-def test_other_number_of_rows_inside_an_epoch_is_refused(data, tmp_path, uninterrupted):
-    checkpoint = mid_epoch_checkpoints(uninterrupted[0], 1)[-1]
-    result = run_training(data, tmp_path, *FLAGS, "--batch-size", "3", "--restore-file", checkpoint)
-    assert result.returncode != 0
-    assert "epoch of 4 rows and cannot go on with 3" in result.stderr.strip().splitlines()[-1]
-    assert not list(tmp_path.glob("*.pt"))
 
 
 def test_another_text_inside_an_epoch_is_refused(data, tmp_path, uninterrupted):

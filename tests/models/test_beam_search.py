@@ -128,9 +128,8 @@ def test_a_prefix_is_kept():
     models = [build("full")]
     prefix = torch.tensor([[4], [5], [5]])
     generator = SequenceGenerator(models, make_dictionary(V), beam_size=V - 1, max_len_b=MAX_WORDS)
-    for found, sentence, (word,) in zip(
-        generator.generate(models, batch(SENTENCES), prefix_tokens=prefix), SENTENCES, prefix.tolist()
-    ):
+    generated = generator.generate(models, batch(SENTENCES), prefix_tokens=prefix)
+    for found, sentence, (word,) in zip(generated, SENTENCES, prefix.tolist(), strict=True):
         expected = [(score, tokens) for score, tokens in all_hypotheses(models, sentence) if tokens[0] == word]
         assert_same_hypotheses(found, expected)
 

@@ -159,7 +159,6 @@ def test_dropped_rows_start_a_window_from_zero_and_the_others_go_on(cell):
         torch.testing.assert_close(windows[-1], expected, rtol=1e-4, atol=1e-5)
     assert torch.equal(windows[0], windows[1]) and not torch.equal(windows[0], windows[2])
     torch.testing.assert_close(model.eval()(second, stream="train", position=T)[0], goes_on, rtol=0, atol=0)
-    assert model(second)[0] is not None
 
 
 def test_no_row_is_dropped_where_no_state_is_carried(tokens):

@@ -33,13 +33,6 @@ def test_evaluation_and_rate_zero_leave_the_input_alone():
         assert torch.equal(dropout(x), x) and dropout.mask(x, x.shape) is None
 
 
-@pytest.mark.parametrize("shared_dims, num_masks", [((1,), B * 3), ((1, 2), B)])
-def test_the_mask_of_latent_vectors_is_shared_or_per_expert(shared_dims, num_masks):
-    out = make(0.5, shared_dims=shared_dims)(torch.ones(B, T, 3, D))
-    assert torch.equal(out, out[:, :1].expand_as(out))
-    assert len({tuple(mask.tolist()) for mask in out[:, 0].flatten(0, 1)}) == num_masks
-
-
 @pytest.mark.parametrize("shared_dims, shape", [((), (B, T, D)), ((1,), (B, 1, D)), ((0, 1), (1, 1, D))])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_a_mask_is_what_a_call_multiplies_by(shared_dims, shape, dtype):

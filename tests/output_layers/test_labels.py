@@ -75,32 +75,6 @@ def test_without_layers_labels_stay_as_they_are():
 
 @every_mask
 @every_place
-@pytest.mark.parametrize(
-    "depth, activation, residual, layer_residual",
-    [(1, "sigmoid", True, False), (2, "relu", False, False), (4, "tanh", True, True), (3, "linear", True, False)],
-)
-def test_dropped_labels_and_gradients_are_those_of_the_masks(
-    depth, activation, residual, layer_residual, place, mask, masks
-):
-    options = dict(depth=depth, activation=activation, residual=residual, layer_residual=layer_residual)
-    network, e = build(dropout=RATE, mask=mask, place=place, **options), draw_labels()
-    result = network(e)
-    assert len(masks) == depth
-    scaled = {f"{place}_masks": [m / (1 - RATE) for m in masks]}
-    assert_same(result, encoded(network, e, activation, **scaled), network, e)
-
-
-@every_mask
-@every_place
-def test_masks_are_fresh_in_each_layer_and_each_pass(place, mask, masks):
-    network = build(64, depth=3, dropout=RATE, mask=mask, place=place)
-    for _ in range(2):
-        network(draw_labels(64))
-    assert len({tuple(m.flatten().tolist()) for m in masks}) == 2 * 3
-
-
-@every_mask
-@every_place
 def test_evaluation_drops_nothing(place, mask, masks):
     network, e = build(dropout=RATE, mask=mask, place=place).eval(), draw_labels()
     assert_same(network(e), encoded(network, e), network, e)

@@ -152,7 +152,7 @@ def test_rows_of_the_training_text_alone_are_rotated(window_lengths):
     for split in ("train", "valid", "test"):  # fairseq-validate may score the training text
         assert windows_of(task, split, use="scoring") == windows_of(plain, split, use="scoring")
     scored, expected = (one.eval_lm_dataloader(TokenStream(random_tokens(90), "train")) for one in (task, plain))
-    assert all(torch.equal(x["target"], y["target"]) for x, y in zip(scored, expected))
+    assert all(torch.equal(x["target"], y["target"]) for x, y in zip(scored, expected, strict=True))
 
 
 @pytest.mark.parametrize(

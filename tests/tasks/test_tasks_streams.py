@@ -346,7 +346,7 @@ def test_the_state_is_saved_by_name_and_only_inside_an_epoch(train):
     window, state = saved["next_window"], training.model.decoder.carried_state.get("train", saved["next_window"][0])
     assert window[2] == 200 and all(isinstance(name, str) for name in saved["hidden_state"])
     assert [x.shape for x in saved["hidden_state"].values()] == [(2, 12), (2, 12), (2, 8), (2, 8)]
-    assert all(torch.equal(x, y) for x, y in zip(saved["hidden_state"].values(), state_tensors(state)))
+    assert all(torch.equal(x, y) for x, y in zip(saved["hidden_state"].values(), state_tensors(state), strict=True))
     for sample in training.windows:
         training.update([sample])
     saved = training.task.get_checkpoint_dict()[KEY]
