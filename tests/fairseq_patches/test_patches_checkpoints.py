@@ -198,10 +198,11 @@ OLDER = Path(__file__).parents[1] / "fixtures/small_models"
 DRILL = OLDER / "transformer_drill.pt"
 
 
-def resume(**flags):
+def resume(start=None, **flags):
     """Resume from a Transformer with other flags, as far as flags are compared."""
     model = Namespace(**{**vars(read_flags(str(DRILL))["cfg"]["model"]), **flags})
-    trainer = SimpleNamespace(cfg=SimpleNamespace(model=model), task=None)
+    checkpoint = SimpleNamespace(finetune_from_model=start)
+    trainer = SimpleNamespace(cfg=SimpleNamespace(model=model, checkpoint=checkpoint), task=None)
     _load_and_compare_flags(lambda *_: {}, trainer, str(DRILL))
 
 
@@ -209,6 +210,9 @@ def test_flags_that_change_the_function_of_the_weights_are_refused():
     resume(dropout=0.3, max_source_positions=9, encoder_embed_path="a")
     with pytest.raises(UserError, match="with --decoder-attention-heads 2, this model has 4; .*without --no-scale-emb"):
         resume(decoder_attention_heads=4, no_scale_embedding=True)
+    for start, remedy in ((None, "another --save-dir"), (str(DRILL), "leave out --finetune-from-model")):
+        with pytest.raises(UserError, match=f"that it was trained with, or {remedy}$"):
+            resume(start, decoder_attention_heads=4)
 
 
 def test_fairseq_alone_takes_other_flags():

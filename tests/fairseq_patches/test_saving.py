@@ -124,7 +124,7 @@ def test_a_directory_that_was_removed_is_made_again_and_locked_anew(tmp_path, ca
     lock_for_training(str(save_dir))
     shutil.rmtree(save_dir)
     keep_lock(str(save_dir))
-    assert (save_dir / LOCK_FILE).is_file() and "was removed or replaced while this training ran" in caplog.text
+    assert (save_dir / LOCK_FILE).is_file() and "was removed or replaced while this run trained" in caplog.text
     keep_lock(str(save_dir))
     assert len(caplog.messages) == 1
 
