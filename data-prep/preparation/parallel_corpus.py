@@ -285,13 +285,14 @@ def _write_training(
                 valid.write(tokens, raw)
             else:
                 train.write(tokens)
-    unit = "pairs" if len(options.kept_sides) > 1 else "lines"
-    print(f"train: {num_kept} of {total} {unit} kept; dropped: {listed(dropped)}", flush=True)
+    is_pair = len(options.kept_sides) > 1
+    print(
+        f"train: {num_kept} of {total} {'pairs' if is_pair else 'lines'} kept; dropped: {listed(dropped)}", flush=True
+    )
     splits = {"train": train.num_rows, **({"valid": valid.num_rows} if valid else {})}
     if not num_kept:
-        if unit == "lines":
-            raise DataError("train has only empty lines: put text there")
-        raise DataError("the filter left no training pair: see --min-length, --max-length, --max-ratio")
+        filtered = "the filter left no training pair: see --min-length, --max-length, --max-ratio"
+        raise DataError(filtered if is_pair else "train has only empty lines: put text there")
     if not all(splits.values()):
         raise DataError(f"the filter left {num_kept} training pairs, too few for valid, one in {interval} of them")
     return splits

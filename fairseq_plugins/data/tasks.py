@@ -1,4 +1,4 @@
-"""What models and criteria ask of a fairseq task that reads text.
+"""Checks and word counts of fairseq tasks that read text, for models and criteria.
 
 Shapes: V vocabulary.
 """

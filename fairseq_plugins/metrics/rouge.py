@@ -241,7 +241,7 @@ def check_tokens(
     lines = [(number, text) for number, text in known if _WORD.search(text)]
     emptied = [number for number, text in lines if not text.isascii() and not tokenizer.tokenize(text)]
     if emptied and 2 * len(emptied) >= len(lines):
-        others = f" and {len(emptied) - 1} others have" if len(emptied) > 1 else " has"
+        others = f" and {len(emptied) - 1} more have" if len(emptied) > 1 else " has"
         raise UserError(
             f"line {emptied[0]} of the references{others} no word in a-z and 0-9, the only characters that ROUGE-1.5.5 "
             f"reads: {remedy}"

@@ -218,7 +218,7 @@ class DiagonalOptions(SimpleRecurrentOptions):
 
 
 SHORTEST_TIMESCALE, LONGEST_TIMESCALE = 0.25, 100_000
-"""In tokens. In 32 bits self-connections keep several digits up to the second. From 10^8 on they are 1 and stay so."""
+"""In tokens. In 32 bits a self-connection for 10^8 tokens is 1 and learns nothing, so the limit is far below."""
 
 
 @RECURRENT_CELLS.register("diagonal")

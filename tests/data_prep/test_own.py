@@ -214,6 +214,8 @@ def test_vocabulary_that_would_be_misread_is_refused(name: str, content: bytes, 
     write_files(here / "x", {**{f"{split}.en": b"a b\n" for split in SPLITS}, **files})
     given = ["--source-dict", "x/dict.txt", *(["--codes", "x/any.codes"] if name == "any.codes" else [])]
     assert error in fail("own", "en", "--from", "x", *given, cwd=here)
+    (here / "x/dict.txt").write_bytes(b"a 3\r\nb 2\r\n")  # fairseq takes it
+    succeed("own", "en", "--from", "x", "--source-dict", "x/dict.txt", "--dest", "crlf", cwd=here)
 
 
 def test_codes_of_the_first_version_and_unigram_models_are_known(here: Path) -> None:

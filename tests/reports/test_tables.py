@@ -126,6 +126,7 @@ def test_the_legend_of_many_runs_stands_beside_their_curves(num_runs, place):
         (68.0, 11.96, "10 15 20 30 40 50 60 80"),
         (700.0, 4.5, "2 5 10 20 50 100 200 500 1,000"),
         (5.9, 5.31, "5.3 5.4 5.5 5.6 5.7 5.8 5.9"),
+        (1000.0000000000001, 990.0, "990 992 994 996 998 1,000 1,010"),
     ],
 )
 def test_ticks_are_apart_and_enclose_the_perplexities(highest, lowest, written):

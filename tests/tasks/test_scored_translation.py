@@ -148,7 +148,7 @@ def test_references_in_another_script_than_the_metrics_are_refused_before_traini
         task.load_dataset("valid")  # as what reads the pairs of a trained model does
         build(task, "lstm_encdec")
         task.load_dataset("train")
-        message = "line 1 of the references and 1 others have no word in a-z and 0-9.*reads: take --eval-scorer bleu or"
+        message = "line 1 of the references and 1 more have no word in a-z and 0-9.*reads: take --eval-scorer bleu or"
         with pytest.raises(ValueError, match=message) if told else nullcontext():
             task.load_dataset("valid")
 

@@ -65,7 +65,7 @@ class ArchivedText(TextCorpus):
     checksums: Mapping[str, str] = field(default_factory=dict)  # split -> SHA-256
     counts: Mapping[str, Counts]
     num_rows: int  # of the dictionary
-    next_recipe: str = "reduced"
+    next_recipe: str  # by default that of TextCorpus
 
     def _names(self) -> dict[str, str]:
         return {split: self.members.replace("*", split).rpartition("/")[2] for split in SPLIT_NAMES}

@@ -285,7 +285,7 @@ def _check_dictionary(path: Path) -> None:
     words: set[str] = set()
     try:
         for number, line in enumerate(read_lines(path), 1):
-            row = re.fullmatch(r"(?!\ufeff)(\S+) [0-9]+( #fairseq:overwrite)?", line)
+            row = re.fullmatch(r"(?!\ufeff)(\S+) [0-9]+( #fairseq:overwrite)?", line.rstrip())  # CRLF as well
             if not row:
                 raise DataError(f"{path}:{number}: not a line of a dictionary of fairseq, WORD COUNT")
             if row[1] in words and not row[2]:
