@@ -108,9 +108,9 @@ TRAIN = Command(
     add_arguments=_add_train_arguments,
     run=_train,
     description="""\
-Flags that this command does not know go to fairseq-train after those of the recipe, and win. The output is shown and
-appended to DIR/train.log. The exit status is that of fairseq-train. Run again to resume. A run that was begun with
-other flags is refused.""",
+Flags that this command does not know go to fairseq-train after those of the recipe, and win. A recipe's --bf16 is left
+out where the processor has no products in bfloat16. The output is shown and appended to DIR/train.log. The exit status
+is that of fairseq-train. Run again to resume. A run that was begun with other flags is refused.""",
     example="reduced doc data-bin/ptb --save-dir checkpoints/doc",
     passes_on=True,
 )

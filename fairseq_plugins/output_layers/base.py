@@ -322,11 +322,14 @@ class OutputPrecision(nn.Module):
         if not self.training:
             return self.for_scores()
         dtype = self._dtype(self.name)
-        if self.name == "auto" and not self._is_logged:
+        if not self._is_logged:
             self._is_logged = True
-            device, taken = self.place.device.type, "float32" if dtype is None else "bfloat16"
-            has = "no matrix products" if dtype is None else "matrix products"
-            logger.info(f"--output-precision auto: {taken} (this {device} has {has} in bfloat16)")
+            device, is_native = self.place.device, has_native_bfloat16(self.place.device)
+            has = f"this {device.type} has {'' if is_native else 'no '}matrix products in bfloat16"
+            if self.place.dtype == torch.bfloat16 and not is_native:
+                logger.warning(f"--bf16: {has}. Leave it out: training may be thirty times as fast")
+            elif self.name == "auto":
+                logger.info(f"--output-precision auto: {'bfloat16' if is_native else 'float32'} ({has})")
         return dtype
 
     def for_search(self) -> Optional[torch.dtype]:

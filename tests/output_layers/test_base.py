@@ -437,6 +437,14 @@ def test_auto_is_bfloat16_where_it_is_native_and_says_so_once(is_native, dtype, 
     assert precision.for_scores() == dtype and not precision.state_dict()
 
 
+def test_a_model_in_bfloat16_is_slow_where_the_processor_has_none_and_training_says_so_once(monkeypatch, caplog):
+    missing(monkeypatch)
+    precision = OutputPrecision("auto").bfloat16()
+    assert precision.for_loss() is precision.for_loss() is None
+    (record,) = caplog.records
+    assert record.levelname == "WARNING" and record.message.startswith("--bf16: this cpu has no matrix products")
+
+
 def test_scores_in_bfloat16_need_a_processor_with_it(monkeypatch):
     missing(monkeypatch)
     precision = OutputPrecision("float32")

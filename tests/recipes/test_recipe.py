@@ -9,6 +9,7 @@ from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.parts import user_dir
 from fairseq_plugins.recipes import RECIPES, Recipe, System, find_recipe, training_arguments
+from fairseq_plugins.recipes import training as module
 from fairseq_plugins.recipes.recipe import COMMON, scored_validation
 
 SCORED_BY = {
@@ -65,7 +66,8 @@ def test_arguments_of_a_training(recipe):
     assert kept[:-1] == training_arguments(recipe, "longer", data="a b", save_dir="c d", more=more)[:-2]
 
 
-def test_a_switch_of_a_recipe_is_removed_by_no():
+def test_a_switch_of_a_recipe_is_removed_by_no(monkeypatch):
+    monkeypatch.setattr(module, "has_native_bfloat16", lambda device: True)
     systems = {"tied": System({"arch": "lstm_lm_awd", "bf16": True, "lr": 2})}
     recipe = Recipe(name="some", title="", corpus="", systems=systems)
     where = dict(data="a", save_dir="b")
@@ -73,6 +75,15 @@ def test_a_switch_of_a_recipe_is_removed_by_no():
     more = ["--no-bf16", "--no-lr", "--no-progress-bar"]  # lr is no switch; the last one is a flag of fairseq
     arguments = training_arguments(recipe, "tied", **where, more=more)
     assert "--bf16" not in arguments and "--lr=2" in arguments and arguments[-2:] == more[1:]
+
+
+@pytest.mark.parametrize("has_gpu, more, is_kept", [(False, [], False), (True, [], True), (True, ["--cpu"], False)])
+def test_bfloat16_of_a_recipe_is_left_out_where_the_processor_has_none(has_gpu, more, is_kept, monkeypatch):
+    monkeypatch.setattr(module.torch.cuda, "is_available", lambda: has_gpu)
+    monkeypatch.setattr(module, "has_native_bfloat16", lambda device: device.type == "cuda")
+    recipe = Recipe(name="some", title="", corpus="", systems={"tied": System({"arch": "lstm_lm_awd", "bf16": True})})
+    assert is_kept == ("--bf16" in training_arguments(recipe, "tied", data="a", save_dir="b", more=more))
+    assert "--bf16" in training_arguments(recipe, "tied", data="a", save_dir="b", more=[*more, "--bf16"])
 
 
 @pytest.mark.parametrize(
