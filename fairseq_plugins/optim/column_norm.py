@@ -20,16 +20,10 @@ TOLERANCE = 1e-2
 
 
 @torch.no_grad()
-def normalise_columns_(weight: Tensor, length: float) -> Tensor:
-    """Scale the columns of a matrix (V, D) to a length above zero. A column of zeros stays as it is.
-
-    Returns:
-        the divisor of each column, (D), in float32 or wider.
-    """
+def normalise_columns_(weight: Tensor, length: float) -> None:
+    """Scale the columns of a matrix (V, D) to a length above zero. A column of zeros stays as it is."""
     lengths = _column_lengths(weight)
-    divisors = torch.where(lengths > 0, lengths / length, 1)
-    weight.div_(divisors)
-    return divisors
+    weight.div_(torch.where(lengths > 0, lengths / length, 1))
 
 
 def _column_lengths(weight: Tensor) -> Tensor:
@@ -64,18 +58,16 @@ def apply_column_norm(optimizer: FairseqOptimizer) -> None:
     """Rescale the constrained columns to their length after an update.
 
     With ``--fp16`` and ``--bf16`` the optimiser updates 32-bit copies. These are rescaled, and the model's weights are
-    copied from them, because rescaled 16-bit weights would be overwritten at the next update. An optimiser that
-    ``applies_column_norm`` itself, before it averages, is left alone.
+    copied from them, because rescaled 16-bit weights would be overwritten at the next update.
 
     Raises:
         UserError: if the optimiser holds all weights in one vector, as fairseq's does with ``--fp16``.
     """
     wrapped = optimizer.fp32_optimizer if isinstance(optimizer, AMPOptimizer) else optimizer
     if not isinstance(wrapped, FP16Optimizer):
-        if not getattr(wrapped.optimizer, "applies_column_norm", False):
-            for weight in wrapped.params:
-                if (length := column_norm(weight)) is not None:
-                    normalise_columns_(weight.data, length)
+        for weight in wrapped.params:
+            if (length := column_norm(weight)) is not None:
+                normalise_columns_(weight.data, length)
         return
     for n, weight in enumerate(wrapped.fp16_params):
         if (length := column_norm(weight)) is not None:

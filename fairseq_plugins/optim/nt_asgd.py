@@ -19,7 +19,7 @@ from torch import nn
 from torch.optim import SGD
 from torch.optim.optimizer import ParamsT
 
-from fairseq_plugins.optim.column_norm import column_norm, normalise_columns_
+from fairseq_plugins.optim.column_norm import column_norm
 from fairseq_plugins.options import UserError, check_not_negative, choices
 
 logger = logging.getLogger(__name__)
@@ -42,15 +42,9 @@ class AveragedSGD(SGD):
     iterates from the second averaged update on. A learning rate acts here on the update that it is set for, in torch
     one update later.
 
-    Columns under ``--column-norm`` have its length in every iterate, and in the
-    average while the model holds it. The running mean itself is that of the iterates.
-
     All state is in the parameter groups and the per-parameter state, so that ``state_dict()`` holds it under every
     wrapper of the optimiser.
     """
-
-    applies_column_norm = True
-    """See :func:`~fairseq_plugins.optim.column_norm.apply_column_norm`."""
 
     def __init__(self, params: ParamsT, *, lr: float, weight_decay: float = 0.0):
         super().__init__(params, lr=lr, weight_decay=weight_decay)
@@ -86,9 +80,6 @@ class AveragedSGD(SGD):
         """One SGD update. While averaging, also update the mean and put it into the model."""
         assert not self.param_groups[0]["model_holds_average"], "call zero_grad before the forward pass"
         loss = super().step(closure)
-        for param in (param for group in self.param_groups for param in group["params"]):
-            if (length := column_norm(param)) is not None:
-                normalise_columns_(param.data, length)
         for group in self.param_groups:
             if group["num_averaged"] is not None:
                 self._average(group)
@@ -108,15 +99,8 @@ class AveragedSGD(SGD):
 
     def _exchange(self, group: Dict[str, Any]) -> None:
         for param in group["params"]:
-            state, length = self.state[param], column_norm(param)
-            # Undo the rescaling, so that the mean goes on as that of the iterates. An average that was saved without
-            # the constraint has no divisors.
-            if length is not None and group["model_holds_average"] and "divisors" in state:
-                param.data.mul_(state["divisors"])
+            state = self.state[param]
             param.data, state["exchanged"] = state["exchanged"], param.data
-            # A mean of columns is shorter than they are.
-            if length is not None and not group["model_holds_average"]:
-                state["divisors"] = normalise_columns_(param.data, length)
         group["model_holds_average"] = not group["model_holds_average"]
 
 
@@ -199,7 +183,7 @@ class NTASGD(ConfiguredOptimizer):
 
     Raises:
         UserError: on a negative interval or weight decay, a task that does not report validation losses, 16-bit
-            training without ``--amp``, or fine-tuning with a scheduler that cannot end it.
+            training without ``--amp``, ``--column-norm``, or fine-tuning with a scheduler that cannot end it.
     """
 
     def __init__(self, cfg: NTASGDConfig, params: Iterable[nn.Parameter]):
@@ -219,6 +203,12 @@ class NTASGD(ConfiguredOptimizer):
             raise UserError(
                 "--optimizer nt_asgd averages 32-bit weights: leave out --fp16 and --bf16; on a GPU --amp may take "
                 "their place"
+            )
+        params = list(params)
+        if any(column_norm(param) is not None for param in params):
+            raise UserError(
+                "--optimizer nt_asgd does not keep the columns of --column-norm at their length when it averages: give "
+                "--column-norm 0, or another optimizer"
             )
         if cfg.disable_validation:
             lost = "starts averaging" if cfg.averaging == "triggered" else "ends the training"
