@@ -394,30 +394,18 @@ def literal(text: object) -> Any:
 
 
 def _evaluated(node: ast.expr) -> Any:
-    if isinstance(node, ast.Constant) and (node.value is None or type(node.value) in (bool, int, float, str)):
-        return node.value
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_number(_evaluated(node.operand))
-    if isinstance(node, (ast.List, ast.Tuple)):
-        values = [_evaluated(element) for element in node.elts]
-        return values if isinstance(node, ast.List) else tuple(values)
-    if isinstance(node, ast.Dict) and None not in node.keys:
-        return {_evaluated(key): _evaluated(value) for key, value in zip(node.keys, node.values) if key is not None}
-    if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Mult)):
-        left, right = _evaluated(node.left), _evaluated(node.right)
-        if isinstance(node.op, ast.Mult):
-            left, right = (left, right) if isinstance(left, list) else (right, left)
-            if isinstance(left, list) and type(right) is int and len(left) * right <= MAX_LENGTH:
-                return left * right
-        elif isinstance(left, list) and isinstance(right, list) and len(left) + len(right) <= MAX_LENGTH:
+    """The value of a literal, or of a sum of lists and multiples of lists, which ``literal_eval`` does not take."""
+    if not isinstance(node, ast.BinOp):
+        return ast.literal_eval(node)
+    left, right = _evaluated(node.left), _evaluated(node.right)
+    if isinstance(node.op, ast.Mult):
+        left, right = (left, right) if isinstance(left, list) else (right, left)
+        if isinstance(left, list) and type(right) is int and len(left) * right <= MAX_LENGTH:
+            return left * right
+    elif isinstance(node.op, ast.Add) and isinstance(left, list) and isinstance(right, list):
+        if len(left) + len(right) <= MAX_LENGTH:
             return left + right
     raise UserError("not a literal")
-
-
-def _number(value: Any) -> Any:
-    if type(value) not in (int, float):
-        raise UserError("not a number")
-    return value
 
 
 def check_flags(flags: object) -> None:

@@ -107,7 +107,7 @@ def test_literals_of_fairseq_have_their_values(text, value):
     [
         *("print(1)", "__import__('os').getpid()", "().__class__", "[x for x in (1,)]", "lambda: 0", "f'{1}'", "a"),
         *("[0] * 10**9", "[0] * 1000000000", "2 ** 9", "'a' * 100", "{**{}}", "1 if 1 else 2", "(yield)", "x := 1"),
-        *("(" * 3000, "[0] * 9999 * 9999", "[0] + (1,)", "b'a'", "...", "- 'a'", "", "1\x00"),
+        *("(" * 3000, "[0] * 9999 * 9999", "[0] + (1,)", "- 'a'", "", "1\x00"),
     ],
 )
 def test_other_expressions_are_refused(text):
