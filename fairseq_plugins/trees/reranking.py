@@ -8,6 +8,7 @@ Shapes: n symbols of a tree with the end mark, H hypotheses of a sentence.
 
 import math
 import re
+import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -291,9 +292,6 @@ def read_sentences(
 Combination = Literal["sum", "mean"]
 """Combination of several models: the sum of their log-probabilities, or the mean of their probabilities of a symbol."""
 
-SYMBOLS_AT_A_TIME = 1 << 16
-"""Symbols whose single scores are in memory together."""
-
 
 @dataclass(frozen=True)
 class ModelScores:
@@ -322,39 +320,18 @@ def score_hypotheses(
     Raises:
         UserError: if a batch would have no token, or an NLL is not finite.
     """
-    scores = ModelScores(alone=[[] for _ in models], together=[[] for _ in ensembles])
-    num_symbols = len(models) * sum(_num_symbols(sentence) for sentence in sentences)
-    with tqdm(total=num_symbols, desc="scoring", unit="symbol", disable=None) as bar:
-        for chunk in iter_chunks(sentences):
-            sequences = [hypothesis.symbols.long() for sentence in chunk for hypothesis in sentence.hypotheses]
-            sizes = [len(sentence.hypotheses) for sentence in chunk]
-            scored = []
-            for model, nll in zip(models, scores.alone):
-                scored.append(score_sequences([model], sequences, max_tokens=max_tokens, device=device))
-                nll.extend(_nll(scored[-1]).split(sizes))
-                bar.update(sum(map(len, sequences)))
-            for members, nll in zip(ensembles, scores.together):
-                nll.extend(_together([scored[index] for index in members], combination=combination).split(sizes))
-    return scores
-
-
-def _num_symbols(sentence: Sentence) -> int:
-    return sum(len(hypothesis.symbols) for hypothesis in sentence.hypotheses)
-
-
-def iter_chunks(sentences: Sequence[Sentence]) -> Iterator[List[Sentence]]:
-    """Sentences in chunks of at least :data:`SYMBOLS_AT_A_TIME` symbols; the last one may be smaller."""
-    chunk: List[Sentence] = []
-    size = 0
-    for sentence in sentences:
-        chunk.append(sentence)
-        size += _num_symbols(sentence)
-        if size >= SYMBOLS_AT_A_TIME:
-            yield chunk
-            chunk = []
-            size = 0
-    if chunk:
-        yield chunk
+    sequences = [hypothesis.symbols.long() for sentence in sentences for hypothesis in sentence.hypotheses]
+    sizes = [len(sentence.hypotheses) for sentence in sentences]
+    show_progress = sys.stderr.isatty()
+    scored = [
+        score_sequences([model], sequences, max_tokens=max_tokens, device=device, show_progress=show_progress)
+        for model in models
+    ]
+    together = [_together([scored[index] for index in members], combination=combination) for members in ensembles]
+    return ModelScores(
+        alone=[list(_nll(by_model).split(sizes)) for by_model in scored],
+        together=[list(nll.split(sizes)) for nll in together],
+    )
 
 
 def _nll(scored: Sequence[Tensor]) -> Tensor:

@@ -18,7 +18,6 @@ from fairseq_plugins.trees.reranking import (
     best_by_models,
     best_by_parser,
     ensembles_of,
-    iter_chunks,
     read_gold_sentences,
     read_parse_lists,
     read_sentences,
@@ -276,15 +275,6 @@ def test_scores_are_those_of_each_tree_alone(combination, max_tokens, dictionary
             together = [-float(((one.exp() + other.exp()) / 2).log().sum()) for one, other in zip(*alone)]
         assert scores.together[0][number].tolist() == pytest.approx(together, rel=1e-11)
         assert scores.together[1][number].tolist() == pytest.approx(scores.alone[1][number].tolist(), rel=1e-11)
-
-
-def test_scores_do_not_depend_on_how_many_are_in_memory(dictionary, build_model, monkeypatch):
-    sentences = read(lists([FLAT, GOLD], [WRONG], [], [SHORT, FLAT]), gold(GOLD, GOLD, GOLD, GOLD), dictionary)
-    model = build_model(1)
-    expected = score_hypotheses([model], sentences)
-    monkeypatch.setattr("fairseq_plugins.trees.reranking.SYMBOLS_AT_A_TIME", 5)
-    assert [len(chunk) for chunk in iter_chunks(sentences)] == [1, 1, 2]
-    torch.testing.assert_close(score_hypotheses([model], sentences).alone, expected.alone, rtol=1e-12, atol=0)
 
 
 def test_what_is_chosen(dictionary):
