@@ -106,21 +106,20 @@ def _evaluate(args: argparse.Namespace) -> Results:
         show_progress=sys.stderr.isatty(),
     )
     for point in points:
-        evaluator.check(read_methods(point))
+        evaluator.check(read_methods(point)[0])
     text = evaluator.text(args.split)
     tuned: List[TunedPoint] = []
     if choice is not None:
         tuned = evaluator.tune(evaluator.text(TUNED_SPLIT), points)
         flags = tuned[0].flags
         write_choice(choice, tuned, command=args.command_line)
-    evaluation = evaluator.evaluate(text, read_methods(flags))
-    speed = evaluation.words_per_second
+    result, speed = evaluator.evaluate(text, *read_methods(flags))
     lines = [
-        *perplexity_lines(evaluation.perplexity),
+        *perplexity_lines(result),
         f"words per second    {speed:,.0f}",
         f"test-time methods   {shlex.join(f'--{name}={value}' for name, value in flags.items()) or 'none'}",
     ]
-    figures = {**perplexity_figures(evaluation.perplexity), "words_per_second": speed, "methods": dict(flags)}
+    figures = {**perplexity_figures(result), "words_per_second": speed, "methods": dict(flags)}
     return Results(figures, "\n".join(lines))
 
 

@@ -85,12 +85,12 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> Results:
-    methods = read_methods({} if args.unigram_cache is None else {"unigram-cache": args.unigram_cache})
+    _, weights = read_methods({} if args.unigram_cache is None else {"unigram-cache": args.unigram_cache})
     dictionary = load_dictionary(args.data)
     tokens = load_token_stream(args.data, args.split, dictionary)
     model = NGramModel.read_arpa(args.path, dictionary)
     text = EvaluatedText(tokens, dictionary=dictionary, num_rows=1)
-    mixed = [(options.build(text), weight) for options, weight in methods.mixed]
+    mixed = [(options.build(text), weight) for options, weight in weights.items()]
     result, without_first = evaluate_ngram_model(model, tokens, mixed=mixed)
     lines = [*perplexity_lines(result), f"without first token {without_first.perplexity:.4f}"]
     figures = {**perplexity_figures(result), "perplexity_without_first_token": without_first.perplexity}

@@ -34,7 +34,6 @@ from fairseq_plugins.evaluation.test_time import (
     ComponentOptions,
     DropoutOptions,
     EvaluatedText,
-    Methods,
     NGramOptions,
     Passes,
     TokenScores,
@@ -135,8 +134,8 @@ def given_flags(args: argparse.Namespace) -> Dict[str, str]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def read_methods(flags: FlagValues) -> Methods:
-    """The methods that flags select.
+def read_methods(flags: FlagValues) -> Tuple[Passes, Dict[ComponentOptions, float]]:
+    """The methods that flags select: how models read a text, and what is mixed with them, by weights of a sum below 1.
 
     Raises UserError if a value is invalid, or a flag is given without the flag that it needs.
     """
@@ -149,11 +148,11 @@ def read_methods(flags: FlagValues) -> Methods:
         dynamic=_dynamic(flags) if "dynamic" in flags else None,
     )
     components = {"cache": _cache, "unigram-cache": _unigram_cache, "ngram": _ngram}
-    mixed = [read(flags) for name, read in components.items() if name in flags]
-    total = math.fsum(weight for _, weight in mixed)
+    mixed = dict(read(flags) for name, read in components.items() if name in flags)
+    total = math.fsum(mixed.values())
     if total > 1 - ROUNDING:
         raise UserError(f"the weights of what is mixed in are {total:g} together: leave the model more than nothing")
-    return Methods(passes=passes, mixed=tuple(mixed))
+    return passes, mixed
 
 
 def _cache(flags: FlagValues) -> Tuple[ComponentOptions, float]:
@@ -290,19 +289,6 @@ def _values(name: str, text: str) -> List[str]:
     return [",".join(value) for value in itertools.product(*choices)]
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Perplexity of a text, and the duration of the scoring without preparations."""
-
-    perplexity: Perplexity
-    seconds: float
-
-    @property
-    def words_per_second(self) -> float:
-        """Predictions a second."""
-        return self.perplexity.num_tokens / self.seconds
-
-
 class Evaluator:
     """Scores splits of a folder of binarised text with trained models.
 
@@ -332,7 +318,6 @@ class Evaluator:
         self.num_rows = num_rows
         self.options: Dict[str, Any] = {"window": window, "device": device, "show_progress": show_progress}
         self._train: Optional[Tensor] = None
-        self._statistics: Dict[Tuple[int, int], List[Dict[str, Tensor]]] = {}
 
     def text(self, split: str) -> EvaluatedText:
         """A split. Raises UserError if it is missing or empty, or too short for the rows."""
@@ -340,9 +325,8 @@ class Evaluator:
         check_rows(tokens, num_rows=self.num_rows, split=split)
         return EvaluatedText(tokens, dictionary=self.dictionary, num_rows=self.num_rows)
 
-    def check(self, methods: Methods) -> None:
+    def check(self, passes: Passes) -> None:
         """Check that methods fit the models and the data, before any work."""
-        passes = methods.passes
         with softmax_temperature(self.models, temperature=passes.temperature):
             pass
         if passes.dropout is not None:
@@ -358,11 +342,8 @@ class Evaluator:
         """
         if dynamic is None or dynamic.rule != "rms" or not dynamic.changes_weights:
             return []
-        key = dynamic.rows, dynamic.segment
-        if key in self._statistics:
-            return self._statistics[key]
         train = self._training_text(num_rows=dynamic.rows)
-        self._statistics[key] = [
+        return [
             kept_gradient_statistics(
                 model,
                 train,
@@ -374,7 +355,6 @@ class Evaluator:
             )
             for model, checkpoint in zip(self.models, self.checkpoints)
         ]
-        return self._statistics[key]
 
     def score(
         self, text: EvaluatedText, passes: Passes, components: Sequence[ComponentOptions]
@@ -389,20 +369,23 @@ class Evaluator:
             **self.options,
         )
 
-    def evaluate(self, text: EvaluatedText, methods: Methods) -> Evaluation:
-        """Perplexity of a text, and the time that it took.
+    def evaluate(
+        self, text: EvaluatedText, passes: Passes, mixed: Mapping[ComponentOptions, float]
+    ) -> Tuple[Perplexity, float]:
+        """Perplexity of a text, and predictions a second without preparations, by methods as read_methods gives them.
 
         Raises UserError if the models or the text do not fit the methods, or the result is not finite.
         """
-        with closing(self.score(text, methods.passes, methods.components)) as windows:
+        weights = list(mixed.values())
+        with closing(self.score(text, passes, list(mixed))) as windows:
             start = time.perf_counter()
             perplexity = perplexity_of(
-                ((-window.mixed(methods.weights), window.target) for window in windows),
+                ((-window.mixed(weights), window.target) for window in windows),
                 tokens=text.tokens,
                 unknown=self.dictionary.unk(),
                 num_rows=self.num_rows,
             )
-            return Evaluation(perplexity, seconds=time.perf_counter() - start)
+            return perplexity, perplexity.num_tokens / (time.perf_counter() - start)
 
     def tune(self, text: EvaluatedText, points: Sequence[Dict[str, str]]) -> List[TunedPoint]:
         """The mean NLL of every point of a grid, the best point first. Points whose NLL is not finite come last.
@@ -410,16 +393,16 @@ class Evaluator:
         The models read the text once for all points that differ only in the components that are mixed in. Raises
         UserError if a value is invalid, or no point has a finite NLL.
         """
-        groups: Dict[Passes, List[Tuple[Dict[str, str], Methods]]] = defaultdict(list)
+        groups: Dict[Passes, List[Tuple[Dict[str, str], Dict[ComponentOptions, float]]]] = defaultdict(list)
         for flags in points:
-            methods = read_methods(flags)
-            groups[methods.passes].append((flags, methods))
+            passes, mixed = read_methods(flags)
+            groups[passes].append((flags, mixed))
         tuned: List[TunedPoint] = []
         failure: Optional[NonFiniteLoss] = None
         shown = tqdm(groups.items(), desc="tuning", unit="pass", disable=not self.options["show_progress"])
         for passes, members in shown:
-            components = list(dict.fromkeys(one for _, methods in members for one in methods.components))
-            weights = [[dict(methods.mixed).get(one, 0.0) for one in components] for _, methods in members]
+            components = list(dict.fromkeys(one for _, mixed in members for one in mixed))
+            weights = [[mixed.get(one, 0.0) for one in components] for _, mixed in members]
             totals = torch.zeros(len(members), dtype=torch.float64)
             num_tokens = 0
             try:

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Generator, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Dict, Generator, Iterator, List, NamedTuple, Optional, Sequence, Union
 
 import torch
 from fairseq.data import Dictionary
@@ -421,27 +421,6 @@ class Passes:
     temperature: float = 1.0
     dropout: Optional[DropoutOptions] = None
     dynamic: Optional[DynamicOptions] = None
-
-
-@dataclass(frozen=True)
-class Methods:
-    """All methods of an evaluation; none by default.
-
-    ``mixed`` are components and their weights, whose sum is below 1.
-    """
-
-    passes: Passes = Passes()
-    mixed: Tuple[Tuple[ComponentOptions, float], ...] = ()
-
-    @property
-    def components(self) -> Tuple[ComponentOptions, ...]:
-        """The components, whatever their weights."""
-        return tuple(options for options, _ in self.mixed)
-
-    @property
-    def weights(self) -> Tuple[float, ...]:
-        """The weight of each component."""
-        return tuple(weight for _, weight in self.mixed)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from fairseq_plugins.evaluation.dynamic_evaluation import every_parameter_learns
 from fairseq_plugins.evaluation.evaluator import Evaluator, FlagValues, read_methods
 from fairseq_plugins.evaluation.raw_text import load_side_text
 from fairseq_plugins.evaluation.scoring import score_windows
-from fairseq_plugins.evaluation.test_time import EvaluatedText, Methods
+from fairseq_plugins.evaluation.test_time import EvaluatedText
 from fairseq_plugins.evaluation.text_scorer import TextScorer
 from fairseq_plugins.options import UserError, check_at_least_one
 from fairseq_plugins.reports.tables import Report, as_table
@@ -83,12 +83,12 @@ def method_readings(evaluator: Evaluator, text: EvaluatedText) -> Dict[str, Read
         UserError: if a method does not fit the models or the data.
     """
     methods = {name: read_methods(flags) for name, flags in METHODS.items()}
-    for one in methods.values():
-        evaluator.check(one)
-        evaluator.statistics(one.passes.dynamic)
+    for passes, _ in methods.values():
+        evaluator.check(passes)
+        evaluator.statistics(passes.dynamic)
 
     def reading(name: str) -> Reading:
-        return lambda: evaluator.evaluate(text, methods[name]).words_per_second
+        return lambda: evaluator.evaluate(text, *methods[name])[1]
 
     return {name: reading(name) for name in methods}
 
@@ -213,7 +213,7 @@ def run(args: argparse.Namespace) -> None:
         {
             **method_readings(one_row, few),
             FLOOR: gradient_reading(models, few.tokens, device=device),
-            PLAIN_ROWS: lambda: many_rows.evaluate(many, Methods()).words_per_second,
+            PLAIN_ROWS: lambda: many_rows.evaluate(many, *read_methods({}))[1],
             LINES: line_reading(scorer, lines),
         },
         num_rounds=args.rounds,

@@ -19,18 +19,18 @@ def score_text(make_dictionary):
     """``score_text(models, tokens, num_rows=1, window=7, mean_squares=(), **flags)``: log-probabilities (B, n)."""
 
     def score(models, tokens, *, num_rows=1, window=7, mean_squares=(), **flags):
-        methods = read_methods({name.replace("_", "-"): str(value) for name, value in flags.items()})
+        passes, mixed = read_methods({name.replace("_", "-"): str(value) for name, value in flags.items()})
         text = EvaluatedText(tokens, dictionary=make_dictionary(V), num_rows=num_rows)
         windows = score_tokens(
             models,
             text,
-            passes=methods.passes,
-            components=[options.build(text) for options in methods.components],
+            passes=passes,
+            components=[options.build(text) for options in mixed],
             mean_squares=mean_squares,
             window=window,
             device="cpu",
             show_progress=False,
         )
-        return torch.cat([one.mixed(methods.weights) for one in windows], dim=1)
+        return torch.cat([one.mixed(list(mixed.values())) for one in windows], dim=1)
 
     return score

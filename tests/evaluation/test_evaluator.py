@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from fairseq_plugins.evaluation import evaluator as evaluator_module
 from fairseq_plugins.evaluation.dynamic_evaluation import DynamicOptions, mean_squared_gradients
 from fairseq_plugins.evaluation.evaluator import (
     FLAGS,
@@ -20,8 +19,8 @@ from fairseq_plugins.evaluation.test_time import (
     CacheOptions,
     DropoutOptions,
     EvaluatedText,
-    Methods,
     NGramOptions,
+    Passes,
     TokenScores,
     UnigramCache,
     UnigramCacheOptions,
@@ -87,7 +86,7 @@ def test_every_point_has_its_own_figure_and_the_best_is_first(evaluator, tokens)
     assert len(tuned) == len(points) == 16
     assert sorted(map(str, points)) == sorted(str(point.flags) for point in tuned)
     for point in tuned:
-        expected = evaluator.evaluate(text, read_methods(point.flags)).perplexity
+        expected, _ = evaluator.evaluate(text, *read_methods(point.flags))
         assert point.nll == pytest.approx(expected.nll, rel=1e-12)
         assert point.perplexity == pytest.approx(expected.perplexity, rel=1e-12)
     assert [point.nll for point in tuned] == sorted(point.nll for point in tuned)
@@ -95,38 +94,24 @@ def test_every_point_has_its_own_figure_and_the_best_is_first(evaluator, tokens)
 
 def test_what_does_not_fit_models_or_data_is_refused_before_any_work(evaluator, tokens):
     with pytest.raises(ValueError, match="--dropout-scale 2.5: the model has a dropout rate of 0.4"):
-        evaluator.check(read_methods({"dropout-samples": "1", "dropout-scale": "2.5"}))
+        evaluator.check(read_methods({"dropout-samples": "1", "dropout-scale": "2.5"})[0])
     with pytest.raises(ValueError, match="there is no split 'train'"):
-        evaluator.check(read_methods({"dynamic": "rms"}))
+        evaluator.check(read_methods({"dynamic": "rms"})[0])
     evaluator._train = tokens
     with pytest.raises(ValueError, match="--dynamic-rows 31: train has 61 tokens; give at most 30"):
-        evaluator.check(read_methods({"dynamic": "rms", "dynamic-rows": "31"}))
-    evaluator.check(read_methods({"dynamic": "rms", "dynamic-rows": "30", "temperature": "0.9"}))
+        evaluator.check(read_methods({"dynamic": "rms", "dynamic-rows": "31"})[0])
+    evaluator.check(read_methods({"dynamic": "rms", "dynamic-rows": "30", "temperature": "0.9"})[0])
     assert not any(hasattr(part, "temperature") and part.temperature != 1 for part in evaluator.models[0].modules())
 
 
 def test_gradient_statistics_are_those_at_temperature_one(evaluator, tokens):
     evaluator.checkpoints[0].write_bytes(b"a checkpoint")
     evaluator._train = tokens
-    methods = read_methods({"dynamic": "rms", "dynamic-rows": "4", "dynamic-segment": "3", "temperature": "0.5"})
-    evaluator.evaluate(EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2), methods)
-    (model,), (found,) = evaluator.models, evaluator.statistics(methods.passes.dynamic)
+    passes, mixed = read_methods({"dynamic": "rms", "dynamic-rows": "4", "dynamic-segment": "3", "temperature": "0.5"})
+    evaluator.evaluate(EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2), passes, mixed)
+    (model,), (found,) = evaluator.models, evaluator.statistics(passes.dynamic)
     expected = mean_squared_gradients(model, tokens, num_rows=4, segment=3, device="cpu", show_progress=False)
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
-
-
-def test_gradient_statistics_are_kept_for_each_segment_and_number_of_rows(evaluator, tokens, monkeypatch):
-    counted = []
-    monkeypatch.setattr(
-        evaluator_module,
-        "kept_gradient_statistics",
-        lambda *_, num_rows, segment, **__: counted.append((num_rows, segment)),
-    )
-    evaluator._train = tokens
-    for rows, segment in [(2, 5), (2, 7), (3, 5), (2, 5)]:
-        flags = {"dynamic": "rms", "dynamic-rows": str(rows), "dynamic-segment": str(segment)}
-        evaluator.statistics(read_methods(flags).passes.dynamic)
-    assert counted == [(2, 5), (2, 7), (3, 5)]
 
 
 def test_points_whose_weights_diverge_come_last(evaluator, tokens):
@@ -152,7 +137,7 @@ def test_points_whose_mixture_is_no_number_come_last(evaluator, tokens, monkeypa
     with pytest.raises(ValueError, match="--tune: no point of the grid has a finite loss: give other values"):
         evaluator.tune(text, points[:1])
     with pytest.raises(ValueError, match="the loss of the text is nan: what is mixed gives a word no finite"):
-        evaluator.evaluate(text, read_methods(points[0]))
+        evaluator.evaluate(text, *read_methods(points[0]))
 
 
 def test_a_perplexity_that_overflows_is_infinite():
@@ -173,13 +158,13 @@ def test_models_read_the_text_once_for_what_is_mixed(evaluator, tokens, monkeypa
 
 def test_an_evaluation_is_static_without_methods(evaluator, tokens):
     text = EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2)
-    found = evaluator.evaluate(text, read_methods({}))
-    assert found.perplexity == evaluate_perplexity(evaluator.models, tokens, unknown=3, num_rows=2, window=7)
-    assert found.words_per_second > 0 and torch.is_grad_enabled()
+    found, words_per_second = evaluator.evaluate(text, *read_methods({}))
+    assert found == evaluate_perplexity(evaluator.models, tokens, unknown=3, num_rows=2, window=7)
+    assert words_per_second > 0 and torch.is_grad_enabled()
 
 
 def test_no_flag_is_no_method():
-    assert read_methods({}) == Methods()
+    assert read_methods({}) == (Passes(), {})
 
 
 def test_values_are_read(tmp_path):
@@ -188,25 +173,23 @@ def test_values_are_read(tmp_path):
     flags = {"cache": "500,0.1,1.0", "unigram-cache": "100,0.05", "ngram": f"{path},0.2", "temperature": "0.9"}
     flags |= {"dropout-samples": "10", "dropout-scale": "0.5", "seed": "3"}
     flags |= {"dynamic": "rms", "dynamic-rate": "1e-4", "dynamic-segment": "20"}
-    methods = read_methods(flags)
-    assert methods.mixed == (
-        (CacheOptions(window=500, theta=1.0, start="full"), 0.1),
-        (UnigramCacheOptions(window=100), 0.05),
-        (NGramOptions(path), 0.2),
-    )
-    assert methods.passes.temperature == 0.9
-    assert methods.passes.dropout == DropoutOptions(num_samples=10, scale=0.5, seed=3)
-    assert methods.passes.dynamic == DynamicOptions(
-        rule="rms", rate=1e-4, decay=2e-3, epsilon=2e-5, segment=20, rows=100
-    )
+    passes, mixed = read_methods(flags)
+    assert mixed == {
+        CacheOptions(window=500, theta=1.0, start="full"): 0.1,
+        UnigramCacheOptions(window=100): 0.05,
+        NGramOptions(path): 0.2,
+    }
+    assert passes.temperature == 0.9
+    assert passes.dropout == DropoutOptions(num_samples=10, scale=0.5, seed=3)
+    assert passes.dynamic == DynamicOptions(rule="rms", rate=1e-4, decay=2e-3, epsilon=2e-5, segment=20, rows=100)
 
 
 def test_defaults_of_the_rules():
-    rms = read_methods({"dynamic": "rms"}).passes.dynamic
+    rms = read_methods({"dynamic": "rms"})[0].dynamic
     assert (rms.rate, rms.decay, rms.epsilon, rms.segment, rms.rows) == (5e-5, 2e-3, 2e-5, 5, 100)
-    sgd = read_methods({"dynamic": "sgd", "dynamic-rate": "1"}).passes.dynamic
+    sgd = read_methods({"dynamic": "sgd", "dynamic-rate": "1"})[0].dynamic
     assert (sgd.rate, sgd.decay, sgd.segment) == (1, 0, 5)
-    assert read_methods({"dropout-samples": "1"}).passes.dropout.scale == 0.8
+    assert read_methods({"dropout-samples": "1"})[0].dropout.scale == 0.8
 
 
 REFUSED = [
@@ -260,7 +243,8 @@ def test_weights_that_leave_nothing_but_rounding_are_refused(tmp_path):
     assert 0.7 + 0.2 + 0.1 < 1 == 0.1 + 0.2 + 0.7
     with pytest.raises(ValueError, match="the weights of what is mixed in are 1 together"):
         read_methods(weights)
-    assert len(read_methods({**weights, "unigram-cache": "5,0.19"}).mixed) == 3
+    _, mixed = read_methods({**weights, "unigram-cache": "5,0.19"})
+    assert len(mixed) == 3
 
 
 def test_every_flag_is_refused_for_some_value():

@@ -425,7 +425,7 @@ def test_it_is_the_count_over_the_last_words(length, num_rows, window, build_tin
 def test_a_cache_makes_room_for_a_row(make_dictionary):
     text = EvaluatedText(torch.zeros(1000, dtype=torch.long), dictionary=make_dictionary(9), num_rows=10)
     for flags in ({"unigram-cache": "1000000,0.1"}, {"cache": "1000000,0.1,1"}):
-        (options,) = read_methods(flags).components
+        _, (options,) = read_methods(flags)
         assert options.build(text).window == 100
 
 

@@ -151,11 +151,11 @@ def test_segments_of_dynamic_evaluation_with_a_cache(num_steps, tmp_path):
 
     def work(step):
         tokens = torch.randint(dictionary.nspecial, len(dictionary), (5 * num_steps + 1,))
-        text, methods = EvaluatedText(tokens, dictionary=dictionary, num_rows=1), read_methods(flags)
-        components = [options.build(text) for options in methods.components]
-        setting = dict(passes=methods.passes, components=components, mean_squares=(), window=5, device="cpu")
+        text, (passes, mixed) = EvaluatedText(tokens, dictionary=dictionary, num_rows=1), read_methods(flags)
+        components = [options.build(text) for options in mixed]
+        setting = dict(passes=passes, components=components, mean_squares=(), window=5, device="cpu")
         for scored in score_tokens(model.models, text, **setting, show_progress=False):
-            scored.mixed(methods.weights)
+            scored.mixed(list(mixed.values()))
             step()
 
     check_growth(work, tmp_path, num_steps)
