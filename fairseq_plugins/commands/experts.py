@@ -5,7 +5,7 @@ import math
 import sys
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -34,15 +34,23 @@ from fairseq_plugins.evaluation.analyses.experts import (
     ExpertUse,
     WordExperts,
     expert_layers,
-    line_experts,
-    pair_experts,
     pairs_expert_use,
     stream_expert_use,
+    word_experts,
 )
-from fairseq_plugins.evaluation.analyses.layers import LayerLearning, lines_learning, pairs_learning
+from fairseq_plugins.evaluation.analyses.layers import LayerLearning, layer_learning
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint, stateful_language_model
 from fairseq_plugins.evaluation.raw_text import encode_line, encode_lines, load_side_text, stream_lines
-from fairseq_plugins.evaluation.scoring import check_rows, prepare_to_score, split_lines, split_pairs
+from fairseq_plugins.evaluation.scoring import (
+    ScoredPairs,
+    check_rows,
+    prepare_to_score,
+    score_lines,
+    score_pairs,
+    score_windows,
+    split_lines,
+    split_pairs,
+)
 from fairseq_plugins.evaluation.translation import load_translator
 from fairseq_plugins.files import STANDARD_INPUT, name_of, read_lines
 from fairseq_plugins.models.checkpoints import check_checkpoints, checkpoints_of_updates, naming_checkpoint
@@ -191,8 +199,9 @@ def _look_at_stream(
         text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
         lines = list(text.watched(lines, name=name_of(*args.input)))
         sequences = [torch.tensor(encode_line(line, text, dictionary).numbers) for line in lines]
-    use = stream_expert_use(lm, tokens, num_rows=args.rows, device=device, show_progress=sys.stderr.isatty())
-    return use, [line_experts(lm, sequence, device=device) for sequence in sequences]
+    windows = score_windows([lm], tokens, num_rows=args.rows, device=device, show_progress=sys.stderr.isatty())
+    use = stream_expert_use(lm, windows)
+    return use, [word_experts(lm, scored) for scored in score_lines(lm, sequences, device=device)]
 
 
 def _look_at_pairs(
@@ -205,8 +214,13 @@ def _look_at_pairs(
     chosen = list(zip(sources, targets))[: args.num]
     if lines is not None:
         chosen = _translated(lines, model, path, args)
-    use = pairs_expert_use(model, sources, targets, device=device, show_progress=sys.stderr.isatty())
-    return use, [pair_experts(model, source, target, device=device) for source, target in chosen]
+    scored_split = score_pairs(model, sources, targets, device=device, show_progress=sys.stderr.isatty())
+    use = pairs_expert_use(model, scored_split)
+    return use, [
+        word_experts(model, scored)
+        for source, target in chosen
+        for scored in score_pairs(model, [source], [target], device=device)
+    ]
 
 
 def _translated(
@@ -292,8 +306,9 @@ def _analyze_expert_history(args: argparse.Namespace) -> Results:
                 model, config = load_checkpoint(path, args.data)
                 with naming_checkpoint(path):
                     sentences = sentences or _read_sentences(model, config, path, args)
-                    look: Callable[..., LayerLearning] = pairs_learning if len(sentences) == 2 else lines_learning
-                    runs[name][num_updates] = look(model.to(device), *sentences, device=device)
+                    score: Callable[..., Iterator[ScoredPairs]] = score_pairs if len(sentences) == 2 else score_lines
+                    scored = score(model.to(device), *sentences, device=device)
+                    runs[name][num_updates] = layer_learning(model, scored)
                 progress.update()
     return Results(_history_figures(runs, args.split), history_table(runs), lambda: draw_history(runs))
 

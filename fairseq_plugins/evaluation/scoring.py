@@ -4,6 +4,7 @@
 :func:`score_windows`      a split as one stream; state is carried from window to window
 :class:`ScoredStream`      a stream that comes piece by piece
 :func:`score_sequences`    separate sequences, each from a fresh state
+:func:`score_lines`        the same, one by one, with the input and the result of the output layer
 :func:`score_pairs`        sentence pairs, by an encoder-decoder that reads the true target
 :func:`perplexity_of`      perplexity of scored windows
 =========================  ==================================================================
@@ -336,10 +337,10 @@ def nll_of(log_probs: Tensor, target: Tensor, is_token: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class ScoredPairs:
-    """Output of a model for a batch of B pairs. All tensors are on the model's device.
+    """Output of a model for a batch of B pairs, or for a line, B = 1. All tensors are on the model's device.
 
     Attributes:
-        numbers: indices of the pairs in the given lists, B.
+        numbers: indices of the pairs or the line in the given lists, B.
         target: the tokens that are predicted, (B, T).
         is_token: False at padding, (B, T).
         nll: of the targets in nats, (B, T) float64, 0 at padding.
@@ -393,6 +394,27 @@ def score_pairs(
                 scored = _score_batch(model, batch, padding=dictionaries[1].pad())
             yield scored
             progress.update(len(numbers))
+
+
+def score_lines(model: FairseqLanguageModel, lines: Sequence[Tensor], *, device: str = "cpu") -> Iterator[ScoredPairs]:
+    """Score every token of lines, each (n,) int64 with its end mark. Each is a batch, read from a fresh state.
+
+    The model is on ``device`` and put into evaluation mode. Raises UserError if an NLL is not finite.
+    """
+    model.eval()
+    for number, line in enumerate(lines):
+        target = line.unsqueeze(0).to(device)
+        inputs = shifted(target, first=model.decoder.dictionary.eos())
+        with torch.no_grad():
+            extra = model(inputs, target=target)[1]
+        yield ScoredPairs(
+            numbers=[number],
+            target=target,
+            is_token=torch.ones_like(target, dtype=torch.bool),
+            nll=average_nll([extra["scores"].nll]),
+            states=extra["states"],
+            scores=extra["scores"],
+        )
 
 
 def _score_batch(model: FairseqEncoderDecoderModel, batch: Dict[str, Any], *, padding: int) -> ScoredPairs:

@@ -14,6 +14,7 @@ from fairseq_plugins.data.text import load_token_stream
 from fairseq_plugins.evaluation.analyses import layers
 from fairseq_plugins.evaluation.analyses.experts import stream_expert_use
 from fairseq_plugins.evaluation.checkpoints import load_language_models
+from fairseq_plugins.evaluation.scoring import score_windows
 
 OLDER = ROOT / "tests/fixtures/small_models"
 
@@ -128,7 +129,7 @@ def test_a_language_models_experts_and_their_balance(data, trained, call, tmp_pa
     status, printed, told = call("analyze experts", *given, "--json", "--num", 2)
     assert (status, told) == (0, "")
     (model,) = load_language_models(paths[:1], data)
-    use = stream_expert_use(model, load_token_stream(data, "valid", model.decoder.dictionary))
+    use = stream_expert_use(model, score_windows([model], load_token_stream(data, "valid", model.decoder.dictionary)))
     found = json.loads(printed)["models"]
     assert [one["path"] for one in found] == [one["name"] for one in found] == [str(path) for path in paths]
     assert found[0]["balance"] == pytest.approx(use.balance) and found[0]["layers"] == [1, 2, 2, 2]
@@ -143,7 +144,7 @@ def test_a_language_models_experts_and_their_balance(data, trained, call, tmp_pa
 
 def test_a_language_model_reads_raw_sentences_as_score_text_does(data, trained, call, tmp_path, monkeypatch):
     read = []
-    monkeypatch.setattr(experts, "line_experts", lambda _, sequence, **__: read.append(sequence.tolist()))
+    monkeypatch.setattr(experts, "word_experts", lambda _, scored: read.append(scored.target[0].tolist()))
     monkeypatch.setattr(experts, "draw_expert_map", lambda _: None)
     monkeypatch.setattr(experts, "save_picture", lambda *_: None)
     corpus = copy_data(data, tmp_path / "data")
@@ -211,7 +212,7 @@ def test_the_history_of_experts(data, trained, prepared, translator, call, tmp_p
 def test_a_history_without_experts_is_told_before_any_is_read(
     prepared, translator, plain_translator, call, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(experts, "pairs_learning", lambda *_, **__: pytest.fail("a model was looked at"))
+    monkeypatch.setattr(experts, "layer_learning", lambda *_, **__: pytest.fail("a model was looked at"))
     first, second = history(translator, tmp_path / "doc"), history(plain_translator, tmp_path / "plain")
     status, _, told = call("analyze expert-history", prepared, "--path", f"A={first}", f"B={second}")
     assert status == 2 and "plain/checkpoint_1_5.pt: the model has no mixture" in told

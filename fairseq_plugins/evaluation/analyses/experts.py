@@ -5,14 +5,13 @@ Shapes: J experts, n words of a sentence, B rows, T steps, N positions of a stre
 
 import math
 from dataclasses import dataclass
-from typing import Any, Iterable, Iterator, List, Sequence, Tuple
+from typing import Any, Iterable, Iterator, List, Tuple, Union
 
 import torch
-from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
 from torch import Tensor
 
-from fairseq_plugins.evaluation.scoring import score_pairs, score_windows, shifted
+from fairseq_plugins.evaluation.scoring import ScoredPairs, ScoredWindow, score_windows
 from fairseq_plugins.models.gated_lm import GatedDecoder
 from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.mixture import MixtureOutput
@@ -89,18 +88,16 @@ def expert_layers(model: BaseFairseqModel) -> List[int]:
     return [layer for layer, number in enumerate(experts_per_layer) for _ in range(number)]
 
 
-def stream_expert_use(
-    model: FairseqLanguageModel, tokens: Tensor, *, num_rows: int = 1, device: str = "cpu", show_progress: bool = False
-) -> ExpertUse:
-    """Use of the experts in a stream with carried state; the arguments are those of ``score_windows``.
+def stream_expert_use(model: FairseqLanguageModel, windows: Iterable[ScoredWindow]) -> ExpertUse:
+    """Use of the experts in a stream with carried state, which ``score_windows`` reads by this model alone.
 
-    Raises UserError if the model has no mixture, or as ``score_windows``.
+    Raises UserError if the model has no mixture.
     """
     output = mixture_output(model)
 
     def batches() -> Iterator[Tuple[Scores, Tensor, Tensor]]:
         gate_state = None
-        for window in score_windows([model], tokens, num_rows=num_rows, device=device, show_progress=show_progress):
+        for window in windows:
             (scores,), (states,) = window.scores, window.states
             yield scores, output.expert_entropies(states, gate_state), torch.ones_like(window.target, dtype=torch.bool)
             gate_state = scores.gate_state
@@ -108,27 +105,19 @@ def stream_expert_use(
     return _expert_use(model, batches())
 
 
-def pairs_expert_use(
-    model: FairseqEncoderDecoderModel,
-    sources: Sequence[Tensor],
-    targets: Sequence[Tensor],
-    *,
-    device: str = "cpu",
-    show_progress: bool = False,
-) -> ExpertUse:
-    """Use of the experts in the targets of sentence pairs; the arguments are those of ``score_pairs``.
+def pairs_expert_use(model: FairseqEncoderDecoderModel, pairs: Iterable[ScoredPairs]) -> ExpertUse:
+    """Use of the experts in the targets of sentence pairs, which ``score_pairs`` reads by this model.
 
-    Raises UserError if the model has no mixture, or as ``score_pairs``.
+    Raises UserError if the model has no mixture.
     """
     output = mixture_output(model)
-    return _expert_use(
-        model,
-        (
-            (scored.scores, output.expert_entropies(scored.states), scored.is_token)
-            for scored in score_pairs(model, sources, targets, device=device, show_progress=show_progress)
-            if scored.scores is not None and scored.states is not None
-        ),
-    )
+
+    def batches() -> Iterator[Tuple[Scores, Tensor, Tensor]]:
+        for scored in pairs:
+            assert scored.scores is not None and scored.states is not None
+            yield scored.scores, output.expert_entropies(scored.states), scored.is_token
+
+    return _expert_use(model, batches())
 
 
 def _expert_use(model: BaseFairseqModel, batches: Iterable[Tuple[Scores, Tensor, Tensor]]) -> ExpertUse:
@@ -145,35 +134,16 @@ def _expert_use(model: BaseFairseqModel, batches: Iterable[Tuple[Scores, Tensor,
     return ExpertUse(layers=layers, mass=mass, total_entropy=entropy, num_words=num_words, vocab_size=vocab_size)
 
 
-@torch.no_grad()
-def line_experts(model: FairseqLanguageModel, sequence: Tensor, *, device: str = "cpu") -> WordExperts:
-    """Priors in a line (n,) int64 with its end mark, from a fresh state.
+def word_experts(model: Union[FairseqLanguageModel, FairseqEncoderDecoderModel], scored: ScoredPairs) -> WordExperts:
+    """Priors in a line or the target of a pair, a batch that the model has scored alone.
 
     Raises UserError if the model has no mixture.
     """
-    layers = expert_layers(model)
-    dictionary = model.decoder.dictionary
-    inputs = shifted(sequence, first=dictionary.eos())
-    scores = model.eval()(inputs[None].to(device), target=sequence[None].to(device))[1]["scores"]
-    return _word_experts(scores.mixture_weights[0], sequence, layers, dictionary)
-
-
-def pair_experts(
-    model: FairseqEncoderDecoderModel, source: Tensor, target: Tensor, *, device: str = "cpu"
-) -> WordExperts:
-    """Priors in a target (n,) int64 with its end mark, given its source.
-
-    Raises UserError if the model has no mixture.
-    """
-    layers = expert_layers(model)
-    (scored,) = score_pairs(model, [source], [target], device=device)
+    layers, dictionary = expert_layers(model), model.decoder.dictionary
     assert scored.scores is not None and scored.scores.mixture_weights is not None
-    return _word_experts(scored.scores.mixture_weights[0], target, layers, model.decoder.dictionary)
-
-
-def _word_experts(weights: Tensor, sequence: Tensor, layers: List[int], dictionary: Dictionary) -> WordExperts:
+    (target,), (weights,) = scored.target, scored.scores.mixture_weights
     return WordExperts(
-        words=[dictionary[int(token)] for token in sequence], weights=weights.double().cpu(), layers=layers
+        words=[dictionary[int(token)] for token in target], weights=weights.double().cpu(), layers=layers
     )
 
 

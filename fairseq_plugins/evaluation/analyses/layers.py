@@ -9,18 +9,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Callable, Collection, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, Optional, Sequence, Union
 
 import torch
-from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
+from fairseq.models import BaseFairseqModel, FairseqLanguageModel
 from torch import Tensor
 from tqdm import tqdm
 
 from fairseq_plugins.evaluation.analyses.experts import expert_layers, mixture_output
-from fairseq_plugins.evaluation.scoring import evaluate_perplexity, score_pairs, score_windows, shifted
+from fairseq_plugins.evaluation.scoring import ScoredPairs, evaluate_perplexity, score_windows
 from fairseq_plugins.modules.simple_rnn import DiagonalRNN, SimpleRecurrentLayer
 from fairseq_plugins.options import UserError
-from fairseq_plugins.output_layers.scores import DecoderStates
 
 
 @dataclass(frozen=True)
@@ -39,58 +38,27 @@ class LayerLearning:
     num_words: int
 
 
-def lines_learning(model: FairseqLanguageModel, lines: Sequence[Tensor], *, device: str = "cpu") -> LayerLearning:
-    """Measure lines (n,) int64 with their end marks, each from a fresh state and without dropout.
+def layer_learning(model: BaseFairseqModel, batches: Iterable[ScoredPairs]) -> LayerLearning:
+    """Measure what ``score_lines`` or ``score_pairs`` reads by this model, without dropout.
 
-    Raises UserError if the model has no mixture, or there is no line.
+    Raises UserError if the model has no mixture, or there is no sentence.
     """
-    return _learning(model, _read_lines(model.eval(), lines, device=device))
-
-
-def pairs_learning(
-    model: FairseqEncoderDecoderModel, sources: Sequence[Tensor], targets: Sequence[Tensor], *, device: str = "cpu"
-) -> LayerLearning:
-    """Measure sentence pairs without dropout; the arguments are those of ``score_pairs``.
-
-    Raises UserError if the model has no mixture, there is no pair, or as ``score_pairs``.
-    """
-    batches = (
-        (scored.states, scored.target, scored.is_token)
-        for scored in score_pairs(model, sources, targets, device=device)
-        if scored.states is not None
-    )
-    return _learning(model, batches)
-
-
-def _read_lines(
-    model: FairseqLanguageModel, lines: Sequence[Tensor], *, device: str
-) -> Iterator[Tuple[DecoderStates, Tensor, Tensor]]:
-    end = model.decoder.dictionary.eos()
-    for line in lines:
-        target = line[None].to(device)
-        inputs = shifted(target, first=end)
-        with torch.no_grad():
-            states = model(inputs, target=target)[1]["states"]
-        yield states, target, torch.ones_like(target, dtype=torch.bool)
-
-
-def _learning(model: BaseFairseqModel, batches: Iterator[Tuple[DecoderStates, Tensor, Tensor]]) -> LayerLearning:
-    """Measure batches of inputs of the output layer, targets (B, T), and a mask (B, T) that is False at padding."""
     output, read_layers = mixture_output(model), torch.tensor(expert_layers(model))
     mass = torch.zeros(len(read_layers), dtype=torch.float64)
     norms: List[float] = []
     num_words = 0
-    for states, target, is_token in batches:
-        layers = [layer.detach().requires_grad_() for layer in states.layers]
+    for scored in batches:
+        assert scored.states is not None
+        layers = [layer.detach().requires_grad_() for layer in scored.states.layers]
         with torch.enable_grad():
-            scores = output(replace(states, layers=layers), target, token_weights=is_token)
+            scores = output(replace(scored.states, layers=layers), scored.target, token_weights=scored.is_token)
         assert scores.loss is not None and scores.mixture_weights is not None
         gradients = torch.autograd.grad(scores.loss, layers, allow_unused=True)
         norms = norms or [0.0] * len(layers)
         for n, gradient in enumerate(gradients):
             norms[n] += 0.0 if gradient is None else float(gradient.double().norm(dim=-1).sum())
-        mass += scores.mixture_weights.detach().double()[is_token].sum(0).cpu()
-        num_words += int(is_token.sum())
+        mass += scores.mixture_weights.detach().double()[scored.is_token].sum(0).cpu()
+        num_words += int(scored.is_token.sum())
     if num_words == 0:
         raise UserError("there is no sentence that has a word")
     shares = [float(mass[read_layers == n].sum()) / num_words for n in range(len(norms))]

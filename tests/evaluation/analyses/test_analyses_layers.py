@@ -15,14 +15,13 @@ from fairseq_plugins.evaluation.analyses.layers import (
     changed_layer_outputs,
     correlation_matrices,
     layer_correlations,
-    lines_learning,
+    layer_learning,
     masked_perplexity,
     masking_curves,
-    pairs_learning,
     spectra,
     timescales,
 )
-from fairseq_plugins.evaluation.scoring import evaluate_perplexity
+from fairseq_plugins.evaluation.scoring import evaluate_perplexity, score_lines, score_pairs
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.modules.lstm import WeightDropLSTM
 from fairseq_plugins.reports.analyses import draw_spectra, draw_timescales, spectrum_table, timescale_table
@@ -51,7 +50,7 @@ def learning_by_hand(model, states, target):
 def test_a_language_model_by_lines():
     model = build_tiny_lm("doc", experts_per_layer="0 2 1", dropout_hidden=0.5, latent_dropout=0.5).double().train()
     lines = [torch.tensor([7, 11, 3, END]), torch.tensor([5, END])]
-    found = lines_learning(model, lines)
+    found = layer_learning(model, score_lines(model, lines))
     shares, norms = torch.zeros(3, dtype=torch.float64), torch.zeros(3)
     for line in lines:
         inputs = torch.cat([torch.tensor([END]), line[:-1]])
@@ -75,7 +74,7 @@ def test_an_encoder_decoder_by_pairs(build):
     model = build().double().eval()
     sources = [torch.tensor([5, 6, END]), torch.tensor([7, END])]
     targets = [torch.tensor([9, END]), torch.tensor([4, 5, 6, 7, END])]
-    found = pairs_learning(model, sources, targets)
+    found = layer_learning(model, score_pairs(model, sources, targets))
     shares, norms = torch.zeros(3, dtype=torch.float64), torch.zeros(len(found.gradients))
     for source, target in zip(sources, targets):
         inputs = torch.cat([torch.tensor([END]), target[:-1]])
@@ -89,14 +88,12 @@ def test_an_encoder_decoder_by_pairs(build):
 
 def test_what_has_no_mixture_is_told():
     with pytest.raises(ValueError, match="no mixture of softmaxes"):
-        lines_learning(build_tiny_lm("tied"), [torch.tensor([7, END])])
-    with pytest.raises(ValueError, match="no mixture of softmaxes"):
-        pairs_learning(build_tiny_encdec("tied"), [torch.tensor([7, END])], [torch.tensor([7, END])])
+        layer_learning(build_tiny_lm("tied"), [])
 
 
 def test_an_empty_text_is_told():
     with pytest.raises(ValueError, match="there is no sentence that has a word"):
-        lines_learning(build_tiny_lm("doc"), [])
+        layer_learning(build_tiny_lm("doc"), [])
 
 
 V, UNKNOWN, NUM_TOKENS = 23, 3, 121

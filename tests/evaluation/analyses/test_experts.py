@@ -12,13 +12,13 @@ from fairseq_plugins.evaluation.analyses.experts import (
     ExpertUse,
     default_threshold,
     expert_layers,
-    line_experts,
-    pair_experts,
     pairs_expert_use,
     rank,
     singular_values,
     stream_expert_use,
+    word_experts,
 )
+from fairseq_plugins.evaluation.scoring import score_lines, score_pairs, score_windows
 
 END = 2
 
@@ -57,7 +57,8 @@ def entropies_by_hand(model, batch):
 )
 def test_the_entropies_of_a_stream_are_those_of_each_expert_alone(flags):
     model, tokens = build_tiny_lm("doc", experts_per_layer="1 0 2", **flags).double(), torch.randint(4, 23, (2100,))
-    use = stream_expert_use(model, tokens)  # in three windows, between which a gate's state is carried
+    windows = score_windows([model], tokens)  # three, between which a gate's state is carried
+    use = stream_expert_use(model, windows)
     expected = entropies_by_hand(model, [tokens[None, :-1]])
     torch.testing.assert_close(use.total_entropy, expected.sum(0))
     assert use.vocab_size == 23 and use.entropies == pytest.approx(expected.mean(0).tolist())
@@ -65,19 +66,19 @@ def test_the_entropies_of_a_stream_are_those_of_each_expert_alone(flags):
 
 def test_the_use_of_a_stream_is_the_sum_of_the_prior_before_every_word():
     model, tokens = build_tiny_lm("doc", experts_per_layer="1 0 2").double(), torch.randint(4, 23, (41,))
-    use = stream_expert_use(model, tokens)
+    use = stream_expert_use(model, score_windows([model], tokens))
     expected = prior_by_hand(model, tokens[:-1]).sum(0)
     assert use.layers == [0, 2, 2] and use.num_words == 40
     torch.testing.assert_close(use.mass, expected)
     assert sum(use.shares) == pytest.approx(1)
-    by_rows = stream_expert_use(model, tokens, num_rows=2)
+    by_rows = stream_expert_use(model, score_windows([model], tokens, num_rows=2))
     halves = [prior_by_hand(model, half[:-1]).sum(0) for half in tokens[:40].split(20)]
     torch.testing.assert_close(by_rows.mass, sum(halves))
 
 
 def test_a_line_has_the_prior_before_each_of_its_words():
     model, line = build_tiny_lm("mos", experts_per_layer="0 0 3").double(), torch.tensor([7, 11, 3, END])
-    found = line_experts(model, line)
+    (found,) = (word_experts(model, scored) for scored in score_lines(model, [line]))
     torch.testing.assert_close(found.weights, prior_by_hand(model, torch.tensor([END, 7, 11, 3])))
     assert found.words == [model.decoder.dictionary[word] for word in line.tolist()] and found.layers == [2, 2, 2]
     assert found.words[-1] == "</s>"
@@ -85,8 +86,9 @@ def test_a_line_has_the_prior_before_each_of_its_words():
 
 def test_a_line_is_read_without_dropout_by_a_model_in_training_mode_too():
     model = build_tiny_lm("doc", experts_per_layer="1 0 2", dropout_hidden=0.5, dropout_output=0.5)
-    found = [line_experts(model.train(), torch.tensor([5, 6, 7, 8, END])).weights for _ in range(2)]
-    assert torch.equal(found[0], found[1])
+    line = torch.tensor([5, 6, 7, 8, END])
+    found = [word_experts(model, scored) for _ in range(2) for scored in score_lines(model.train(), [line])]
+    assert torch.equal(found[0].weights, found[1].weights)
 
 
 @pytest.mark.parametrize(
@@ -101,8 +103,12 @@ def test_the_use_of_pairs_is_the_sum_over_their_targets(build):
     model = build().double()
     sources = [torch.tensor([5, 6, END]), torch.tensor([7, END]), torch.tensor([8, 9, 10, END])]
     targets = [torch.tensor([9, END]), torch.tensor([4, 5, 6, 7, END]), torch.tensor([END])]
-    use = pairs_expert_use(model, sources, targets)
-    alone = [pair_experts(model, *pair) for pair in zip(sources, targets)]
+    use = pairs_expert_use(model, score_pairs(model, sources, targets))
+    alone = [
+        word_experts(model, scored)
+        for source, target in zip(sources, targets)
+        for scored in score_pairs(model, [source], [target])
+    ]
     entropies = [
         entropies_by_hand(model, [source[None], torch.tensor([len(source)]), target.roll(1)[None]]).sum(0)
         for source, target in zip(sources, targets)
