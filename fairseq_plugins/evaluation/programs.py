@@ -128,7 +128,9 @@ def write_programs(model: BaseFairseqModel, folder: Path, *, origin: Path) -> No
         f"{origin} holds a {type(model).__name__}, which has no recurrent step: leave --torch-export out"
     )
     if isinstance(model, FairseqLanguageModel):
-        if not isinstance(model.decoder, StreamDecoder) or _has_windows(model.decoder):
+        # a sliding decoder reads the tokens before a window again, instead of a state of fixed size
+        has_windows = any(isinstance(module, SlidingDecoder) for module in model.modules())
+        if has_windows or not isinstance(model.decoder, StreamDecoder):
             raise without_step
         step = LanguageModelStep(model.decoder)
         _replace_forward(model, RecurrentCell.forward)
@@ -149,11 +151,6 @@ def write_programs(model: BaseFairseqModel, folder: Path, *, origin: Path) -> No
         folder / DECODER_STEP,
         origin,
     )
-
-
-def _has_windows(decoder: StreamDecoder) -> bool:
-    """Whether a decoder reads the tokens before a window again, instead of a state of fixed size."""
-    return any(isinstance(module, SlidingDecoder) for module in decoder.modules())
 
 
 def _simplify(model: nn.Module) -> None:

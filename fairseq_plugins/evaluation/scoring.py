@@ -17,7 +17,7 @@ Shapes: M models, n tokens, B rows of a batch, T its length, V vocabulary, * any
 import math
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, TypeVar
+from typing import Any, Dict, Iterable, Iterator, List, Literal, Optional, Sequence, Tuple, TypeVar
 
 import torch
 from fairseq import utils
@@ -31,7 +31,7 @@ from tqdm import tqdm
 from fairseq_plugins.data.streams import ContiguousStreams, fixed_windows
 from fairseq_plugins.models.decoder import StreamState, new_stream
 from fairseq_plugins.ops.mixture_distribution import mean_log_probs
-from fairseq_plugins.options import UserError, check_at_least_one, check_choice
+from fairseq_plugins.options import UserError, check_choice
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS, OutputLayer, OutputPrecision
 from fairseq_plugins.output_layers.scores import DecoderStates, Scores
 
@@ -63,9 +63,6 @@ def average_nll(nll: Sequence[Tensor]) -> Tensor:
 
 # Streams, window by window.
 
-SCORED_WORDS = ("targets", "all")
-"""The words whose probabilities are computed."""
-
 
 @dataclass(frozen=True)
 class ScoredWindow:
@@ -95,7 +92,7 @@ def score_windows(
     *,
     num_rows: int = 1,
     window: int = 1000,
-    words: str = "targets",
+    words: Literal["targets", "all"] = "targets",
     with_gradients: bool = False,
     device: str = "cpu",
     show_progress: bool = False,
@@ -110,15 +107,12 @@ def score_windows(
         models: language models that carry their state, on ``device``. Several are averaged as probabilities.
         tokens: (n,) int64, cut into ``num_rows`` rows, B.
         window: tokens of a row in one forward pass; does not change the result beyond rounding.
-        words: a value of :data:`SCORED_WORDS`; "targets" never holds the probabilities of all words.
+        words: whose probabilities are computed; "targets" never holds those of all words.
         with_gradients: whether ``states``, ``scores`` and ``log_probs`` have gradients. None crosses a window.
 
     Raises:
-        UserError: if the stream is too short for the rows, rows or window are below one, or an NLL is not finite.
+        UserError: if the stream is too short for the rows, or an NLL is not finite.
     """
-    assert words in SCORED_WORDS
-    check_at_least_one(num_rows, flag="num_rows")
-    check_at_least_one(window, flag="window")
     name = new_stream("scored windows")
     streams = ContiguousStreams(tokens, name=name, num_rows=num_rows, first_row=0, num_own_rows=num_rows)
     num_predictions = num_rows * streams.num_predictions_per_row
@@ -143,7 +137,7 @@ def check_rows(tokens: Tensor, *, num_rows: int, split: str) -> None:
 
 
 def _score_window(
-    models: Sequence[FairseqLanguageModel], batch: Dict[str, Any], *, words: str, device: str
+    models: Sequence[FairseqLanguageModel], batch: Dict[str, Any], *, words: Literal["targets", "all"], device: str
 ) -> ScoredWindow:
     inputs, target = batch["net_input"]["src_tokens"].to(device), batch["target"].to(device)
     position = {name: batch["net_input"][name] for name in ("stream", "position")}
@@ -269,10 +263,8 @@ def score_sequences(
             rounding.
 
     Raises:
-        UserError: if the models have different vocabularies, a batch would have no token, or an NLL is not finite.
+        UserError: if the models have different vocabularies, or an NLL is not finite.
     """
-    if max_tokens < 1:
-        raise UserError(f"batches of {max_tokens} tokens: give at least 1")
     assert window >= 1
     assert all(len(sequence) > 0 for sequence in sequences)
     dictionary = check_vocabularies(models)
@@ -325,11 +317,6 @@ def batches_by_length(lengths: Sequence[int], *, max_tokens: int) -> Iterator[Li
         batch.append(index)
     if batch:
         yield batch
-
-
-def nll_of(log_probs: Tensor, target: Tensor, is_token: Tensor) -> Tensor:
-    """NLL of each target (B, T) by log-probabilities (B, T, V), 0 where ``is_token`` (B, T) is False."""
-    return -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1).masked_fill(~is_token, 0)
 
 
 # Sentence pairs, with teacher forcing.
@@ -426,7 +413,8 @@ def _score_batch(model: FairseqEncoderDecoderModel, batch: Dict[str, Any], *, pa
         states, scores = extra["states"], extra["scores"]
         nll = scores.nll
     else:
-        nll = nll_of(model.get_normalized_probs(model(**net_input), log_probs=True), target, is_token)
+        log_probs = model.get_normalized_probs(model(**net_input), log_probs=True)
+        nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1).masked_fill(~is_token, 0)
     return ScoredPairs(
         numbers=batch["id"].tolist(),
         target=target,
@@ -493,7 +481,7 @@ def evaluate_perplexity(
 ) -> Perplexity:
     """Score a stream with fixed weights, as :func:`score_windows` does; ``unknown`` is the index of the unknown word.
 
-    Raises UserError if the stream is too short for the rows, rows or window are below one, or the result is not finite.
+    Raises UserError if the stream is too short for the rows, or the result is not finite.
     """
     windows = score_windows(models, tokens, num_rows=num_rows, **options)
     return perplexity_of(

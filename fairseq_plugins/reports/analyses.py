@@ -149,7 +149,7 @@ def spectrum_table(found: Mapping[str, Sequence[Spectrum]]) -> str:
             name,
             one.layer,
             len(one.eigenvalues),
-            one.num_growing,
+            int((one.eigenvalues.abs() > 1).sum()),
             f"{float(one.eigenvalues[0].abs()):.3f}",
             _number(one.most_negative, ".3f"),
             *(_number(100 * share, ".1f") for share in one.same_sign),
@@ -209,7 +209,8 @@ def draw_timescales(found: Mapping[str, Sequence[Timescales]]) -> "Figure":
     for name, layers in found.items():
         for one in layers:
             layer = "" if len(layers) == 1 else f", layer {one.layer}"
-            label = f"{as_label(name)}{layer}: {len(one.values)} of {one.num_units} units"
+            num_units = len(one.values) + one.num_alternating + one.num_without
+            label = f"{as_label(name)}{layer}: {len(one.values)} of {num_units} units"
             axes.plot(range(1, len(one.values) + 1), one.values, label=label)
     axes.set(xlabel="hidden unit, sorted", ylabel="timescale -1 / log r, tokens", yscale="log")
     axes.yaxis.set_major_formatter(ScalarFormatter())

@@ -50,13 +50,6 @@ class CandidateTree:
     score: float
     location: str
 
-    def tree(self) -> Tree:
-        """The tree.
-
-        Raises EmptyTree if a constituent has no word, as in failed parses. Raises UserError if the text is not a tree.
-        """
-        return read_tree(self.bracketed, name=self.location)
-
 
 @dataclass(frozen=True)
 class ParseLists:
@@ -227,7 +220,7 @@ def merge_candidates(
     hypotheses: Dict[str, Hypothesis] = {}
     for rank, candidate in enumerate(candidates, start=1):
         try:
-            tree = candidate.tree()
+            tree = read_tree(candidate.bracketed, name=candidate.location)
         except EmptyTree:
             continue
         symbols = " ".join(linearisation.symbols(tree))
@@ -318,7 +311,7 @@ def score_hypotheses(
         max_tokens: see :func:`~fairseq_plugins.evaluation.scoring.score_sequences`.
 
     Raises:
-        UserError: if a batch would have no token, or an NLL is not finite.
+        UserError: if an NLL is not finite.
     """
     sequences = [hypothesis.symbols.long() for sentence in sentences for hypothesis in sentence.hypotheses]
     sizes = [len(sentence.hypotheses) for sentence in sentences]

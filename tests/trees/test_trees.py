@@ -310,7 +310,7 @@ def scored(gold_tree, candidates):
     """Counts of each candidate, None where the tree cannot be compared."""
     for candidate in candidates:
         try:
-            yield gold_tree.score(candidate.tree())
+            yield gold_tree.score(read_tree(candidate.bracketed, name=candidate.location))
         except NotComparable:
             yield None
 

@@ -293,11 +293,6 @@ class Spectrum:
     most_negative: float
     same_sign: List[float]
 
-    @property
-    def num_growing(self) -> int:
-        """Number of eigenvalues with a modulus above 1."""
-        return int((self.eigenvalues.abs() > 1).sum())
-
 
 def spectra(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Spectrum]:
     """Spectrum of each layer, bottom first, in float64; ``path`` names the model.
@@ -349,11 +344,6 @@ class Timescales:
     values: List[float]
     num_alternating: int
     num_without: int
-
-    @property
-    def num_units(self) -> int:
-        """Number of units of the layer."""
-        return len(self.values) + self.num_alternating + self.num_without
 
 
 def timescales(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Timescales]:
