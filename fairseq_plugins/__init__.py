@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional, Sequence, Union
 
 if TYPE_CHECKING:
-    from fairseq_plugins.evaluation.api import TrainedLanguageModel, TrainedTranslator
+    from fairseq_plugins.evaluation.api import TrainedLanguageModel
     from fairseq_plugins.evaluation.raw_text import TextKind
+    from fairseq_plugins.evaluation.translation import Translator
 
 __version__ = "0.1.0"
 """Checkpoints keep it. setup.py reads it."""
@@ -29,7 +30,7 @@ def load(
     text: "TextKind" = "raw",
     precision: str = "float32",
     max_tokens: int = 4096,
-) -> "Union[TrainedLanguageModel, TrainedTranslator]":
+) -> "Union[TrainedLanguageModel, Translator]":
     """Load a trained model that reads and writes raw text. Import parts of your own that it needs first.
 
     Args:

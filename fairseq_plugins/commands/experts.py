@@ -51,7 +51,7 @@ from fairseq_plugins.evaluation.scoring import (
     split_lines,
     split_pairs,
 )
-from fairseq_plugins.evaluation.translation import load_translator
+from fairseq_plugins.evaluation.translation import SearchOptions, load_translator
 from fairseq_plugins.files import STANDARD_INPUT, name_of, read_lines
 from fairseq_plugins.models.checkpoints import check_checkpoints, checkpoints_of_updates, naming_checkpoint
 from fairseq_plugins.options import UserError, check_at_least_one, named_paths, optionally_named_paths
@@ -90,8 +90,9 @@ def _analyze_attention(args: argparse.Namespace) -> None:
     lines = list(translator.source.watched(islice(with_words, args.num), name=name_of(*paths)))
     if not lines:
         raise UserError("there is no sentence to draw, all lines are blank")
-    for number, line in enumerate(tqdm(lines, unit="picture", disable=None, leave=False), start=1):
-        (sentence,) = translator.translate([line], beam=args.beam)
+    translated = translator.translate_stream(lines, SearchOptions(beam=args.beam), batch_size=1, buffer=1)
+    bar = tqdm(translated, total=len(lines), unit="picture", disable=None, leave=False)
+    for number, sentence in enumerate(bar, start=1):
         args.out.mkdir(parents=True, exist_ok=True)
         picture = args.out / f"sentence_{number}.png"
         save_attention_map(sentence, translator.source.subwords, picture)
@@ -231,7 +232,8 @@ def _translated(
     device = choose_device(args)
     translator = load_translator([path], args.data, device=device)
     prepare_to_score(translator.models, device=device, precision="float32")
-    found = translator.translate(list(translator.source.watched(lines, name=name_of(*args.input))))
+    watched = translator.source.watched(lines, name=name_of(*args.input))
+    found = list(translator.translate_stream(watched, SearchOptions()))
     sources = encode_lines([" ".join(sentence.source) for sentence in found], sides[0])
     targets = encode_lines([" ".join(sentence.target) for sentence in found], sides[1])
     return list(zip(sources, targets))

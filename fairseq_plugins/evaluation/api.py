@@ -3,7 +3,7 @@
 import math
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Iterable, Iterator, List, Optional, Sequence, Union
+from typing import Any, Iterator, List, Optional, Sequence, Union
 
 import torch
 from fairseq.tasks import TASK_REGISTRY
@@ -12,16 +12,10 @@ from fairseq.tasks.translation import TranslationTask
 
 from fairseq_plugins.evaluation.checkpoints import check_export, corpus_of, load_language_models, trained_task
 from fairseq_plugins.evaluation.generation import Continuation, Sampling, Stop, TextGenerator, UnknownWords
-from fairseq_plugins.evaluation.raw_text import TextKind, check_text_kind, load_side_text
+from fairseq_plugins.evaluation.raw_text import TextKind, check_text_kind, checked_line, checked_lines, load_side_text
 from fairseq_plugins.evaluation.scoring import exponential, prepare_to_score
 from fairseq_plugins.evaluation.text_scorer import Context, ScoredLine, TextScorer
-from fairseq_plugins.evaluation.translation import (
-    TranslatedSentence,
-    Translator,
-    WordAttention,
-    load_translator,
-    word_attention,
-)
+from fairseq_plugins.evaluation.translation import Translator, load_translator
 from fairseq_plugins.files import checkpoints_of
 from fairseq_plugins.models.checkpoints import check_checkpoints
 from fairseq_plugins.options import UserError, check_at_least_one
@@ -42,7 +36,7 @@ class TrainedLanguageModel(TextScorer):
         Raises:
             UserError: if there is no such context, or an NLL is not finite.
         """
-        return super().score(_checked_lines(lines), context=context)
+        return super().score(checked_lines(lines), context=context)
 
     def perplexity(self, text: Union[str, Sequence[str]], *, context: Context = "document") -> float:
         """Perplexity of a text, end marks of its lines included.
@@ -56,7 +50,7 @@ class TrainedLanguageModel(TextScorer):
         """
         if isinstance(text, str):
             text = text.removesuffix("\n").split("\n") if text else []
-        lines = _checked_lines(text)
+        lines = checked_lines(text)
         log_probs = [log_prob for line in self.score_stream(lines, context=context) for log_prob in line.log_probs]
         if not log_probs:
             raise UserError("a text without a line has no perplexity")
@@ -95,7 +89,7 @@ class TrainedLanguageModel(TextScorer):
         Raises:
             UserError: if a value does not fit.
         """
-        prefix, *earlier = self.text.watched([_checked_line(prefix), *_checked_lines(after)])
+        prefix, *earlier = self.text.watched([checked_line(prefix), *checked_lines(after)])
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
         if beam is not None:
             sampling.check_unused(beam="beam")
@@ -107,64 +101,6 @@ class TrainedLanguageModel(TextScorer):
             if beam is not None:
                 return generator.search(prefix, beam=beam, num=num, after=before)
             return generator.sample(prefix, num=num, seed=seed, sampling=sampling, after=before)
-
-
-class TrainedTranslator:
-    """An encoder-decoder, or an ensemble, for translation or headlines. Several threads can use it at the same time.
-
-    Args:
-        translator: of raw text.
-    """
-
-    def __init__(self, translator: Translator):
-        self.translator = translator
-
-    def translate(self, lines: Sequence[str], *, batch_size: int = 32, **options: Any) -> List[TranslatedSentence]:
-        """The best translation of each raw line, in the order of the lines. A blank line stays blank.
-
-        Args:
-            lines: sentences, or articles.
-            batch_size: lines that are translated at a time. It does not change the translations.
-            options: ``beam``, ``nbest``, ``lenpen``, ``max_len``, ``replace_unk``, ``sampling``, ``top_k``, ``top_p``,
-                ``temperature``, ``seed`` and ``flags``; see
-                :class:`~fairseq_plugins.evaluation.translation.SearchOptions`. With ``nbest``, the best translation
-                has the others in ``others``.
-
-        Raises:
-            UserError: if a line is longer than the models read, or an option does not fit.
-        """
-        lines = list(self.translator.source.watched(_checked_lines(lines)))
-        return self.translator.translate(lines, batch_size=batch_size, **options)
-
-    def attention(self, line: str, *, beam: int = 5) -> WordAttention:
-        """Attention between the words of a raw line and those of its translation.
-
-        Raises:
-            UserError: if the line is blank, or the models have no attention.
-        """
-        lines = list(self.translator.source.watched([_checked_line(line)]))
-        (sentence,) = self.translator.translate(lines, beam=beam)
-        if not sentence.source:
-            raise UserError("a blank line has no attention")
-        return word_attention(sentence, self.translator.source.subwords)
-
-
-def _checked_lines(lines: Sequence[str]) -> List[str]:
-    """Lines without the newlines that a file yields."""
-    if isinstance(lines, str):
-        raise UserError(f"'{lines[:30]}' is one text: give a list of lines")
-    if not isinstance(lines, Iterable):
-        raise UserError(f"{lines!r:.60} is of type {type(lines).__name__}: give a list of lines")
-    return [_checked_line(line) for line in lines]
-
-
-def _checked_line(line: str) -> str:
-    if not isinstance(line, str):
-        raise UserError(f"{line!r:.30} is no text but of type {type(line).__name__}: give a line as str")
-    line = line.removesuffix("\n").removesuffix("\r")
-    if "\n" in line:
-        raise UserError(f"'{line.partition(chr(10))[0][:30]}' goes on in another line: split the text into lines")
-    return line
 
 
 @contextmanager
@@ -188,7 +124,7 @@ def load_trained(
     text: TextKind = "raw",
     precision: str = "float32",
     max_tokens: int = 4096,
-) -> Union[TrainedLanguageModel, TrainedTranslator]:
+) -> Union[TrainedLanguageModel, Translator]:
     """See :func:`fairseq_plugins.load`."""
     given = [path] if isinstance(path, (str, Path)) else path
     paths = [found for one in given for found in _checkpoints(Path(one))]
@@ -205,7 +141,7 @@ def load_trained(
             raise UserError(f"text {text}: a translator reads raw text")
         translator = load_translator(paths, folder, device=device)
         prepare_to_score(translator.models, device=device, precision=precision)
-        return TrainedTranslator(translator)
+        return translator
     if not issubclass(task, LanguageModelingTask):
         raise UserError(f"{paths[0]} was trained for --task {config._name}, neither language modelling nor translation")
     models = prepare_to_score(load_language_models(paths, folder), device=device, precision=precision)

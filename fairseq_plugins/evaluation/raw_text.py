@@ -491,3 +491,25 @@ def _lines_of(paths: Sequence[Path], *, when_empty: str) -> Iterator[str]:
 def raise_empty(paths: Sequence[Path]) -> NoReturn:
     """Raise the error for texts without a line."""
     raise UserError(f"{name_of(*paths)} is empty: give a sentence a line")
+
+
+# Lines that a program gives.
+
+
+def checked_lines(lines: Sequence[str]) -> List[str]:
+    """Lines without the newlines that a file yields. Raises UserError if they are no list of lines."""
+    if isinstance(lines, str):
+        raise UserError(f"'{lines[:30]}' is one text: give a list of lines")
+    if not isinstance(lines, Iterable):
+        raise UserError(f"{lines!r:.60} is of type {type(lines).__name__}: give a list of lines")
+    return [checked_line(line) for line in lines]
+
+
+def checked_line(line: str) -> str:
+    """A line without the newline that a file yields. Raises UserError if it is no text or more than a line."""
+    if not isinstance(line, str):
+        raise UserError(f"{line!r:.30} is no text but of type {type(line).__name__}: give a line as str")
+    line = line.removesuffix("\n").removesuffix("\r")
+    if "\n" in line:
+        raise UserError(f"'{line.partition(chr(10))[0][:30]}' goes on in another line: split the text into lines")
+    return line

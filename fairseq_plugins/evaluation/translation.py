@@ -19,7 +19,7 @@ from torch import Tensor
 
 from fairseq_plugins.evaluation.checkpoints import load_translation_models, one_pair
 from fairseq_plugins.evaluation.generation import Sampling
-from fairseq_plugins.evaluation.raw_text import SideText, Subwords, load_pair_texts, number_words
+from fairseq_plugins.evaluation.raw_text import SideText, Subwords, checked_lines, load_pair_texts, number_words
 from fairseq_plugins.evaluation.text_scorer import buffered
 from fairseq_plugins.files import check_data_folder, read_lines
 from fairseq_plugins.metrics.rouge import without_escapes
@@ -234,7 +234,7 @@ class _SeededSampling(Search):
 
 
 class Translator:
-    """Translates sentences by fairseq's beam search. Several threads can use it at the same time.
+    """Translates sentences or articles by fairseq's beam search. Several threads can use it at the same time.
 
     The models are an ensemble of encoder-decoders in evaluation mode, on one device, with fairseq's task. Text is
     prepared as ``source`` and ``target`` say, which share their subwords.
@@ -253,13 +253,30 @@ class Translator:
         self._max_target_length = min(model.max_decoder_positions() for model in self.models) - 1
 
     def translate(self, lines: Sequence[str], *, batch_size: int = 32, **options: Any) -> List[TranslatedSentence]:
-        """Translate raw lines, in their order; for the options see :class:`SearchOptions`. A blank line stays blank.
+        """The best translation of each raw line, in the order of the lines. A blank line stays blank.
 
-        A translation does not depend on other lines or ``batch_size``, beyond rounding. Raises UserError if a line is
-        longer than the models can read, or an option does not fit.
+        Args:
+            lines: sentences, or articles.
+            batch_size: lines that are translated at a time. It does not change the translations, beyond rounding.
+            options: those of :class:`SearchOptions`. With ``nbest``, the best translation has the others in ``others``.
+
+        Raises:
+            UserError: if a line is longer than the models read, or an option does not fit.
         """
+        lines = list(self.source.watched(checked_lines(lines)))
         search = SearchOptions(**options)
         return list(self.translate_stream(lines, search, batch_size=batch_size, buffer=max(len(lines), 1)))
+
+    def attention(self, line: str, *, beam: int = 5) -> "WordAttention":
+        """Attention between the words of a raw line and those of its translation.
+
+        Raises:
+            UserError: if the line is blank, or the models have no attention.
+        """
+        (sentence,) = self.translate([line], beam=beam)
+        if not sentence.source:
+            raise UserError("a blank line has no attention")
+        return word_attention(sentence, self.source.subwords)
 
     def translate_stream(
         self,
@@ -270,7 +287,7 @@ class Translator:
         buffer: int = 1024,
         name: str = "the text",
     ) -> Iterator[TranslatedSentence]:
-        """Translate raw lines as they come, in their order; see :meth:`translate`.
+        """Translate raw lines as they come, in their order, neither checked nor watched; see :meth:`translate`.
 
         ``buffer`` lines are read before they are translated, sorted by length among themselves. ``name`` is that of the
         text, in messages. Raises UserError, after the translations of the lines before, if a

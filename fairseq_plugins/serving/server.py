@@ -21,9 +21,9 @@ from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import fairseq_plugins
-from fairseq_plugins.evaluation.api import TrainedLanguageModel, TrainedTranslator
+from fairseq_plugins.evaluation.api import TrainedLanguageModel
 from fairseq_plugins.evaluation.text_scorer import Context
-from fairseq_plugins.evaluation.translation import EXTRA_PIECES, TranslatedSentence
+from fairseq_plugins.evaluation.translation import EXTRA_PIECES, TranslatedSentence, Translator
 from fairseq_plugins.options import UserError
 from fairseq_plugins.serving.batching import Batcher, TooManyWaiting
 
@@ -184,7 +184,7 @@ def _error(status: int, message: str, **headers: str) -> Response:
     )
 
 
-Model = Union[TrainedLanguageModel, TrainedTranslator]
+Model = Union[TrainedLanguageModel, Translator]
 
 
 class ModelServer:
@@ -206,7 +206,7 @@ class ModelServer:
         self.batcher = Batcher(self._work, max_batch=limits.batch, max_waiting=limits.waiting)
         self._model = model
         self.name = name
-        self.kind = "translator" if isinstance(model, TrainedTranslator) else "language model"
+        self.kind = "translator" if isinstance(model, Translator) else "language model"
         health = Health(model=name, kind=self.kind, version=fairseq_plugins.__version__)
         api = FastAPI(title=f"{name} ({self.kind})", version=health.version, redoc_url=None)
 
@@ -219,7 +219,7 @@ class ModelServer:
             allowed = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
             return HTMLResponse(PAGE.read_bytes(), headers={"Content-Security-Policy": allowed})
 
-        if isinstance(model, TrainedTranslator):
+        if isinstance(model, Translator):
 
             @api.post("/translate", responses=REFUSALS)
             async def translate(request: TranslateRequest) -> Translations:
@@ -294,7 +294,7 @@ class ModelServer:
 
     def _work(self, lines: Sequence[str], request: _LinesRequest) -> List[Any]:
         options = request.model_dump(exclude={"lines"})
-        if isinstance(self._model, TrainedTranslator):
+        if isinstance(self._model, Translator):
             # a larger beam has smaller batches, so that both take the same memory
             batch_size = max(1, self.limits.batch * BEAM // max(BEAM, options["beam"]))
             found = self._model.translate(lines, batch_size=batch_size, **options)

@@ -109,7 +109,7 @@ def test_several_checkpoints_are_an_ensemble(name, command, flags, sources, expo
     )
     assert call(" ".join(command), out, "--cpu", "--path", out, *flags, typed=LINES)[:2] == expected != alone
     loaded = fairseq_plugins.load(out)
-    assert len(loaded.models if name == "lm" else loaded.translator.models) == 2
+    assert len(loaded.models) == 2
     for words in (["analyze correlation", out, "--path", f"A={out}"], ["export", f"A={out}", "--out", out]):
         assert "holds 2 models: name one of its files" in refuse(*words)
 
