@@ -14,6 +14,7 @@ from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, Op
 import torch
 from fairseq.models import BaseFairseqModel, FairseqLanguageModel
 from torch import Tensor
+from torch.nn.functional import pad
 from tqdm import tqdm
 
 from fairseq_plugins.evaluation.analyses.experts import expert_layers, mixture_output
@@ -211,11 +212,24 @@ def correlation_matrices(model: FairseqLanguageModel, tokens: Tensor, **options:
     Rows of features that never change are NaN. Only sums over windows are kept. The model carries its state; the
     options are those of :func:`~fairseq_plugins.evaluation.scoring.score_windows`.
     """
-    sums = [_FeatureCorrelationSums() for _ in model.decoder.stack.layers]
+    origins: Dict[int, Tensor] = {}
+    sums: Dict[int, Tensor] = {}  # of products of features, of features, and of ones: (D_n + 1, D_n + 1)
     for window in score_windows([model], tokens, **options):
-        for layer_sums, output in zip(sums, window.states[0].layers[1:]):
-            layer_sums.add(output.flatten(0, 1).double())
-    return [layer_sums.correlations().cpu() for layer_sums in sums]
+        for n, output in enumerate(window.states[0].layers[1:]):
+            x = output.flatten(0, 1).double()
+            # near the mean, to avoid cancellation when the product of the means is subtracted
+            origin = origins.setdefault(n, x.mean(dim=0))
+            x = pad(x - origin, (0, 1), value=1.0)
+            sums[n] = sums.get(n, 0) + x.t() @ x
+    found = []
+    for of_layer in sums.values():
+        means = of_layer / of_layer[-1, -1]
+        mean = means[-1, :-1]
+        covariance = means[:-1, :-1] - torch.outer(mean, mean)
+        deviations = covariance.diagonal().clamp(min=0).sqrt()
+        deviations = deviations.masked_fill(deviations < 1e-12, float("nan"))
+        found.append((covariance / torch.outer(deviations, deviations)).cpu())
+    return found
 
 
 def layer_correlations(model: FairseqLanguageModel, tokens: Tensor, **options: Any) -> List[LayerCorrelation]:
@@ -239,33 +253,6 @@ def layer_correlations(model: FairseqLanguageModel, tokens: Tensor, **options: A
             )
         )
     return found
-
-
-class _FeatureCorrelationSums:
-    """Sums over positions for the correlations of a layer's features."""
-
-    def __init__(self) -> None:
-        self.num_positions = 0
-        self.origin: Optional[Tensor] = None
-        self.sum = self.products = torch.zeros(())
-
-    def add(self, x: Tensor) -> None:
-        """Add positions, (positions, D_n) float64."""
-        if self.origin is None:
-            # near the mean, to avoid cancellation when the product of the means is subtracted
-            self.origin = x.mean(dim=0)
-        x = x - self.origin
-        self.sum = self.sum + x.sum(dim=0)
-        self.products = self.products + x.t() @ x
-        self.num_positions += len(x)
-
-    def correlations(self) -> Tensor:
-        """Correlations over the positions so far, (D_n, D_n)."""
-        mean = self.sum / self.num_positions
-        covariance = self.products / self.num_positions - torch.outer(mean, mean)
-        deviations = covariance.diagonal().clamp(min=0).sqrt()
-        deviations = deviations.masked_fill(deviations < 1e-12, float("nan"))
-        return covariance / torch.outer(deviations, deviations)
 
 
 def _mean_or_none(absolute: Tensor) -> Optional[float]:
