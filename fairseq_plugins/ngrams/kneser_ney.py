@@ -82,13 +82,9 @@ class NGramCounts:
 def count_ngrams(stream: Tensor, dictionary: Dictionary, *, order: int) -> NGramCounts:
     """Count the n-grams up to order K of a stream (n,) int64, line by line. An end mark follows each line.
 
-    The unknown word is an ordinary word. Raises UserError if K is below one or above the longest line, or if the text
-    is empty or holds a sentence start or padding.
+    K is at least one, and the text not empty. The unknown word is an ordinary word. Raises UserError if K is above the
+    longest line, or if the text holds a sentence start or padding.
     """
-    if order < 1:
-        raise UserError(f"order {order}: give at least 1")
-    if not len(stream):
-        raise UserError("the text is empty: n-grams are counted in at least one line")
     for symbol in (dictionary.bos(), dictionary.pad()):
         if bool((stream == symbol).any()):
             raise UserError(f"the text holds {dictionary[symbol]}, which stands for no word: take it out")

@@ -169,9 +169,7 @@ def test_the_last_line_may_lack_its_end(dictionary):
 @pytest.mark.parametrize(
     "lines, order, message",
     [
-        ([["w1"]], 0, "order 0: give at least 1"),
         ([["w1"], ["w2", "w3"], []], 6, "order 6: the longest line has 4 words, both its marks included: give at most"),
-        ([], 2, "the text is empty"),
         ([["w1", "<s>"]], 2, "the text holds <s>, which stands for no word"),
         ([["w1", "<pad>"]], 2, "the text holds <pad>, which stands for no word"),
     ],
