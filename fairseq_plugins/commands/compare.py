@@ -21,7 +21,7 @@ from fairseq_plugins.evaluation.checkpoints import (
     split_languages,
     translation_languages,
 )
-from fairseq_plugins.evaluation.decoding import decoded_languages
+from fairseq_plugins.evaluation.decoding import decoding_record
 from fairseq_plugins.files import given_path
 from fairseq_plugins.metrics.rouge import (
     DEFAULT_SETTINGS,
@@ -120,7 +120,10 @@ def _languages(run: Path, data: Path, split: str) -> Languages:
     checkpoint = best_checkpoint(run)
     if checkpoint.exists():
         return translation_languages([checkpoint], data, split)
-    return decoded_languages(checkpoint.parent / split) or split_languages(data, split)
+    if record := decoding_record(checkpoint.parent / split):
+        source, target = record["languages"]
+        return source, target
+    return split_languages(data, split)
 
 
 def _metric(args: argparse.Namespace) -> Metric:

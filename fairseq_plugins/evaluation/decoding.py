@@ -17,7 +17,7 @@ from fairseq import options
 import fairseq_plugins
 from fairseq_plugins.console import ProgramFailed
 from fairseq_plugins.evaluation.checkpoints import Languages, check_split, translation_languages
-from fairseq_plugins.files import file_digest, name_of, read_json, read_lines, write_json
+from fairseq_plugins.files import file_digest, name_of, read_json, read_lines, replaced_file, write_json
 from fairseq_plugins.options import UserError
 from fairseq_plugins.parts import user_dir
 from fairseq_plugins.processes import run_fairseq
@@ -103,7 +103,7 @@ class Decoding:
         """
         check_flags(self.arguments)
         check_split(self.data, self.split, self.languages)
-        _read_record(self.out)
+        decoding_record(self.out)
 
     @property
     def is_done(self) -> bool:
@@ -125,7 +125,7 @@ class Decoding:
                 self._run(record)
 
     def _is_done(self, record: Record) -> bool:
-        found = _read_record(self.out)
+        found = decoding_record(self.out)
         is_whole = self.generated.is_file() and self.generated.stat().st_size > 0
         return found is not None and is_whole and _deciding(found) == _deciding(record)
 
@@ -148,19 +148,15 @@ class Decoding:
     def _run(self, record: Record) -> None:
         log = self.out / "generate.log"
         print(f"== decode {self.split} (log: {log})", file=sys.stderr, flush=True)
-        aside = self.out / "generate.txt.tmp"
-        aside.unlink(missing_ok=True)  # a killed run may still be writing: its file has no name any more
         try:
-            run_fairseq("generate", [*IN_ONE_PROCESS, *self.arguments], log=log, output=aside)
-            self.generated.unlink(missing_ok=True)  # an old output must never stand beside the new record
-            write_json(self.out / RUN_FILE, record)
-            aside.replace(self.generated)
+            with replaced_file(self.generated) as aside:
+                run_fairseq("generate", [*IN_ONE_PROCESS, *self.arguments], log=log, output=aside)
+                self.generated.unlink(missing_ok=True)  # an old output must never stand beside the new record
+                write_json(self.out / RUN_FILE, record)
         except ProgramFailed as failure:
             if wrong := _WRONG_FLAGS.search(str(failure)):
                 raise UserError(f"flags of fairseq-generate: {wrong[1]} (log: {log})") from failure
             raise
-        finally:
-            aside.unlink(missing_ok=True)
 
     def _new_record(self) -> Record:
         """Digests of all files that are read, and the flags: they determine the output."""
@@ -201,16 +197,12 @@ def languages_among(flags: Sequence[str]) -> Tuple[Optional[str], Optional[str]]
     return found.source_lang, found.target_lang
 
 
-def _read_record(folder: Path) -> Optional[Record]:
-    """The record of the decoding in a folder; None if there is none."""
+def decoding_record(folder: Path) -> Optional[Record]:
+    """The record of the decoding in a folder; None if there is none. Raises UserError if it is damaged."""
     path = folder / RUN_FILE
     if not path.is_file():
         return None
-    wrong = "is no record of a decoding: give another folder, or remove it if damaged"
-    record = read_json(path, _FIELDS, wrong=wrong)
-    if len(record["languages"]) != 2:
-        raise UserError(f"{path} {wrong}")
-    return record
+    return read_json(path, _FIELDS, wrong="is no record of a decoding: give another folder, or remove it if damaged")
 
 
 def _deciding(record: Record) -> Sequence[Any]:
@@ -219,33 +211,12 @@ def _deciding(record: Record) -> Sequence[Any]:
     return [models, *(record[name] for name in ("data", "flags", "max_tokens", "languages"))]
 
 
-def decoded_with(folder: Path) -> Optional[List[str]]:
-    """Flags of the decoding in a folder, without model and data; None if they are unknown.
-
-    Raises UserError if the record is damaged.
-    """
-    record = _read_record(folder)
-    return None if record is None else [word for word in record["flags"] if word != "--cpu"]
-
-
-def decoded_languages(folder: Path) -> Optional[Languages]:
-    """Source and target language of the decoding in a folder; None if they are unknown.
-
-    Raises UserError if the record is damaged.
-    """
-    record = _read_record(folder)
-    if record is None:
-        return None
-    source, target = record["languages"]
-    return source, target
-
-
 def check_decoded_by(checkpoint: Path, folder: Path) -> None:
     """Check that a checkpoint alone wrote the decoding in a folder. A folder without a record passes.
 
     If the checkpoint does not exist any more, only its name is compared, because its epoch is not known.
     """
-    record = _read_record(folder)
+    record = decoding_record(folder)
     if record is None:
         return
     if not checkpoint.exists():

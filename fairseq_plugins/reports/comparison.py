@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from fairseq_plugins.data.text import load_dictionary, load_token_stream
 from fairseq_plugins.evaluation.checkpoints import stateful_language_model
-from fairseq_plugins.evaluation.decoding import GENERATED_FILE, check_decoded_by, decoded_with
+from fairseq_plugins.evaluation.decoding import GENERATED_FILE, check_decoded_by, decoding_record
 from fairseq_plugins.evaluation.raw_text import compared_case, is_of_characters
 from fairseq_plugins.evaluation.scoring import evaluate_perplexity
 from fairseq_plugins.evaluation.translation_scores import (
@@ -109,8 +109,10 @@ class TextMetric(Metric):
 
     def measure(self, run: TrainedRun) -> Figures:
         path = self.decoded(run)
-        flags = decoded_with(path.parent)
-        return {**self.scored(path, "generated"), **({} if flags is None else {"decoded_with": shlex.join(flags)})}
+        figures = self.scored(path, "generated")
+        if record := decoding_record(path.parent):
+            figures["decoded_with"] = shlex.join(flag for flag in record["flags"] if flag != "--cpu")
+        return figures
 
     def measure_text(self, path: Path) -> Figures:
         return self.scored(path, "plain")

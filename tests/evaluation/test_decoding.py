@@ -15,8 +15,7 @@ from fairseq_plugins.evaluation.decoding import (
     check_decoded_by,
     check_pairs,
     check_words,
-    decoded_languages,
-    decoded_with,
+    decoding_record,
     read_generated,
 )
 from fairseq_plugins.options import UserError
@@ -88,12 +87,13 @@ def test_a_folder_with_another_record_is_refused_before_work(folder, decoded, mo
 
 
 def test_the_record_tells_what_was_decoded_with_what(folder, decoded):
-    assert decoded_with(folder / "out") is decoded_languages(folder / "out") is None
+    assert decoding_record(folder / "out") is None
     (folder / "data/test.old").mkdir()
     decoded("--lenpen", "0.6", "--cpu", beam=4, max_tokens=9)
     flags = "--gen-subset test --beam 4 --remove-bpe=subword_nmt --lenpen 0.6"
-    assert decoded_with(folder / "out") == flags.split() and decoded_languages(folder / "out") == ("en", "de")
-    record = json.loads((folder / "out/run.json").read_text())
+    record = decoding_record(folder / "out")
+    assert record == json.loads((folder / "out/run.json").read_text())
+    assert record["flags"] == [*flags.split(), "--cpu"] and record["languages"] == ["en", "de"]
     model = folder / "model.pt"
     assert record["models"] == {str(model): hashlib.sha256(b"model.pt").hexdigest()}
     assert list(record["data"]) == ["dict.de.txt", "test.en-de.de.bin"] and record["version"]
