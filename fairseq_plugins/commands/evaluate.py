@@ -23,10 +23,10 @@ from fairseq_plugins.evaluation.translation_scores import (
     NUM_BOOTSTRAP_SAMPLES,
     Comparison,
     Score,
+    TextFormat,
     Translation,
     compare,
     read_headlines,
-    read_plain_translation,
     read_translation,
     score,
     score_headlines,
@@ -124,13 +124,17 @@ def _read_baseline(file: Path, text: ScoredText, language: str) -> Translation:
     return _read_hypotheses([file], "generate" if is_generated else "text", text, language)
 
 
-def _read_hypotheses(files: Sequence[Path], text_format: str, text: ScoredText, language: str) -> Translation:
+def _read_hypotheses(files: Sequence[Path], form: TextFormat, text: ScoredText, language: str) -> Translation:
     """Read files as translations of the reference of ``text``."""
     reference = text.references[0]
-    references, name = read_lines(reference), str(reference)
-    if text_format == "text":
-        return read_plain_translation(*files, references=references, reference_name=name)
-    return read_translation(*files, references=references, reference_name=name, language=language, data=text.data)
+    return read_translation(
+        *files,
+        form=form,
+        references=read_lines(reference),
+        reference_name=str(reference),
+        language=language,
+        data=text.data,
+    )
 
 
 def _baseline_file(path: Path) -> Path:

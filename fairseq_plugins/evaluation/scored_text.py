@@ -4,7 +4,7 @@ import argparse
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import List, Optional, Sequence, get_args
 
 from fairseq.data.data_utils import post_process
 
@@ -12,13 +12,10 @@ from fairseq_plugins.command_line import add_beam, add_checkpoints, add_cpu, add
 from fairseq_plugins.evaluation.checkpoints import num_sentences, raw_reference
 from fairseq_plugins.evaluation.decoding import Decoding
 from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compared_case, is_language, subword_kind
-from fairseq_plugins.evaluation.translation_scores import check_blank_references
+from fairseq_plugins.evaluation.translation_scores import TextFormat, check_blank_references
 from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, read_lines, write_text
 from fairseq_plugins.metrics.corpus import LetterCase
 from fairseq_plugins.options import UserError, check_at_least_one, flag_of
-
-TEXT_FORMATS = ("generate", "text")
-"""The output of ``fairseq-generate --remove-bpe``, or plain text, a sentence a line."""
 
 HYPOTHESES_FILE = "hypotheses.txt"
 """File in the folder of a decoding: the last scored text, a sentence a line."""
@@ -36,13 +33,13 @@ class ScoredText:
 
     Attributes:
         files: with the text.
-        format: a value of :data:`TEXT_FORMATS`.
+        format: of the files.
         references: files with raw text.
         decoding: the decoding that writes the files, or None if they exist.
     """
 
     files: Sequence[Path]
-    format: str
+    format: TextFormat
     references: Sequence[Path]
     decoding: Optional[Decoding]
 
@@ -214,7 +211,7 @@ def add_scored_text(parser: argparse.ArgumentParser, *, several_references: bool
     add_input(parser, help="score these instead, - is the standard input (default, without DATA)")
     parser.add_argument(
         "--input-format",
-        choices=TEXT_FORMATS,
+        choices=get_args(TextFormat),
         help="generate: output of fairseq-generate --remove-bpe; text: plain text, a sentence a line "
         "(default: generate)",
     )

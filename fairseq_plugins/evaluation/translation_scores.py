@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Dict, List, Literal, Optional, Sequence, Tuple
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
@@ -24,6 +24,9 @@ from fairseq_plugins.metrics.rouge import (
     without_escapes,
 )
 from fairseq_plugins.options import UserError
+
+TextFormat = Literal["generate", "text"]
+"""The output of ``fairseq-generate --remove-bpe``, or plain text, a sentence a line."""
 
 
 @dataclass(frozen=True)
@@ -65,41 +68,40 @@ def detokenize(lines: Sequence[str], *, language: str, data: Optional[Path] = No
 
 
 def read_translation(
-    *paths: Path, references: Sequence[str], reference_name: str, language: str, data: Optional[Path] = None
+    *paths: Path,
+    form: TextFormat,
+    references: Sequence[str],
+    reference_name: str,
+    language: str = "",
+    data: Optional[Path] = None,
 ) -> Translation:
-    """Read the output of ``fairseq-generate``. Files are read as one; ``-`` is the standard input.
+    """Read a translation. Files are read as one; ``-`` is the standard input.
 
     Args:
+        form: of the files; only the output of ``fairseq-generate`` is detokenised.
         references: raw text, a sentence each.
         language: of the detokeniser, such as "de".
         data: folder that the models were trained on, or None for tokens of Moses.
 
     Raises:
-        UserError: if the output does not belong to the references, is cut short or holds subword marks, or a reference
-            is blank.
+        UserError: if the translation does not belong to the references, is cut short or holds subword marks, or a
+            reference is blank.
     """
-    hypotheses, targets = read_generated(*paths)
+    targets: List[str] = []
+    if form == "generate":
+        hypotheses, targets = read_generated(*paths)
+    else:
+        hypotheses = [line for path in paths for line in read_lines(path)]
     name = name_of(*paths)
     check_pairs(hypotheses, references, name=name, reference_name=reference_name)
-    check_words(hypotheses, name=f"{name}, hypotheses", references=references)
+    check_words(hypotheses, name=f"{name}, hypotheses" if form == "generate" else name, references=references)
     check_words(targets, name=f"{name}, references", references=references)
     check_blank_references(references, name=reference_name)
+    if form == "text":
+        return Translation(tokenized=[], tokenized_references=[], detokenized=hypotheses)
     readable, readable_targets = (detokenize(lines, language=language, data=data) for lines in (hypotheses, targets))
     check_raw_references(readable_targets, references, name=name, reference_name=reference_name)
     return Translation(tokenized=hypotheses, tokenized_references=targets, detokenized=readable)
-
-
-def read_plain_translation(*paths: Path, references: Sequence[str], reference_name: str) -> Translation:
-    """Read a translation that was not made by fairseq-generate, a detokenised sentence a line.
-
-    Raises UserError if it does not belong to the references or holds subword marks, or a reference is blank.
-    """
-    lines = [line for path in paths for line in read_lines(path)]
-    name = name_of(*paths)
-    check_pairs(lines, references, name=name, reference_name=reference_name)
-    check_words(lines, name=name, references=references)
-    check_blank_references(references, name=reference_name)
-    return Translation(tokenized=[], tokenized_references=[], detokenized=lines)
 
 
 def score(

@@ -6,7 +6,7 @@ import sys
 from abc import ABC, abstractmethod
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Dict, List, Literal, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
 from scipy.stats import ttest_ind
@@ -18,9 +18,9 @@ from fairseq_plugins.evaluation.decoding import GENERATED_FILE, check_decoded_by
 from fairseq_plugins.evaluation.raw_text import compared_case, is_of_characters
 from fairseq_plugins.evaluation.scoring import evaluate_perplexity
 from fairseq_plugins.evaluation.translation_scores import (
+    TextFormat,
     Translation,
     read_headlines,
-    read_plain_translation,
     read_translation,
     score,
     score_headlines,
@@ -74,10 +74,6 @@ class Metric(ABC):
         return ""
 
 
-Origin = Literal["generated", "plain"]
-"""Whether a text is the output of ``fairseq-generate``, or has a line for each reference."""
-
-
 class TextMetric(Metric):
     """A metric of text that ``fairseq-generate`` left in ``SAVE_DIR/SPLIT``, with the file of the raw reference.
 
@@ -96,26 +92,26 @@ class TextMetric(Metric):
         """The metric of the significance test by that name, for text as :meth:`lines` returns it."""
 
     @abstractmethod
-    def lines(self, path: Path, origin: Origin) -> List[str]:
+    def lines(self, path: Path, form: TextFormat) -> List[str]:
         """A text as it is scored, a line for each reference. Raises UserError or OSError if it cannot be compared."""
 
     @abstractmethod
-    def scored(self, path: Path, origin: Origin) -> Figures:
+    def scored(self, path: Path, form: TextFormat) -> Figures:
         """Figures of a text. Errors are those of :meth:`lines`."""
 
     def read(self, run: TrainedRun) -> List[str]:
         """Text that a run decoded, as :meth:`lines` returns it."""
-        return self.lines(self.decoded(run), "generated")
+        return self.lines(self.decoded(run), "generate")
 
     def measure(self, run: TrainedRun) -> Figures:
         path = self.decoded(run)
-        figures = self.scored(path, "generated")
+        figures = self.scored(path, "generate")
         if record := decoding_record(path.parent):
             figures["decoded_with"] = shlex.join(flag for flag in record["flags"] if flag != "--cpu")
         return figures
 
     def measure_text(self, path: Path) -> Figures:
-        return self.scored(path, "plain")
+        return self.scored(path, "text")
 
     def decoded(self, run: TrainedRun) -> Path:
         """Path of the text that the run's checkpoint decoded.
@@ -168,19 +164,21 @@ class BleuMetric(TextMetric):
     def corpus_metric(self, name: str) -> CorpusMetric:
         return CORPUS_METRICS[name](case=self.case, language=self.language)
 
-    def lines(self, path: Path, origin: Origin) -> List[str]:
-        return self._translation(path, origin).detokenized
+    def lines(self, path: Path, form: TextFormat) -> List[str]:
+        return self._translation(path, form).detokenized
 
-    def scored(self, path: Path, origin: Origin) -> Figures:
-        scores = score(self._translation(path, origin), self.references, case=self.case, language=self.language)
+    def scored(self, path: Path, form: TextFormat) -> Figures:
+        scores = score(self._translation(path, form), self.references, case=self.case, language=self.language)
         return {"scores": [asdict(item) for item in scores]}
 
-    def _translation(self, path: Path, origin: Origin) -> Translation:
-        name = str(self.reference)
-        if origin == "plain":
-            return read_plain_translation(path, references=self.references, reference_name=name)
+    def _translation(self, path: Path, form: TextFormat) -> Translation:
         return read_translation(
-            path, references=self.references, reference_name=name, language=self.language, data=self.data
+            path,
+            form=form,
+            references=self.references,
+            reference_name=str(self.reference),
+            language=self.language,
+            data=self.data,
         )
 
     def cells(self, figures: Figures) -> Dict[str, Cell]:
@@ -213,13 +211,13 @@ class RougeMetric(TextMetric):
         # neither the hypotheses as they are read nor raw references have escapes
         return RougeMean(name, settings=self.settings, escapes="kept")
 
-    def lines(self, path: Path, origin: Origin) -> List[str]:
-        if origin == "plain":
+    def lines(self, path: Path, form: TextFormat) -> List[str]:
+        if form == "text":
             return read_lines(path)
         return read_headlines(path, references=[self.reference], data=self.data)
 
-    def scored(self, path: Path, origin: Origin) -> Figures:
-        hypotheses = self.lines(path, origin)
+    def scored(self, path: Path, form: TextFormat) -> Figures:
+        hypotheses = self.lines(path, form)
         scores = score_headlines(hypotheses, str(path), [self.reference], self.settings)
         words = statistics.mean(len(line.split()) for line in hypotheses)
         signature = self.settings.signature(num_references=1)
@@ -367,7 +365,7 @@ def compare_runs(
     parts = [as_markdown(found, metric), _note_on_checkpoints(read), metric.note(found)]
     if baseline is not None and isinstance(metric, TextMetric):
         written = [(run.name, metric.read(run)) for run in read]
-        written += [(name, metric.lines(path, "plain")) for name, path in texts]
+        written += [(name, metric.lines(path, "text")) for name, path in texts]
         figures["differences"] = text_differences(written, metric, baseline=baseline)
         parts.append(differences_as_markdown(figures["differences"], baseline=baseline))
     elif baseline is not None:

@@ -96,7 +96,7 @@ def test_paired_bootstrap_tells_a_better_system_from_an_equal_one():
 def test_a_translation_is_read_checked_and_detokenised(tmp_path):
     path = tmp_path / "generate.txt"
     path.write_text("T-0\tja <<unk>>\nH-0\t-1\tja , sagt er !\n")
-    options = dict(reference_name="reference", language="de")
+    options = dict(form="generate", reference_name="reference", language="de")
     found = read_translation(path, references=["ja, sagt sie!"], **options)
     assert found == Translation(["ja , sagt er !"], ["ja <<unk>>"], ["ja, sagt er!"])
     with pytest.raises(ValueError, match="has 1 lines and reference 2"):
@@ -115,7 +115,7 @@ def test_words_are_those_of_the_tokenizer_of_the_data(tokenizer, tmp_path):
     path.write_text("".join(f"T-{n}\t{' '.join(words)}\nH-{n}\t-1\t{' '.join(words)}\n" for n in range(9)))
     raw.write_text(f"{reference}\n" * 9)
     assert read_headlines(path, references=[raw], data=tmp_path) == [reference] * 9
-    given = dict(references=[reference] * 9, reference_name="raw", language="vi", data=tmp_path)
+    given = dict(form="generate", references=[reference] * 9, reference_name="raw", language="vi", data=tmp_path)
     assert read_translation(path, **given).detokenized == [reference] * 9
 
 

@@ -249,7 +249,7 @@ def test_differences_are_those_of_the_table(tmp_path):
         BleuMetric(tmp_path / "reference", language="en"),
         BleuMetric(tmp_path / "reference", language="en", case="ignored"),
     ):
-        read = {name: metric.lines(tmp_path / name, "plain") for name in "AB"}
+        read = {name: metric.lines(tmp_path / name, "text") for name in "AB"}
         values = [
             [item.get("f1", item.get("value")) for item in metric.measure_text(tmp_path / name)["scores"]]
             for name in "AB"
