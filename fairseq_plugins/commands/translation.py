@@ -24,7 +24,7 @@ from fairseq_plugins.command_line import (
 )
 from fairseq_plugins.console import Command
 from fairseq_plugins.evaluation.checkpoints import Languages, load_checkpoint, one_pair
-from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compared_case, recorded_unicode, stream_lines
+from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compared_case, read_record, stream_lines
 from fairseq_plugins.evaluation.rescoring import (
     LIST_FORMATS,
     CandidateFeatures,
@@ -362,7 +362,7 @@ def _read_texts(args: argparse.Namespace, *, metric: str) -> CandidateTexts:
     """Read the candidates, and check their references if ``metric`` is computed."""
     paths: List[Path] = args.input or [STANDARD_INPUT]
     data = Path(args.data)
-    lists = read_nbest(paths, form=args.input_format, unicode=recorded_unicode(data))
+    lists = read_nbest(paths, form=args.input_format, unicode=read_record(data).unicode)
     if args.source is not None:
         lists = replace(lists, sources=lists.lines_of(args.source))
     texts = CandidateTexts(

@@ -96,9 +96,9 @@ def export_model(
     sources = {name: folder / name for name in [*dict.fromkeys(names), *licences]}
     if subwords is not None:
         sources[subwords.name] = subwords
-    record = read_record(folder)
     text: Optional[Dict[str, Any]] = None
-    if record is not None:
+    if (folder / TEXT_RECORD).is_file():
+        record = read_record(folder)
         sources[TEXT_RECORD] = folder / TEXT_RECORD
         if record.tokenizer.startswith(HUGGING_FACE):
             tokenizer = folder / record.tokenizer.removeprefix(HUGGING_FACE)

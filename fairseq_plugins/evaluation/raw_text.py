@@ -319,14 +319,14 @@ class TextRecord:
     subwords: Optional[str] = None
 
 
-def read_record(data: Path) -> Optional[TextRecord]:
-    """The record of the text in ``data``, or None.
+def read_record(data: Path) -> TextRecord:
+    """The record of the text in ``data``; that of a folder without one has the defaults.
 
     Raises UserError if it is invalid, or the file of the subwords is missing.
     """
     path = data / TEXT_RECORD
     if not path.is_file():
-        return None
+        return TextRecord()
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         record = TextRecord(**found)
@@ -364,34 +364,21 @@ def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
     """
     check_text_kind(kind)
     if kind == "tokenised":
-        return SideText(Blanks(), unicode=recorded_unicode(data), kind=kind)
-    record = read_record(data)
-    if record is None:
+        return SideText(Blanks(), unicode=read_record(data).unicode, kind=kind)
+    if not (data / TEXT_RECORD).is_file():
         raise UserError(
             f"{data / TEXT_RECORD} is missing, which tells how raw text of a language model becomes words: give the "
             "folder of the model's corpus, as its data-prep/<corpus>/prepare.sh makes it, or give tokenised text "
             "(--tokenised, text='tokenised')"
         )
+    record = read_record(data)
     tokenizer = side_tokenizer(data, record, "en")
     return SideText(tokenizer, case=record.case, unicode=record.unicode, subwords=load_subwords(data))
 
 
-def recorded_unicode(data: Path) -> UnicodeForm:
-    """The form of Unicode of the text in ``data``."""
-    return (read_record(data) or TextRecord()).unicode
-
-
 def compared_case(data: Path) -> LetterCase:
     """Whether case counts when translations by models of ``data`` are compared with raw references."""
-    return "kept" if (read_record(data) or TextRecord()).case == "kept" else "ignored"
-
-
-def is_of_characters(data: Path) -> bool:
-    """Whether the words of a language model's corpus are characters, by its record.
-
-    Raises UserError if the record is invalid.
-    """
-    return (read_record(data) or TextRecord()).tokenizer == "characters"
+    return "kept" if read_record(data).case == "kept" else "ignored"
 
 
 def load_detokenizer(data: Optional[Path], *, language: str) -> Tokenizer:
@@ -399,9 +386,8 @@ def load_detokenizer(data: Optional[Path], *, language: str) -> Tokenizer:
 
     Raises UserError if the record is invalid, or the tokenizer's file or library is missing.
     """
-    folder = data or Path()
-    record = None if data is None else read_record(data)
-    return side_tokenizer(folder, record or TextRecord(), language)
+    record = TextRecord() if data is None else read_record(data)
+    return side_tokenizer(data or Path(), record, language)
 
 
 def load_pair_texts(data: Path, *, source: str, target: str) -> Tuple[SideText, SideText]:
@@ -409,8 +395,7 @@ def load_pair_texts(data: Path, *, source: str, target: str) -> Tuple[SideText, 
 
     Raises UserError if there is neither a record nor a model of subwords, or several models, or a file is damaged.
     """
-    record = read_record(data)
-    if record is None:
+    if not (data / TEXT_RECORD).is_file():
         if find_subwords(data) is None:
             raise UserError(
                 f"{data} has no {', '.join(SUBWORD_FILES)}, and no {TEXT_RECORD}: put the subword model there that its "
@@ -419,7 +404,7 @@ def load_pair_texts(data: Path, *, source: str, target: str) -> Tuple[SideText, 
         logger.warning(
             f"{data} has no {TEXT_RECORD} of data-prep: its text is taken as tokens of Moses in their own case"
         )
-        record = TextRecord()
+    record = read_record(data)
     shared: Dict[str, Any] = dict(case=record.case, unicode=record.unicode, subwords=load_subwords(data))
     first, second = (SideText(side_tokenizer(data, record, side), **shared) for side in (source, target))
     return first, second

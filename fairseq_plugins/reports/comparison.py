@@ -15,7 +15,7 @@ from tqdm import tqdm
 from fairseq_plugins.data.text import load_dictionary, load_token_stream
 from fairseq_plugins.evaluation.checkpoints import stateful_language_model
 from fairseq_plugins.evaluation.decoding import GENERATED_FILE, check_decoded_by, decoding_record
-from fairseq_plugins.evaluation.raw_text import compared_case, is_of_characters
+from fairseq_plugins.evaluation.raw_text import compared_case, read_record
 from fairseq_plugins.evaluation.scoring import evaluate_perplexity
 from fairseq_plugins.evaluation.translation_scores import (
     TextFormat,
@@ -255,7 +255,7 @@ class PerplexityMetric(Metric):
     def measure(self, run: TrainedRun) -> Figures:
         model = self._model(run).to(self.device)
         dictionary = load_dictionary(run.data)
-        of_characters = is_of_characters(Path(run.data))
+        of_characters = read_record(Path(run.data)).tokenizer == "characters"
         figures: Figures = {}
         for split in ("valid", "test"):
             result = evaluate_perplexity(
