@@ -486,24 +486,14 @@ def read_weights(path: Path) -> Dict[str, Any]:
     """Read a file of ``fairseq-plugins rescore --tune``.
 
     It has the ``metric`` that was maximised, the ``weights`` of the list's score, the length and the checkpoints by
-    their paths, and the ``digests`` of the checkpoints. Raises UserError if the file is missing or of another form.
+    their paths, and the ``digests`` of the checkpoints. Raises OSError if the file is missing, and UserError if it is
+    of another form.
     """
-    if not path.is_file():
-        raise UserError(f"{path} does not exist: write it with --tune")
     wrong = "holds no weights: write it with --tune"
-    content = read_json(path, {"weights": dict, "digests": dict}, wrong=wrong)
-    try:
-        weights = {str(name): float(weight) for name, weight in content["weights"].items()}
-        digests = {str(name): str(digest) for name, digest in content["digests"].items()}
-        if not all(map(math.isfinite, weights.values())):
-            raise UserError("a weight is inf or NaN")
-        if weights.keys() != {LIST_SCORE, LENGTH, *digests}:
-            raise UserError("a weight belongs to nothing")
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{path} {wrong}") from error
-    if str(content.get("metric")) not in CORPUS_METRICS:
-        raise UserError(f"{path} names no metric that its weights were tuned to: write it with --tune")
-    return {"metric": content["metric"], "weights": weights, "digests": digests}
+    found = read_json(path, {"metric": str, "weights": dict, "digests": dict}, wrong=wrong)
+    if found["metric"] not in CORPUS_METRICS or found["weights"].keys() != {LIST_SCORE, LENGTH, *found["digests"]}:
+        raise UserError(f"{path} {wrong}")
+    return found
 
 
 def weights_of_models(tuned: Mapping[str, Any], given: Mapping[str, str]) -> List[float]:
