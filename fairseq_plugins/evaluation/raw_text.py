@@ -360,9 +360,8 @@ def side_tokenizer(data: Path, record: TextRecord, side: str) -> Tokenizer:
 def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
     """Preparation of the text of a language model, by the files that data-prep wrote into ``data``.
 
-    Raises UserError if there is no such kind, or a file that raw text needs is missing or invalid.
+    Raises UserError if a file that raw text needs is missing or invalid.
     """
-    check_text_kind(kind)
     if kind == "tokenised":
         return SideText(Blanks(), unicode=read_record(data).unicode, kind=kind)
     if not (data / TEXT_RECORD).is_file():

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fairseq_plugins.evaluation.raw_text import EncodedLine, SideText, encode_line
 from fairseq_plugins.evaluation.scoring import ScoredStream, check_vocabularies, score_sequences
-from fairseq_plugins.options import UserError, check_at_least_one
+from fairseq_plugins.options import UserError
 
 Context = Literal["line", "paragraph", "document"]
 """State is reset at every line, after every blank line, or never."""
@@ -62,7 +62,7 @@ class TextScorer:
         max_tokens: of a batch; does not change the result beyond rounding.
 
     Raises:
-        UserError: if the models have different vocabularies, or a batch would have no token.
+        UserError: if the models have different vocabularies.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class TextScorer:
     ):
         self.models = models
         self.text = text
-        self.max_tokens = check_at_least_one(max_tokens, flag="max_tokens")
+        self.max_tokens = max_tokens
         self.device = device
         self.dictionary = check_vocabularies(models)
 
@@ -100,8 +100,6 @@ class TextScorer:
         """
         if context not in CONTEXTS:
             raise UserError(f"context {context}: give one of {', '.join(CONTEXTS)}")
-        if buffer < 1:
-            raise UserError(f"a buffer of {buffer} lines: give at least 1")
         stream = None if context == "line" else ScoredStream(self.models, device=self.device)
         watched = self.text.watched(lines, name=name)
         return self._score_buffers(buffered(watched, num_lines=buffer), context, stream)

@@ -46,11 +46,6 @@ def test_words_between_blanks(load):
     assert text.join(["The", "cat,", "N"]) == "The cat, N"
 
 
-def test_what_is_no_kind_of_text_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="text tokenized: give one of raw, tokenised"):
-        load_side_text(tmp_path, kind="tokenized")
-
-
 def test_words_of_moses(load):
     text, line = load(tokenizer="moses", language="en"), "Tom's house, isn't it?"
     assert text.split(line) == MosesTokenizer(lang="en").tokenize(line, escape=True)

@@ -130,8 +130,6 @@ def test_a_text_scores_all_against_itself_escapes_or_not(tmp_path):
 @pytest.mark.parametrize(
     "settings, message",
     [
-        (dict(stemming="yes"), 'stemming "yes": choose on or off'),
-        (dict(tokenizer="moses"), 'tokeniser "moses": choose rouge or unicode'),
         (dict(max_bytes=-1), "a limit of -1 bytes: give 0 for no limit"),
         (dict(max_bytes=75, max_words=10), "give one of them"),
     ],
@@ -141,13 +139,9 @@ def test_settings_that_do_not_fit_are_refused(settings, message):
         RougeSettings(**settings)
 
 
-@pytest.mark.parametrize(
-    "hypotheses, references, message",
-    [([], [], "no text"), (["a"], [], "1 hypotheses and 0 references"), (["a"], [[]], "line 1 has no reference")],
-)
-def test_corpora_that_do_not_fit_are_refused(hypotheses, references, message):
-    with pytest.raises(ValueError, match=message):
-        score_corpus(hypotheses, references, RougeSettings())
+def test_a_corpus_without_a_text_is_refused():
+    with pytest.raises(ValueError, match="no text"):
+        score_corpus([], [], RougeSettings())
 
 
 def test_the_signature_tells_all_settings_apart():
