@@ -23,7 +23,7 @@ from fairseq_plugins.console import Command
 from fairseq_plugins.data.text import is_binarised
 from fairseq_plugins.evaluation.average import average_checkpoints
 from fairseq_plugins.evaluation.checkpoints import check_split, raw_reference
-from fairseq_plugins.evaluation.decoding import Decoding, languages_among
+from fairseq_plugins.evaluation.decoding import Decoding
 from fairseq_plugins.evaluation.raw_text import subword_kind
 from fairseq_plugins.fairseq_patches.generation import complete_languages
 from fairseq_plugins.files import (
@@ -284,7 +284,12 @@ def _metric(recipe: Recipe, args: argparse.Namespace) -> Metric:
         return PerplexityMetric(device=choose_device(args))
     if ":" in str(args.save_dir):
         raise UserError(f"--save-dir {args.save_dir}: a colon separates the models of an ensemble, give one without")
-    languages = complete_languages(languages_among(args.more), str(args.data))
+    given = values_by_flag(args.more)
+    source, target = (
+        next((given[flag][0] for flag in flags if given.get(flag)), None)
+        for flags in (("-s", "--source-lang"), ("-t", "--target-lang"))
+    )
+    languages = complete_languages((source, target), str(args.data))
     check_split(args.data, args.split, languages)
     remedy = "prepare the data again, which also writes raw/"
     reference, split = raw_reference(args.data, args.split, languages[1], remedy=remedy), args.split

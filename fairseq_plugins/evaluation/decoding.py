@@ -1,6 +1,5 @@
 """Decode a split by ``fairseq-generate``, once for the same models, data and flags, and read its output."""
 
-import argparse
 import fcntl
 import os
 import re
@@ -186,15 +185,6 @@ def check_flags(arguments: Sequence[str]) -> None:
     vars(parser).update(error=refuse, exit=lambda status=0, message="": refuse(message))
     at = arguments.index("--user-dir")  # the package is imported already
     options.parse_args_and_arch(parser, [*arguments[:at], *arguments[at + 2 :]])
-
-
-def languages_among(flags: Sequence[str]) -> Tuple[Optional[str], Optional[str]]:
-    """The source and target language among flags of fairseq, each None if it is not given."""
-    parser = argparse.ArgumentParser(add_help=False)
-    parser.add_argument("-s", "--source-lang")
-    parser.add_argument("-t", "--target-lang")
-    found, _ = parser.parse_known_args(list(flags))
-    return found.source_lang, found.target_lang
 
 
 def decoding_record(folder: Path) -> Optional[Record]:
