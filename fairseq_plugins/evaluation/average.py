@@ -13,19 +13,13 @@ from fairseq_plugins.fairseq_patches.checkpoints import other_flags
 from fairseq_plugins.fairseq_patches.generation import languages_of
 from fairseq_plugins.models.checkpoints import check_checkpoints, read_state
 from fairseq_plugins.optim.column_norm import constrain_mean
-from fairseq_plugins.options import UserError, flag_of
-
-TRAINING_FLAGS = ("arch", "rnn_cell", "output_layer", "output_gate")
-"""Flags of a model that are equal in all checkpoints of a run; the shapes of the weights may not show them."""
+from fairseq_plugins.options import UserError
 
 OF_ONE_CHECKPOINT = ("last_optimizer_state", "ema", "ema_fp32_params")
 """Entries that belong to the weights of one checkpoint, so a mean has none; the last two are in ``extra_state``."""
 
 AVERAGED = "averaged_checkpoints"
 """Key of the list of averaged files, each with its number of updates."""
-
-PROGRESS = ("warmed_up",)
-"""Last parts of the names of buffers that count progress; a mean has those of the latest checkpoint."""
 
 Weights = Dict[str, Tensor]
 """Weights of a model by name."""
@@ -43,7 +37,7 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
         raise UserError(f"a mean of {len(paths)} checkpoint is that checkpoint: give two or more")
     check_checkpoints(paths)
     total: Weights = {}
-    fixed: Weights = {}
+    digests: Weights = {}
     origins: Dict[int, Path] = {}
     flags: Dict[str, Any] = {}
     model: Any = None
@@ -58,7 +52,7 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
         if not origins:
             flags, model = _flags(state), training_config(state).model
             total = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()}
-            fixed = {name: weight for name, weight in weights.items() if _may_be_fixed(name, weight)}
+            digests = {name: weight for name, weight in weights.items() if name.endswith("vocabulary.digest")}
         else:
             _check_flags(_flags(state), flags, path, paths[0])
             if found := other_flags(model, training_config(state).model, owner=str(paths[0])):
@@ -68,14 +62,14 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
                     f"{path} is of update {num_updates:,}, as {origins[num_updates]} is: give each one once"
                 )
         _check_shapes(weights, total, path, paths[0])
+        _check_vocabularies(weights, digests, path, paths[0])
         for name, weight in weights.items():
             total[name] += weight
-        fixed = _still_fixed(weights, fixed, path, paths[0])
         origins[num_updates] = path
         if num_updates == max(origins):
             latest = state
-    fixed |= {name: weight for name, weight in latest["model"].items() if _is_progress(name)}
-    means = {name: fixed.get(name, weight / len(paths)) for name, weight in total.items()}
+    means = {name: weight / len(paths) for name, weight in total.items()}  # equal integers, such as digests, stay
+    means |= {name: weight for name, weight in latest["model"].items() if name.endswith("warmed_up")}
     constrain_mean(means, latest["model"], length=getattr(training_config(latest).model, "column_norm", 0.0))
     means = {name: weight.to(latest["model"][name].dtype) for name, weight in means.items()}
     config = latest["cfg"]
@@ -95,9 +89,8 @@ def without(names: Sequence[str], state: Dict[str, Any]) -> Dict[str, Any]:
 def _flags(state: Dict[str, Any]) -> Dict[str, Any]:
     """Values by flag that are equal within a run."""
     config = training_config(state)
-    model = {flag_of(name): getattr(config.model, name, None) for name in TRAINING_FLAGS}
     languages = dict(zip(("--source-lang", "--target-lang"), languages_of(config.task)))
-    return {**model, **languages, "--seed": config.common.seed}
+    return {"--arch": getattr(config.model, "arch", None), **languages, "--seed": config.common.seed}
 
 
 def _check_flags(flags: Dict[str, Any], expected: Dict[str, Any], path: Path, first: Path) -> None:
@@ -118,30 +111,10 @@ def _check_shapes(weights: Weights, expected: Weights, path: Path, first: Path) 
         )
 
 
-def _is_whole(weight: Tensor) -> bool:
-    """Whether all numbers are integers, as those of vocabularies in a checkpoint are."""
-    return not weight.is_floating_point() or bool((weight == weight.round()).all())
-
-
-def _is_progress(name: str) -> bool:
-    return name.rpartition(".")[2] in PROGRESS
-
-
-def _may_be_fixed(name: str, weight: Tensor) -> bool:
-    return _is_whole(weight) and not _is_progress(name)
-
-
-def _still_fixed(weights: Weights, fixed: Weights, path: Path, first: Path) -> Weights:
-    """The buffers that no update changes, among the candidates ``fixed``: integers in all checkpoints so far.
-
-    A weight may be integral before its first update, for example zero, and is dropped here afterwards.
-    """
-    still = {name: values for name, values in fixed.items() if _is_whole(weights[name])}
-    for name, values in still.items():
-        if not torch.equal(weights[name], values):
-            what = "vocabularies" if name.endswith("vocabulary.digest") else name
-            raise UserError(f"{path} and {first} differ in {what}: give checkpoints of one training")
-    return still
+def _check_vocabularies(weights: Weights, expected: Weights, path: Path, first: Path) -> None:
+    for name, digest in expected.items():
+        if not torch.equal(weights[name], digest):
+            raise UserError(f"{path} and {first} differ in vocabularies: give checkpoints of one training")
 
 
 def _tied_as(weights: Weights, means: Weights) -> Weights:

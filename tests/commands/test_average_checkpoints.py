@@ -201,7 +201,7 @@ def set_other_seed(state):
             "1.pt: .* decoder.embedding.weight holds inf or NaN, .*: take an",
         ),
         (set_more_words, "1.pt holds another model than .*0.pt, they differ in decoder.embedding.weight: give checkp"),
-        (set_other_cell, "1.pt was trained with --rnn-cell variational, .*0.pt with --rnn-cell lstm: give checkpoints"),
+        (set_other_cell, "1.pt was trained with --rnn-cell variational, .*0.pt has lstm: give checkpoints of one"),
         (set_other_direction, "1.pt was trained with --source-lang tgt, .*0.pt with --source-lang None: give checkpo"),
         (set_other_seed, "1.pt was trained with --seed 77, .*0.pt with --seed"),
         (set_other_setting, "1.pt was trained with --encoder-merge layer, .*0.pt has top: give checkpoints of one tr"),
