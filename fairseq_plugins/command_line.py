@@ -20,6 +20,7 @@ from fairseq_plugins.files import (
     output_folder,
     picture_file,
 )
+from fairseq_plugins.options import UserError
 
 
 class _Paths(argparse.Action):
@@ -38,10 +39,7 @@ class _Paths(argparse.Action):
         listed: List[str] = [path for text in values for path in listed_paths(text)]
         if not all(listed):
             raise argparse.ArgumentError(self, f"{' '.join(values)}: a path is empty")
-        try:
-            paths = [one for path in listed for one in self.read(path)]
-        except argparse.ArgumentTypeError as error:  # argparse reports it from a type= only
-            raise argparse.ArgumentError(self, str(error)) from error
+        paths = [one for path in listed for one in self.read(path)]
         setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or []), *paths])
 
     def read(self, text: str) -> List[str]:
@@ -62,9 +60,9 @@ def _model(text: str) -> str:
     """Return a value of ``--path``. The flag takes all words behind it, even DATA if that does not come first."""
     path = given_path(text)
     if (path / EXPORT_RECORD).is_file() and not (path / BEST).is_file():
-        raise argparse.ArgumentTypeError(f"{text} lacks {BEST}: copy the whole folder again")
+        raise UserError(f"{text} lacks {BEST}: copy the whole folder again")
     if any(path.glob("dict*.txt")) and not any(path.glob("*.pt")):
-        raise argparse.ArgumentTypeError(f"{text} is no model: give DATA first, before --path")
+        raise UserError(f"{text} is no model: give DATA first, before --path")
     return text
 
 
@@ -73,7 +71,7 @@ def checkpoint(text: str) -> str:
     name, sign, path = ("", "", text) if Path(text).exists() or "=" not in text else text.partition("=")
     found = checkpoints_of(given_path(path)) if path or not sign else [""]
     if len(found) > 1:
-        raise argparse.ArgumentTypeError(f"{path} holds {len(found)} models: name one of its files")
+        raise UserError(f"{path} holds {len(found)} models: name one of its files")
     return f"{name}{sign}{found[0]}"
 
 

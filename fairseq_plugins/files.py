@@ -9,11 +9,10 @@ import sys
 import time
 import unicodedata
 import zlib
-from argparse import ArgumentTypeError
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Literal, Mapping, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Literal, Mapping, Tuple
 
 import torch
 from fairseq import utils
@@ -35,49 +34,28 @@ def given_path(text: str) -> Path:
     """Return the path of an argument. One that begins with a dash is made absolute, so no program takes it for a flag.
 
     Raises:
-        ArgumentTypeError: if it contains a reference in the eyes of fairseq, or is empty. An empty path often comes
+        UserError: if it contains a reference in the eyes of fairseq, or is empty. An empty path often comes
             from an unset variable of the shell, and would mean the working directory.
     """
     if not text:
-        raise ArgumentTypeError("the path is empty")
+        raise UserError("the path is empty")
     if "${" in text:
-        raise ArgumentTypeError(f"{text}: fairseq cannot read ${{ in a path: give another name")
+        raise UserError(f"{text}: fairseq cannot read ${{ in a path: give another name")
     path = Path(text)
     return path.absolute() if str(path).startswith("-") and text != "-" else path
-
-
-def checked_path(text: str, check: Callable[[Path], None]) -> Path:
-    """Return the path of an argument after checking it.
-
-    Raises:
-        ArgumentTypeError: if it is empty, or with the message of a ValueError of ``check``.
-    """
-    path = given_path(text)
-    try:
-        check(path)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from error
-    return path
-
-
-def check_data_folder(path: Path) -> None:
-    """Refuse a path that is no folder.
-
-    Raises:
-        UserError: with the remedy.
-    """
-    if not path.is_dir():
-        wrong = "is a file" if path.exists() else "does not exist"
-        raise UserError(f"{path} {wrong}: give the directory that data-prep wrote")
 
 
 def data_folder(text: str) -> Path:
     """Return the folder of binarised text of an argument.
 
     Raises:
-        ArgumentTypeError: if it is no folder.
+        UserError: if it is no folder.
     """
-    return checked_path(text, check_data_folder)
+    path = given_path(text)
+    if not path.is_dir():
+        wrong = "is a file" if path.exists() else "does not exist"
+        raise UserError(f"{path} {wrong}: give the directory that data-prep wrote")
+    return path
 
 
 BEST, LAST = "checkpoint_best.pt", "checkpoint_last.pt"
@@ -264,12 +242,13 @@ def replaced_file(path: Path) -> Iterator[Path]:
             aside.unlink()
 
 
-def check_replaceable(path: Path) -> None:
-    """Refuse a path where no file can be written. Other obstacles show at the first write.
+def output_file(text: str) -> Path:
+    """Return the file of an argument, in a folder that exists.
 
     Raises:
-        UserError: with the remedy.
+        UserError: if it could not be written. Other obstacles show at the first write.
     """
+    path = given_path(text)
     if os.path.isdir(path):
         raise UserError(f"{path}: this is a folder: give the name of a file")
     if os.path.exists(path) and not os.path.isfile(path):
@@ -277,6 +256,7 @@ def check_replaceable(path: Path) -> None:
     if not os.path.isdir(path.parent):
         raise UserError(f"{path}: {path.parent} is no directory: make it first")
     _check_access(path.parent)
+    return path
 
 
 def _check_access(folder: Path) -> None:
@@ -311,15 +291,6 @@ def write_tensors(path: Path, content: Dict[str, Any]) -> None:
         aside.write_bytes(archive.getbuffer())
 
 
-def output_file(text: str) -> Path:
-    """Return the file of an argument, in a folder that exists.
-
-    Raises:
-        ArgumentTypeError: if it could not be written.
-    """
-    return checked_path(text, check_replaceable)
-
-
 def check_not_read(written: Path, read: Iterable[Path], *, flag: str) -> None:
     """Refuse to overwrite a file that the command reads.
 
@@ -337,37 +308,30 @@ def check_not_read(written: Path, read: Iterable[Path], *, flag: str) -> None:
             raise UserError(f"{flag} {written} is read by this command: give another name")
 
 
-def check_output_folder(path: Path) -> None:
-    """Refuse a folder that could not be created, because a file has its name or that of a parent.
-
-    Raises:
-        UserError: with the remedy.
-    """
-    existing = next(folder for folder in (path, *path.absolute().parents) if os.path.exists(folder))
-    if not os.path.isdir(existing):
-        raise UserError(f"{path}: {existing} is a file: give a folder")
-    _check_access(existing)
-
-
 def output_folder(text: str) -> Path:
     """Return the folder of an argument; it need not exist yet.
 
     Raises:
-        ArgumentTypeError: if it could not be created or written to.
+        UserError: if it could not be created, because a file has its name or that of a parent, or written to.
     """
-    return checked_path(text, check_output_folder)
+    path = given_path(text)
+    existing = next(folder for folder in (path, *path.absolute().parents) if os.path.exists(folder))
+    if not os.path.isdir(existing):
+        raise UserError(f"{path}: {existing} is a file: give a folder")
+    _check_access(existing)
+    return path
 
 
 def picture_file(text: str) -> Path:
     """Return the file of an argument for a picture, in a folder that exists.
 
     Raises:
-        ArgumentTypeError: if it could not be written, or its suffix is no format of matplotlib.
+        UserError: if it could not be written, or its suffix is no format of matplotlib.
     """
     from matplotlib.backend_bases import FigureCanvasBase  # imported here, because it is large
 
     path = output_file(text)
     formats = FigureCanvasBase.get_supported_filetypes()
     if path.suffix.lstrip(".") not in formats:
-        raise ArgumentTypeError(f"{path}: give a name that ends in one of .{', .'.join(sorted(formats))}")
+        raise UserError(f"{path}: give a name that ends in one of .{', .'.join(sorted(formats))}")
     return path

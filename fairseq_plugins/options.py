@@ -1,5 +1,6 @@
 """Values of flags: numbers, choices and named paths, read and checked. User errors."""
 
+import argparse
 import math
 from dataclasses import fields
 from numbers import Integral
@@ -9,9 +10,9 @@ from typing import Collection, List, Literal, Sequence, Tuple, Type, TypeVar, ge
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 
-class UserError(ValueError):
+class UserError(ValueError, argparse.ArgumentTypeError):
     """A mistake of the user, with the remedy. Commands end with this one line and exit status 2; all other errors keep
-    their traceback."""
+    their traceback. Functions that argparse calls for the ``type`` of an argument raise it as well."""
 
 
 def flag_of(destination: str) -> str:

@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 import traceback
-from argparse import ArgumentTypeError, Namespace
+from argparse import Namespace
 from contextlib import contextmanager
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -40,10 +40,7 @@ def import_folder(text: str) -> None:
     Raises:
         UserError: if it cannot be imported, with file and line, or if two parts declare the same flag.
     """
-    try:
-        folder = Path(os.path.abspath(given_path(text)))
-    except ArgumentTypeError as error:
-        raise UserError(f"--user-dir: {error}") from error
+    folder = Path(os.path.abspath(given_path(text)))
     if folder.resolve() == PACKAGE:
         return
     if not folder.is_dir():

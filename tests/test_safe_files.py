@@ -5,7 +5,6 @@ import gzip
 import io
 import os
 import re
-from argparse import ArgumentTypeError
 from pathlib import Path
 
 import pytest
@@ -27,6 +26,7 @@ from fairseq_plugins.files import (
     write_tensors,
     write_text,
 )
+from fairseq_plugins.options import UserError
 
 not_root = pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
 
@@ -66,7 +66,7 @@ def test_paths_that_cannot_be_used_are_refused(read, name, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     os.mkfifo("pipe.png")
-    with pytest.raises(ArgumentTypeError, match=re.escape(name) or "the path is empty"):
+    with pytest.raises(UserError, match=re.escape(name) or "the path is empty"):
         read(name)
 
 
@@ -74,7 +74,7 @@ def test_paths_that_cannot_be_used_are_refused(read, name, tmp_path, monkeypatch
 def test_a_closed_folder_is_refused(tmp_path):
     tmp_path.chmod(0o500)
     for read, name in ((output_file, "a.txt"), (output_folder, "folder")):
-        with pytest.raises(ArgumentTypeError, match="nothing can be written"):
+        with pytest.raises(UserError, match="nothing can be written"):
             read(str(tmp_path / name))
 
 

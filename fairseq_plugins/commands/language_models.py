@@ -35,7 +35,7 @@ from fairseq_plugins.evaluation.generation import STOPS, UNKNOWN_WORDS, Continua
 from fairseq_plugins.evaluation.raw_text import load_side_text, raise_empty, stream_lines
 from fairseq_plugins.evaluation.scoring import check_vocabularies, prepare_to_score
 from fairseq_plugins.evaluation.text_scorer import CONTEXTS, ScoredLine, TextScorer
-from fairseq_plugins.files import STANDARD_INPUT, check_replaceable, given_path, name_of, read_lines, write_text
+from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, output_file, read_lines, write_text
 from fairseq_plugins.models.checkpoints import check_checkpoints
 from fairseq_plugins.options import UserError, check_at_least_one, check_not_negative
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
@@ -92,7 +92,8 @@ def _evaluate(args: argparse.Namespace) -> Results:
     for point in points:
         read_methods(point)
     check_checkpoints(args.path)
-    choice = choice_file(Path(args.path[0])) if args.tune else None
+    first = Path(args.path[0])
+    choice = output_file(str(first.with_name(f"{first.stem}{CHOICE_SUFFIX}"))) if args.tune else None
     device = choose_device(args)
     models = load_language_models(args.path, args.data)
     evaluator = Evaluator(
@@ -131,20 +132,6 @@ Every token but the first is predicted once, the end mark of each line included.
 averaged as probabilities.""",
     example="data-bin/ptb --path checkpoints/doc --split test",
 )
-
-
-def choice_file(checkpoint: Path) -> Path:
-    """Path of the file with the tuned flags for a checkpoint.
-
-    Raises:
-        UserError: if it cannot be written.
-    """
-    path = checkpoint.with_name(f"{checkpoint.stem}{CHOICE_SUFFIX}")
-    try:
-        check_replaceable(path)
-    except ValueError as error:
-        raise UserError(f"--tune writes its choice beside the checkpoint: {error}") from error
-    return path
 
 
 def write_choice(path: Path, tuned: Sequence[TunedPoint], *, command: str) -> None:

@@ -14,7 +14,7 @@ LIBRARIES = ("fastapi", "pydantic", "starlette", "uvicorn")
 
 def _port(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or int(text) > 65535:
-        raise argparse.ArgumentTypeError(f"{text}: give a number up to 65535")
+        raise UserError(f"{text}: give a number up to 65535")
     return int(text)
 
 

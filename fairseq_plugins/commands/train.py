@@ -27,9 +27,7 @@ from fairseq_plugins.evaluation.decoding import Decoding
 from fairseq_plugins.evaluation.raw_text import subword_kind
 from fairseq_plugins.fairseq_patches.generation import complete_languages
 from fairseq_plugins.files import (
-    check_data_folder,
     check_not_read,
-    check_output_folder,
     checkpoint_of,
     data_folder,
     given_path,
@@ -96,7 +94,7 @@ def _train(args: argparse.Namespace) -> None:
     if args.dry_run:
         print(training.command_line)
         return
-    check_data_folder(args.data)
+    data_folder(str(args.data))
     was_finished = training.is_finished
     training.run()
     if was_finished:
@@ -268,7 +266,7 @@ def _seeds(args: argparse.Namespace) -> List[int]:
 
 
 def _plan(recipe: Recipe, args: argparse.Namespace) -> Dict[Tuple[str, int], SystemTraining]:
-    check_output_folder(args.save_dir)
+    output_folder(str(args.save_dir))
     if "--seed" in values_by_flag(args.more):
         raise UserError("--seed: give --seeds N..., which name the folders of the trainings")
     check_leaves_a_model(args.more)

@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 
 from fairseq_plugins.data.text import EXPORT_HAS_NO_SPLIT, load_dictionary
 from fairseq_plugins.fairseq_patches.generation import complete_languages, languages_of
-from fairseq_plugins.files import EXPORT_RECORD, check_data_folder, file_digest, read_json
+from fairseq_plugins.files import EXPORT_RECORD, data_folder, file_digest, read_json
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint, read_state
 from fairseq_plugins.models.sliding_context import stream_model
 from fairseq_plugins.options import UserError
@@ -239,7 +239,7 @@ def raw_reference(
 
 def check_pair_dictionaries(data: Path, source: Optional[str], target: Optional[str]) -> None:
     """Check that a folder has the dictionaries of two languages; None takes the languages from its file names."""
-    check_data_folder(data)
+    data_folder(str(data))
     languages = complete_languages((source, target), str(data))
     if not all((data / f"dict.{language}.txt").is_file() for language in languages):
         raise UserError(
@@ -262,7 +262,7 @@ def _find_pair(data: Path, split: str, languages: Languages) -> Languages:
 
 def _named_pairs(data: Path, split: str) -> List[Languages]:
     """Pairs of languages of a split, at least one."""
-    check_data_folder(data)
+    data_folder(str(data))
     names = [re.fullmatch(r"(.+)\.([^.-]+)-([^.-]+)\.\3\.idx", path.name) for path in sorted(data.glob("*.idx"))]
     found = [name for name in names if name]
     pairs = [(name[2], name[3]) for name in found if name[1] == split]

@@ -23,9 +23,9 @@ from fairseq_plugins.evaluation.words import HUGGING_FACE
 from fairseq_plugins.files import (
     EXPORT_RECORD,
     check_file,
-    check_output_folder,
     exported_checkpoint,
     file_digest,
+    output_folder,
     write_json,
     write_tensors,
 )
@@ -181,7 +181,7 @@ def _restore(out: Path) -> None:
 
 def _check_out(out: Path, *, read: List[Path]) -> None:
     """Refuse a folder that is no export, or has other files, or is one of those that are read, or in or above them."""
-    check_output_folder(out)
+    output_folder(str(out))
     for folder in map(Path.resolve, read):
         if out == folder or folder in out.parents or out in folder.parents:
             raise UserError(f"--out {out}: {folder} is read: give a folder outside of it")

@@ -154,7 +154,7 @@ def _subwords(text: str) -> str:
     try:
         post_process("", text)
     except NotImplementedError as error:
-        raise argparse.ArgumentTypeError(f"{text}: give subword_nmt or sentencepiece") from error
+        raise UserError(f"{text}: give subword_nmt or sentencepiece") from error
     return text
 
 

@@ -14,7 +14,7 @@ import fairseq_plugins
 from fairseq_plugins.components import Registry, option_names
 from fairseq_plugins.evaluation.raw_text import SubwordNMT, subword_kind
 from fairseq_plugins.fairseq_patches.saving import locked_for_command, newest_checkpoint
-from fairseq_plugins.files import LAST, check_output_folder, file_digest, read_json, write_json
+from fairseq_plugins.files import LAST, file_digest, output_folder, read_json, write_json
 from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, Value, command_line
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.ops.matmul import has_native_bfloat16
@@ -179,7 +179,7 @@ class Training:
         or with another checkpoint to start from.
         """
         if not self.is_finished:
-            check_output_folder(self.save_dir)
+            output_folder(str(self.save_dir))
         if self._is_resumed and (record := _read_record(self.save_dir)):
             for difference, remedy in _differences(record, self.arguments):
                 raise UserError(
