@@ -359,7 +359,7 @@ def compare_runs(
     trained = []
     for number, run in enumerate(read, start=1):
         print(f"== measure {run.save_dir} ({number} of {len(read)})", file=sys.stderr, flush=True)
-        trained.append({**run.figures(), **metric.measure(run)})
+        trained.append({**run.figures, **metric.measure(run)})
     found = [*trained, *others]
     figures: Figures = {"runs": found}
     parts = [as_markdown(found, metric), _note_on_checkpoints(read), metric.note(found)]
@@ -430,11 +430,11 @@ def _check_baseline(baseline: Optional[str], metric: Metric, *, names: Sequence[
 
 def _check_trainings(runs: Sequence[TrainedRun]) -> None:
     """Check that runs of one name have different seeds and equal sizes, because means are taken over them."""
-    check_seeds((run.name, run.seed, run.save_dir) for run in runs)
+    check_seeds((run.name, run.figures["seed"], run.save_dir) for run in runs)
     for index, run in enumerate(runs):
         first = next((other for other in runs[:index] if other.name == run.name), None)
         if first is not None:
-            sizes = [one.figures()["parameters"] for one in (first, run)]
+            sizes = [one.figures["parameters"] for one in (first, run)]
             if sizes[0] != sizes[1]:
                 raise UserError(
                     f"--path: runs that are called {run.name} have {sizes[0]:,} and {sizes[1]:,} parameters, and runs "
@@ -444,7 +444,7 @@ def _check_trainings(runs: Sequence[TrainedRun]) -> None:
 
 def _note_on_checkpoints(runs: Sequence[TrainedRun]) -> str:
     """Names of the runs whose checkpoint is missing."""
-    gone = [f"{run.name} (seed {run.seed})" for run in runs if run.model is None]
+    gone = [f"{run.name} (seed {run.figures['seed']})" for run in runs if run.model is None]
     return f"By log and text alone, without the checkpoint: {'; '.join(gone)}." if gone else ""
 
 

@@ -234,34 +234,19 @@ class TrainedRun:
         checkpoint: path in the ``--save-dir``, beside ``train.log``. The file may be missing.
         data: directory with the data.
         model: model of the checkpoint, or None if it is missing.
-        num_parameters: parameters of the model, and how many of them are trained.
-        seed: seed of the run.
-        training: figures of its log.
+        figures: figures of every report: name, parameters, seed, and those of the log.
     """
 
     name: str
     checkpoint: Path
     data: str
     model: Optional[BaseFairseqModel]
-    num_parameters: Tuple[int, int]
-    seed: int
-    training: Dict[str, Any]
+    figures: Dict[str, Any]
 
     @property
     def save_dir(self) -> Path:
         """Directory of the checkpoint."""
         return self.checkpoint.parent
-
-    def figures(self) -> Dict[str, Any]:
-        """Figures of every report: name, parameters, seed, and those of the log."""
-        return {
-            "name": self.name,
-            "checkpoint": None if self.model is None else self.checkpoint.name,
-            "parameters": self.num_parameters[0],
-            "learning_parameters": self.num_parameters[1],
-            "seed": self.seed,
-            **self.training,
-        }
 
 
 def best_checkpoint(path: Path) -> Path:
@@ -280,24 +265,24 @@ def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
     if not path.is_dir():
         check_checkpoints([checkpoint])
     log = TrainingLog(checkpoint.parent)
-    figures = log.figures()
+    of_log = log.figures()
     if not checkpoint.exists():
-        model, num_parameters, seed = None, log.num_parameters, log.seed
+        model, (parameters, learning), seed = None, log.num_parameters, log.seed
     else:
         log.check_belongs_to(checkpoint)
         model, config = load_checkpoint(checkpoint, data)
         sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
-        num_parameters = sum(size for size, _ in sizes), sum(size for size, learns in sizes if learns)
+        parameters, learning = sum(size for size, _ in sizes), sum(size for size, learns in sizes if learns)
         seed = config.common.seed
-    return TrainedRun(
-        name=name,
-        checkpoint=checkpoint,
-        data=data,
-        model=model,
-        num_parameters=num_parameters,
-        seed=seed,
-        training=figures,
-    )
+    figures = {
+        "name": name,
+        "checkpoint": None if model is None else checkpoint.name,
+        "parameters": parameters,
+        "learning_parameters": learning,
+        "seed": seed,
+        **of_log,
+    }
+    return TrainedRun(name=name, checkpoint=checkpoint, data=data, model=model, figures=figures)
 
 
 # Provenance: date, code and machine of a figure.

@@ -155,7 +155,7 @@ def test_a_text_whose_checkpoint_is_gone_is_of_one_model(tmp_path):
 
 def test_a_training_is_one_draw_of_a_system(monkeypatch):
     def read(name, path, *, data):
-        return SimpleNamespace(name=name, save_dir=path.parent, seed=3)
+        return SimpleNamespace(name=name, save_dir=path.parent, figures={"seed": 3})
 
     monkeypatch.setattr(comparison, "read_run", read)
     runs = [("DOC", Path("doc-1/checkpoint_best.pt")), ("DOC", Path("fetched/doc-1/checkpoint_last.pt"))]
@@ -167,9 +167,7 @@ def test_no_mean_is_taken_over_models_of_two_sizes(monkeypatch):
     sizes = {"a": 9, "b": 8}
 
     def read(name, path, *, data):
-        return SimpleNamespace(
-            name=name, save_dir=path, seed=path.name, figures=lambda: {"parameters": sizes[path.name]}
-        )
+        return SimpleNamespace(name=name, save_dir=path, figures={"seed": path.name, "parameters": sizes[path.name]})
 
     monkeypatch.setattr(comparison, "read_run", read)
     runs = [("DOC", Path("a")), ("MoS", Path("b")), ("DOC", Path("b"))]
@@ -179,7 +177,7 @@ def test_no_mean_is_taken_over_models_of_two_sizes(monkeypatch):
 
 def test_a_run_that_lacks_its_text_is_told_before_others_are_scored(tmp_path, monkeypatch):
     def read(name, path, *, data):
-        return SimpleNamespace(name=name, save_dir=path, seed=1, checkpoint=path / "checkpoint_best.pt")
+        return SimpleNamespace(name=name, save_dir=path, figures={"seed": 1}, checkpoint=path / "checkpoint_best.pt")
 
     monkeypatch.setattr(comparison, "read_run", read)
     monkeypatch.setattr(RougeMetric, "measure", lambda *_: pytest.fail("it was scored"))

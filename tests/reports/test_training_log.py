@@ -191,13 +191,13 @@ def test_the_best_checkpoint_is_taken_unless_another_is_named(finished):
 
 def test_parameters_that_do_not_learn_are_told(finished, monkeypatch):
     whole = read_run("A", finished, data=DATA)
-    figures = whole.figures()
+    figures = whole.figures
     assert figures["learning_parameters"] == figures["parameters"]
     embedding = whole.model.decoder.embedding.weight.requires_grad_(False)
     monkeypatch.setattr(
         training_log, "load_checkpoint", lambda *_: (whole.model, SimpleNamespace(common=SimpleNamespace(seed=5)))
     )
-    frozen = read_run("A", finished, data=DATA).figures()
+    frozen = read_run("A", finished, data=DATA).figures
     assert frozen["learning_parameters"] == figures["parameters"] - embedding.numel()
 
 
@@ -217,7 +217,7 @@ def test_a_log_tells_what_a_checkpoint_that_is_gone_was(finished):
     own = BEGIN.format(seed=3, size="1,234,567", learning="1,234,500")
     (finished / "train.log").write_text(another + epochs + own + ANEW + epochs)
     run = read_run("A", finished, data="nowhere")
-    figures = run.figures()
+    figures = run.figures
     assert (run.model, run.save_dir, figures["checkpoint"]) == (None, finished, None)
     assert (figures["seed"], figures["parameters"], figures["learning_parameters"]) == (3, 1234567, 1234500)
     assert figures["lowest_valid_perplexity"] == 2.5
@@ -226,7 +226,7 @@ def test_a_log_tells_what_a_checkpoint_that_is_gone_was(finished):
     # what begins now has left nothing yet
     with open(finished / "train.log", "a") as log:
         log.write(another.removesuffix(ANEW))
-    assert read_run("A", finished, data="nowhere").seed == 3
+    assert read_run("A", finished, data="nowhere").figures["seed"] == 3
 
 
 @pytest.mark.parametrize("another", ["", BEGIN.format(seed=8, size="90", learning="90") + ANEW])
@@ -241,7 +241,7 @@ def test_a_log_that_does_not_tell_the_size_is_refused(another, finished):
 def test_epochs_are_counted_where_not_all_were_validated(finished):
     log = (finished / "train.log").read_text()
     (finished / "train.log").write_text("".join(log.replace("001", epoch) for epoch in ("002", "004")))
-    assert read_run("A", finished, data=DATA).figures()["epochs"] == 4
+    assert read_run("A", finished, data=DATA).figures["epochs"] == 4
 
 
 def test_a_training_without_its_log(finished):
@@ -269,7 +269,7 @@ def test_the_log_of_another_training_is_not_believed(log, is_own, finished):
     with open(finished / "train.log", "a") as file:
         file.write(log + "x | INFO | train | epoch 003 | loss 1 | ppl 2.5 | wps 50 | wall 90\n")
     if is_own:
-        assert read_run("A", finished, data=str(FIXTURES / "data/lm")).training["valid_curve"]
+        assert read_run("A", finished, data=str(FIXTURES / "data/lm")).figures["valid_curve"]
         return
     told = (
         "train.log is not the log of the training that left .*checkpoint_best.pt: it has no validation with loss 1.06"
@@ -298,7 +298,7 @@ def test_bits_are_told_of_characters(tokenizer, finished, tmp_path):
 
 def test_a_translator_has_no_perplexity_of_a_stream(finished):
     run = read_run("A", finished, data=DATA)
-    log = run.training
+    log = run.figures
     assert log["valid_curve"] == {1: 2.5} and (log["words_per_second"], log["hours"]) == (50, 90 / 3600)
     with pytest.raises(ValueError, match="holds an encoder-decoder: compare it by --metric bleu or rouge"):
         PerplexityMetric().measure(run)
