@@ -230,40 +230,33 @@ LONGEST_WORD = 20
 """Letters of a word that are drawn at most."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class WordSurprisal:
-    """A word, joined from its subwords, the sum of their surprisal in bits, and whether the vocabulary lacks one."""
+def word_surprisals(line: ScoredLine, text: SideText) -> List[Tuple[str, float, bool]]:
+    """Surprisal of the words of a line. The end mark is the last.
 
-    word: str
-    bits: float
-    unknown: bool
-
-
-def word_surprisals(line: ScoredLine, text: SideText) -> List[WordSurprisal]:
-    """Surprisal of the words of a line. The end mark is the last."""
+    Returns:
+        each word, joined from its subwords, the sum of their surprisal in bits, and whether the vocabulary lacks one.
+    """
     *pieces, end = line.tokens
-    words: List[WordSurprisal] = []
+    words: List[Tuple[str, float, bool]] = []
     start, bits = 0, line.bits
     for word in [*text.group(pieces), [end]]:
         until = start + len(word)
-        words.append(
-            WordSurprisal(word="".join(word), bits=math.fsum(bits[start:until]), unknown=any(line.unknown[start:until]))
-        )
+        words.append(("".join(word), math.fsum(bits[start:until]), any(line.unknown[start:until])))
         start = until
     return words
 
 
 def draw_surprisal(line: ScoredLine, text: SideText) -> "Figure":
     """A bar for each of the first words of a line. Unknown words have another colour."""
-    words = word_surprisals(line, text)[:MOST_WORDS]
+    words, bits, unknown = zip(*word_surprisals(line, text)[:MOST_WORDS])
     picture = new_picture(inches=(max(4.0, 1.5 + 0.3 * len(words)), 3.6))
     axes = picture.subplots()
-    colours = ["tab:orange" if word.unknown else "tab:blue" for word in words]
-    axes.bar(range(len(words)), [word.bits for word in words], color=colours)
-    axes.set_xticks(range(len(words)), [as_label(word.word[:LONGEST_WORD]) for word in words], rotation=60, ha="right")
+    colours = ["tab:orange" if lacks else "tab:blue" for lacks in unknown]
+    axes.bar(range(len(words)), bits, color=colours)
+    axes.set_xticks(range(len(words)), [as_label(word[:LONGEST_WORD]) for word in words], rotation=60, ha="right")
     axes.set(ylabel="surprisal, bits", xlim=(-0.6, len(words) - 0.4))
     axes.spines[["top", "right"]].set_visible(False)
-    if any(word.unknown for word in words):
+    if any(unknown):
         axes.set_title("orange: not in the vocabulary", fontsize="small", loc="right")
     return picture
 
