@@ -49,7 +49,7 @@ from fairseq_plugins.recipes.training import (
     plan_trainings,
     values_by_flag,
 )
-from fairseq_plugins.reports.comparison import Metric, PerplexityMetric, compare_runs, text_metric
+from fairseq_plugins.reports.comparison import Metric, PerplexityMetric, check_baseline, compare_runs, text_metric
 
 
 class ListRecipes(argparse.Action):
@@ -192,10 +192,12 @@ def _run_recipe(args: argparse.Namespace) -> None:
     check_at_least_one(args.jobs, flag="--jobs")
     plan = _plan(recipe, args)
     metric = _metric(recipe, args)
-    baseline = _baseline(recipe, args)
+    compared = [plan[system, seed] for system in dict.fromkeys(args.systems) for seed in _seeds(args)]
+    check_baseline(args.baseline, metric, names=[one.system for one in compared])
+    if args.baseline is not None and args.out is None:
+        raise UserError(f"--baseline {args.baseline}: give --out for the table that tests against it")
     for training in plan.values():
         training.check()
-    compared = [plan[system, seed] for system in dict.fromkeys(args.systems) for seed in _seeds(args)]
     decodings = {one.name: _decoding(one, recipe, args) for one in compared if recipe.compared_by != "perplexity"}
     if args.jobs > 1:
         _run_side_by_side(list(plan.values()), decodings, args)
@@ -210,7 +212,7 @@ def _run_recipe(args: argparse.Namespace) -> None:
         [(one.label, one.result) for one in compared],
         metric,
         data=str(args.data),
-        baseline=baseline,
+        baseline=None if args.baseline is None else recipe.label(args.baseline),
         command=args.command_line,
     )
     print(report.write(args.out, name="table", figures="runs.json", picture="learning_curves.png"))
@@ -245,20 +247,6 @@ def _settle_decoding(recipe: Recipe, args: argparse.Namespace) -> None:
         return
     args.split = args.split or recipe.decoding.split
     args.beam = check_at_least_one(recipe.decoding.beam if args.beam is None else args.beam, flag="--beam")
-
-
-def _baseline(recipe: Recipe, args: argparse.Namespace) -> Optional[str]:
-    """Label of the baseline in the table."""
-    if args.baseline is None:
-        return None
-    label = recipe.label(args.baseline)
-    if args.baseline not in args.systems or set(args.systems) == {args.baseline}:
-        raise UserError(f"--baseline {args.baseline}: give one of --systems, with others to test against it")
-    if recipe.compared_by == "perplexity" and len(_seeds(args)) == 1:
-        raise UserError(f"--baseline {args.baseline}: perplexities are tested over seeds; give two or more --seeds")
-    if args.out is None:
-        raise UserError(f"--baseline {args.baseline}: give --out for the table that tests against it")
-    return label
 
 
 def _seeds(args: argparse.Namespace) -> List[int]:

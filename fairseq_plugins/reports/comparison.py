@@ -350,7 +350,7 @@ def compare_runs(
     """
     if both := {name for name, _ in runs} & {name for name, _ in texts}:
         raise UserError(f"{min(both)} names a run and a text: give the text another name")
-    _check_baseline(baseline, metric, names=[name for name, _ in (*runs, *texts)])
+    check_baseline(baseline, metric, names=[name for name, _ in (*runs, *texts)])
     read = [read_run(name, path, data=data) for name, path in runs]
     _check_trainings(read)
     for run in read:
@@ -416,7 +416,12 @@ def seed_differences(runs: Sequence[Figures], *, baseline: str) -> List[Dict[str
     return found
 
 
-def _check_baseline(baseline: Optional[str], metric: Metric, *, names: Sequence[str]) -> None:
+def check_baseline(baseline: Optional[str], metric: Metric, *, names: Sequence[str]) -> None:
+    """Check that all ``names``, of which each run has one, can be tested against a baseline.
+
+    Raises:
+        UserError: if it is none of them or the only one, or if a run by perplexity has no other of its name.
+    """
     if baseline is None:
         return
     if baseline not in names:

@@ -265,15 +265,15 @@ def test_a_beam_without_translators_is_told_from_that_of_the_environment(run, tr
         (["demo_lm", LM, "--systems", "tied"], "recipe demo_lm has no system tied: choose one of"),
         (
             ["demo_lm", LM, "--systems", "lstm_lm_doc", "lstm_lm_awd", "--baseline", "lstm_lm_doc"],
-            "over seeds; give two or more --seeds",
+            "over seeds, of which lstm_lm_doc has only one",
         ),
         (
             ["demo_lm", LM, "--systems", "lstm_lm_doc", "--baseline", "lstm_lm_doc"],
-            "lstm_lm_doc: give one of --systems, with others",
+            "lstm_lm_doc: there is nothing else to test against it",
         ),
         (
             ["demo_lm", LM, "--systems", "lstm_lm_doc", "--baseline", "lstm_lm_awd"],
-            "lstm_lm_awd: give one of --systems",
+            "lstm_lm_awd: no such name, choose one of lstm_lm_doc",
         ),
         (["multi30k", PAIRS, "--systems", "doc"], "raw/test.tgt does not exist: prepare the data again"),
         (["multi30k", LM, "--systems", "doc"], "lm holds no sentence pairs: give the directory"),
