@@ -254,7 +254,6 @@ def _seeds(args: argparse.Namespace) -> List[int]:
 
 
 def _plan(recipe: Recipe, args: argparse.Namespace) -> Dict[Tuple[str, int], SystemTraining]:
-    output_folder(str(args.save_dir))
     if "--seed" in values_by_flag(args.more):
         raise UserError("--seed: give --seeds N..., which name the folders of the trainings")
     check_leaves_a_model(args.more)
