@@ -75,19 +75,14 @@ def checkpoint(text: str) -> str:
     return f"{name}{sign}{found[0]}"
 
 
-def add_data(
-    parser: argparse.ArgumentParser,
-    *,
-    written_by: str = "fairseq-preprocess --only-source",
-    required: bool = True,
-) -> None:
+def add_data(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """Declare DATA, ``args.data``: the path of a folder that exists, or None if it is not required."""
     parser.add_argument(
         "data",
         metavar="DATA",
         type=data_folder,
         nargs=None if required else "?",
-        help=f"directory that {written_by} wrote",
+        help="directory that data-prep wrote",
     )
 
 
@@ -110,6 +105,17 @@ def add_checkpoints(
     """
     action, help = (Checkpoints, help + RUN_FOLDER_HELP) if folders == "runs" else (_Paths, help)
     parser.add_argument("--path", nargs="+", type=_model, required=required, metavar="CKPT", action=action, help=help)
+
+
+def add_trained_model(parser: argparse.ArgumentParser, *, metavar: str, help: str, default_data: str) -> None:
+    """Declare ``CKPT...``, ``args.path``: as :func:`add_checkpoints`, and ``--data``, a folder or None."""
+    parser.add_argument("path", nargs="+", metavar=metavar, action=Checkpoints, help=help + RUN_FOLDER_HELP)
+    parser.add_argument(
+        "--data",
+        type=data_folder,
+        metavar="DATA",
+        help=f"directory that data-prep wrote (default: {default_data})",
+    )
 
 
 def add_named_models(parser: argparse.ArgumentParser, *, help: str) -> None:

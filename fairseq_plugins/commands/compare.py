@@ -42,7 +42,7 @@ METRICS = ("perplexity", "bleu", "rouge")
 
 
 def _add_runs_arguments(parser: argparse.ArgumentParser) -> None:
-    add_data(parser, written_by="fairseq-preprocess or data-prep")
+    add_data(parser)
     add_named_folders(parser, help="runs to compare")
     parser.add_argument(
         "--metric", choices=METRICS, default="perplexity", help="what is compared (default: %(default)s)"

@@ -67,7 +67,7 @@ from fairseq_plugins.reports.tables import as_table, save_picture
 
 
 def _add_attention_arguments(parser: argparse.ArgumentParser) -> None:
-    add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+    add_data(parser)
     add_checkpoints(parser, help="one encoder-decoder, or several as an ensemble")
     add_input(parser, help="sentences, one a line (default: the standard input)")
     parser.add_argument(
@@ -112,7 +112,7 @@ several models, and of a Transformer's heads, are averaged.""",
 
 
 def _add_experts_arguments(parser: argparse.ArgumentParser) -> None:
-    add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+    add_data(parser)
     add_checkpoints(parser, help="models with a mixture, each looked at by itself; or NAME=CKPT for each")
     add_split(parser, help="split that is counted")
     add_input(
@@ -282,7 +282,7 @@ Sentences = Tuple[List[Tensor], ...]
 
 
 def _add_expert_history_arguments(parser: argparse.ArgumentParser) -> None:
-    add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+    add_data(parser)
     add_named_folders(parser, metavar="NAME=DIR", help="runs, by the directory of their checkpoints")
     add_split(parser, help="split whose sentences are read", default="valid")
     parser.add_argument(

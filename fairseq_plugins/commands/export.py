@@ -3,27 +3,19 @@
 import argparse
 from pathlib import Path
 
-from fairseq_plugins.command_line import RUN_FOLDER_HELP, Checkpoints
+from fairseq_plugins.command_line import add_out, add_trained_model
 from fairseq_plugins.console import Command
 from fairseq_plugins.evaluation.export import export_model
-from fairseq_plugins.files import data_folder, output_folder
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "path",
+    add_trained_model(
+        parser,
         metavar="CKPT",
-        nargs="+",
-        action=Checkpoints,
-        help=f"a language model or an encoder-decoder; several are an ensemble{RUN_FOLDER_HELP}",
+        help="a language model or an encoder-decoder; several are an ensemble",
+        default_data="that of the training",
     )
-    parser.add_argument("--out", type=output_folder, required=True, metavar="DIR", help="folder to write")
-    parser.add_argument(
-        "--data",
-        type=data_folder,
-        metavar="DATA",
-        help="directory that data-prep wrote (default: that of the training)",
-    )
+    add_out(parser, help="folder to write")
     parser.add_argument(
         "--torch-export",
         action="store_true",

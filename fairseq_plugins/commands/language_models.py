@@ -149,7 +149,7 @@ UNKNOWN_MARK = "unknown"
 
 
 def _add_score_arguments(parser: argparse.ArgumentParser) -> None:
-    add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+    add_data(parser)
     add_checkpoints(parser, help="one language model, or several as an ensemble")
     add_input(parser, help="text (default: the standard input)")
     add_tokenised(parser)
@@ -265,7 +265,7 @@ SEED = 1
 
 
 def _add_generate_arguments(parser: argparse.ArgumentParser) -> None:
-    add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+    add_data(parser)
     add_checkpoints(parser, help="one language model, or several as an ensemble")
     add_input(parser, help="beginnings, one a line (default: the standard input)")
     add_tokenised(parser)

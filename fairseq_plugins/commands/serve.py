@@ -3,10 +3,10 @@
 import argparse
 from pathlib import Path
 
-from fairseq_plugins.command_line import RUN_FOLDER_HELP, Checkpoints, add_cpu, choose_device
+from fairseq_plugins.command_line import add_cpu, add_trained_model, choose_device
 from fairseq_plugins.console import Command
 from fairseq_plugins.evaluation.api import load_trained
-from fairseq_plugins.files import BEST, LAST, data_folder
+from fairseq_plugins.files import BEST, LAST
 from fairseq_plugins.options import UserError, check_at_least_one, check_positive
 
 LIBRARIES = ("fastapi", "pydantic", "starlette", "uvicorn")
@@ -30,19 +30,11 @@ LIMITS = {
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "path",
-        nargs="+",
+    add_trained_model(
+        parser,
         metavar="DIR",
-        action=Checkpoints,
-        help="an export or a checkpoint, of an encoder-decoder or language model; several are an ensemble"
-        f"{RUN_FOLDER_HELP}",
-    )
-    parser.add_argument(
-        "--data",
-        type=data_folder,
-        metavar="DATA",
-        help="directory that data-prep wrote (default: the export, or that of the training)",
+        help="an export or a checkpoint, of an encoder-decoder or language model; several are an ensemble",
+        default_data="the export, or that of the training",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s, this machine)")
     parser.add_argument("--port", type=_port, default=8000, help="0 is any free one (default: %(default)s)")

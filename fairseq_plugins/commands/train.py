@@ -144,7 +144,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         "[fairseq-train flags]"
     )
     parser.add_argument("recipe", metavar="RECIPE", help=", ".join(RECIPES))
-    parser.add_argument("data", metavar="DATA", type=data_folder, help="directory that data-prep wrote")
+    add_data(parser)
     parser.add_argument(
         "--systems",
         nargs="+",
@@ -343,7 +343,7 @@ def _add_fine_tune_arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s DATA --path CKPT --save-dir DIR [--arch ARCH [--rounds N]] [--cpu] [fairseq-train flags]"
     with_training = sorted(name for name, preset in ARCHITECTURES.items() if preset.training)
     tuned = [name for name in with_training if ARCHITECTURES[name].fine_tuning is not None]
-    add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+    add_data(parser)
     parser.add_argument(
         "--arch",
         choices=with_training,

@@ -68,7 +68,7 @@ BATCHES_AT_ONCE = 32
 
 
 def _add_translate_arguments(parser: argparse.ArgumentParser) -> None:
-    add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+    add_data(parser)
     add_checkpoints(parser, help="one encoder-decoder, or several as an ensemble")
     add_input(parser, help="sentences, one a line, - is the standard input (default)")
     add_beam(parser)
@@ -227,7 +227,7 @@ SACREBLEU_METRICS = ("bleu", "chrf")
 
 
 def _add_rescore_arguments(parser: argparse.ArgumentParser) -> None:
-    add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+    add_data(parser)
     add_checkpoints(parser, help="language models and encoder-decoders, a feature each")
     add_input(parser, help="the lists, read as one; - is the standard input (default)")
     parser.add_argument(

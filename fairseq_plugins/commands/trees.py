@@ -37,7 +37,7 @@ SCORES_COLUMNS = ("sentence", "candidate")
 
 
 def _add_rerank_arguments(parser: argparse.ArgumentParser) -> None:
-    add_data(parser, written_by="data-prep/wsj/prepare.sh")
+    add_data(parser)
     add_checkpoints(
         parser,
         help="one language model or several, each alone and all together; or NAME=CKPT for each, where models of "

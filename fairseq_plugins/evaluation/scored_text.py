@@ -126,7 +126,7 @@ DECODING_OPTIONS = ("split", "beam", "max_tokens", "bpe", "cpu")
 
 def add_decoding(parser: argparse.ArgumentParser, *, required: bool) -> None:
     """Declare DATA, ``--path CKPT...``, ``--out DIR`` and all of :data:`DECODING_OPTIONS`."""
-    add_data(parser, written_by="data-prep/<corpus>/prepare.sh", required=required)
+    add_data(parser, required=required)
     add_checkpoints(parser, help="checkpoints; several, also joined by colons, are an ensemble", required=required)
     add_split(parser, help="split to decode")
     add_out(parser, help="directory for generate.txt, the output of fairseq-generate", required=required)

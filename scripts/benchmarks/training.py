@@ -391,7 +391,7 @@ def get_parser() -> argparse.ArgumentParser:
     """The parser of this benchmark."""
     example = "python scripts/benchmarks/training.py data-bin/ptb --suite reduced --updates 40 --out benchmarks"
     parser = make_parser(__doc__, example=example)
-    add_data(parser, written_by="data-prep/<corpus>/prepare.sh")
+    add_data(parser)
     parser.add_argument("--suite", required=True, choices=list(SUITES), metavar="NAME", help=", ".join(SUITES))
     parser.add_argument(
         "--systems",
