@@ -34,7 +34,6 @@ from fairseq_plugins.optim.column_norm import apply_column_norm
 from fairseq_plugins.optim.nt_asgd import NTASGD
 from fairseq_plugins.options import UserError, check_at_least_one, choices
 from fairseq_plugins.tasks.streams import (
-    AccumulatedWindows,
     StreamPosition,
     agreed_scale,
     scaled_learning_rate,
@@ -142,7 +141,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         self._model: Optional[FairseqLanguageModel] = None
         self._optimizer: Optional[FairseqOptimizer] = None
         self._position: Optional[StreamPosition] = None
-        self._windows = AccumulatedWindows(base_length=args.tokens_per_sample)
+        self._nominal_lengths: List[int] = []  # since gradients were cleared, of several windows by --update-freq
         self._first_subset_pending = False
         self._described_splits: Set[str] = set()
 
@@ -323,9 +322,10 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         complete the window, and this one still takes part in their collective operations.
         """
         self._optimizer = optimizer.fp32_optimizer if isinstance(optimizer, AMPOptimizer) else optimizer
-        self._windows.begin(model)
+        if all(parameter.grad is None for parameter in model.parameters()):  # fairseq tells of no update that it skips
+            self._nominal_lengths.clear()
         # --amp repeats all windows of an update whose gradients overflowed, so their start states are kept.
-        self._decoder.carried_state.num_repeatable = len(self._windows) + 1
+        self._decoder.carried_state.num_repeatable = len(self._nominal_lengths) + 1
         end = sample["net_input"]["position"] + sample["target"].size(1)
         try:
             if self._config.row_groups == 1:
@@ -351,13 +351,17 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
             if "out of memory" in str(error) and self._stream_position.is_shared:
                 self._stream_position.advance(self._decoder, position=end)
             raise
-        self._windows.add(sample["nominal_length"])
+        self._nominal_lengths.append(sample["nominal_length"])
         self._stream_position.advance(self._decoder, position=end)
         return result
 
     def optimizer_step(self, optimizer: FairseqOptimizer, model: nn.Module, update_num: int) -> None:
         """One update, with the learning rate scaled by the length of its windows."""
-        scale = agreed_scale(self._windows.learning_rate_scale, device=next(model.parameters()).device)
+        scale = agreed_scale(
+            self._nominal_lengths,
+            base_length=self._config.tokens_per_sample,
+            device=next(model.parameters()).device,
+        )
         with scaled_learning_rate(optimizer, scale):
             super().optimizer_step(optimizer, model, update_num)
         apply_column_norm(optimizer)

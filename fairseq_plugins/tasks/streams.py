@@ -1,4 +1,4 @@
-"""Parts of the task ``stateful_lm``: micro-batches of rows, the position in the training text, accumulated windows.
+"""Parts of the task ``stateful_lm``: micro-batches of rows, the position in the training text, the learning rate.
 
 Shapes: B rows of this process, T length of a window.
 """
@@ -241,53 +241,20 @@ class StreamPosition:
         return window
 
 
-class AccumulatedWindows:
-    """The windows since gradients were cleared. ``--update-freq`` accumulates several for an update.
+def agreed_scale(nominal_lengths: List[int], *, base_length: int, device: torch.device) -> float:
+    """Factor of the learning rate of an update: the mean length of its windows / ``base_length``, both in tokens.
 
-    The learning rate of an update is proportional to the length of its windows (Merity et al. 2018, section 4.1). With
-    a fixed rate short windows, whose mean gradient counts as much as that of long ones, would be overweighted.
+    The rate is proportional to the lengths that were drawn for the windows (Merity et al. 2018, section 4.1). With a
+    fixed rate short windows, whose mean gradient counts as much as that of long ones, would be overweighted.
 
-    Args:
-        base_length: window length, in tokens, at which the learning rate is that of the schedule.
+    Processes take the largest of their factors, because they make one update together. Factors differ if memory ran out
+    in one process. It is 1 if none has a window.
     """
-
-    def __init__(self, *, base_length: int):
-        self._base_length = base_length
-        self._nominal_lengths: List[int] = []
-
-    def __len__(self) -> int:
-        return len(self._nominal_lengths)
-
-    def begin(self, model: nn.Module) -> None:
-        """Forget the windows of the last update if no parameter has a gradient.
-
-        Gradients tell, because fairseq gives no notice of an update that it skips.
-        """
-        if all(parameter.grad is None for parameter in model.parameters()):
-            self._nominal_lengths.clear()
-
-    def add(self, nominal_length: int) -> None:
-        """Count a window whose gradients are accumulated, by the length that was drawn for it, in tokens."""
-        self._nominal_lengths.append(nominal_length)
-
-    @property
-    def learning_rate_scale(self) -> Optional[float]:
-        """Mean window length / base length. None without a window, for example after memory ran out."""
-        if not self._nominal_lengths:
-            return None
-        return sum(length / self._base_length for length in self._nominal_lengths) / len(self)
-
-
-def agreed_scale(scale: Optional[float], *, device: torch.device) -> float:
-    """The largest scale among processes, because they make one update together; 1 if none has one.
-
-    Scales differ if memory ran out in one process.
-    """
+    scale = sum(length / base_length for length in nominal_lengths) / max(1, len(nominal_lengths))
     if distributed_utils.get_data_parallel_world_size() > 1:
-        own = torch.tensor([0.0 if scale is None else scale], dtype=torch.double, device=device)
-        group = distributed_utils.get_data_parallel_group()
-        scale = float(distributed_utils.all_reduce(own, group, op="max")) or None
-    return 1.0 if scale is None else scale
+        own = torch.tensor([scale], dtype=torch.double, device=device)
+        scale = float(distributed_utils.all_reduce(own, distributed_utils.get_data_parallel_group(), op="max"))
+    return scale or 1.0
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCros
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, map_state, state_tensors, with_tensors
 from fairseq_plugins.tasks import stateful_lm
 from fairseq_plugins.tasks.stateful_lm import StatefulLanguageModelingConfig, StatefulLanguageModelingTask
-from fairseq_plugins.tasks.streams import AccumulatedWindows, agreed_scale, scaled_learning_rate
+from fairseq_plugins.tasks.streams import agreed_scale, scaled_learning_rate
 
 pytestmark = pytest.mark.usefixtures("gates_of_the_examples")
 
@@ -466,12 +466,11 @@ def test_a_skipped_update_leaves_nothing_behind(training):
 
 
 def test_without_a_window_the_learning_rate_stays():
-    scale = AccumulatedWindows(base_length=BASE_LENGTH).learning_rate_scale
-    assert scale is None and agreed_scale(scale, device=torch.device("cpu")) == 1
-    assert agreed_scale(0.7, device=torch.device("cpu")) == 0.7
+    assert agreed_scale([], base_length=10, device=torch.device("cpu")) == 1
+    assert agreed_scale([7], base_length=10, device=torch.device("cpu")) == 0.7
 
 
-@pytest.mark.parametrize("own, others, agreed", [(0.3, 0.7, 0.7), (None, 0.7, 0.7), (0.7, 0.0, 0.7), (None, 0.0, 1)])
+@pytest.mark.parametrize("own, others, agreed", [([3], 0.7, 0.7), ([], 0.7, 0.7), ([7], 0.0, 0.7), ([], 0.0, 1)])
 def test_processes_agree_on_the_largest_scale(own, others, agreed, monkeypatch):
     monkeypatch.setattr(distributed_utils, "get_data_parallel_world_size", lambda: 2)
     monkeypatch.setattr(distributed_utils, "get_data_parallel_group", lambda: "all")
@@ -483,20 +482,8 @@ def test_processes_agree_on_the_largest_scale(own, others, agreed, monkeypatch):
         return tensor.clamp_min(others)
 
     monkeypatch.setattr(distributed_utils, "all_reduce", all_reduce)
-    assert agreed_scale(own, device=torch.device("cpu")) == agreed
-    assert reduced == [own or 0.0]
-
-
-def test_windows_add_up_until_the_gradients_are_cleared():
-    model, windows = torch.nn.Linear(2, 1), AccumulatedWindows(base_length=10)
-    for expected in (0, 1, 2):
-        windows.begin(model)
-        assert len(windows) == expected
-        model(torch.ones(1, 2)).sum().backward()
-        windows.add(7)
-    model.zero_grad()
-    windows.begin(model)
-    assert len(windows) == 0
+    assert agreed_scale(own, base_length=10, device=torch.device("cpu")) == agreed
+    assert reduced == [own[0] / 10 if own else 0.0]
 
 
 def test_the_schedule_keeps_its_learning_rate_also_after_a_failure():
