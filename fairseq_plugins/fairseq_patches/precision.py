@@ -78,13 +78,11 @@ def _load_scale(
 def patch_bf16() -> None:
     """Train with ``--bf16`` on a GPU or CPU.
 
-    Problem: fairseq assumes a TPU, which needs torch_xla. With ``--memory-efficient-bf16`` and an optimizer that has no
-        such mode it ends in a traceback.
+    Problem: fairseq assumes a TPU, which needs torch_xla.
     Patch: wrap ``call_main`` to turn the TPU off where torch_xla is missing.
     Needed while ``test_fairseq_alone_takes_bf16_for_a_tpu`` passes.
     """
     wrap(distributed_utils, "call_main", _turn_tpu_off)
-    wrap(MemoryEfficientFP16Optimizer, "__init__", _check_memory_efficient)
 
 
 def _turn_tpu_off(call_main: Callable[..., Any], cfg: DictConfig, *args: Any, **kwargs: Any) -> Any:
@@ -92,23 +90,6 @@ def _turn_tpu_off(call_main: Callable[..., Any], cfg: DictConfig, *args: Any, **
         cfg.common.tpu = cfg.distributed_training.tpu = False  # fairseq has copied the first to the second by now
         logger.info("torch_xla is not installed: --bf16 trains without a TPU")
     return call_main(cfg, *args, **kwargs)
-
-
-def _check_memory_efficient(
-    initialise: Callable[..., None],
-    wrapper: MemoryEfficientFP16Optimizer,
-    cfg: DictConfig,
-    params: Any,
-    optimizer: FairseqOptimizer,
-    allow_unsupported: bool = False,
-    **kwargs: Any,
-) -> None:
-    if not (allow_unsupported or optimizer.supports_memory_efficient_fp16):
-        kind = "bf16" if cfg.common.bf16 else "fp16"
-        raise UserError(
-            f"--memory-efficient-{kind}: --optimizer {cfg.optimizer._name} keeps its weights in 32 bits: give --{kind}"
-        )
-    initialise(wrapper, cfg, params, optimizer, allow_unsupported, **kwargs)
 
 
 def patch_master_weights() -> None:

@@ -87,11 +87,6 @@ def test_a_run_is_not_resumed_with_other_parts(flags, message, remedy, data, tmp
     run_here(*run, remedy)
 
 
-def test_an_optimizer_without_memory_efficient_precision(data, tmp_path, fail):
-    message = "--memory-efficient-bf16: --optimizer l2_adam keeps its weights in 32 bits: give --bf16"
-    assert message in fail(data, tmp_path, "--optimizer", "l2_adam", "--memory-efficient-bf16")
-
-
 def test_translation_flag(pair_data, tmp_path, run_here):
     model = ["--arch", "transformer_doc", *TRANSFORMER_SIZES, "--decoder-layers", 0]
     with pytest.raises(ValueError, match="--decoder-layers 0: give at least 1"):
