@@ -3,7 +3,6 @@
 import argparse
 import codecs
 import io
-import logging
 import os
 import shlex
 import signal
@@ -61,7 +60,12 @@ class OneLineParser(argparse.ArgumentParser):
 
 @contextmanager
 def ended_in_a_line(parser: argparse.ArgumentParser) -> Iterator[None]:
-    """End the process after an error in the block, as :meth:`Command.main` describes."""
+    """End the process after an error in the block.
+
+    A user error ends it with one line and exit status 2, a failed program with its last output and 1, an interrupt from
+    the keyboard with one line and 130. A fault of the package keeps its traceback. If nobody reads the output any more,
+    such as after ``| head -1``, the command ends quietly with 141.
+    """
     try:
         _check_streams(parser)
         try:
@@ -78,14 +82,14 @@ def ended_in_a_line(parser: argparse.ArgumentParser) -> Iterator[None]:
 
         if not isinstance(error, (UserError, OSError, UnicodeError)):
             raise
-        parser.exit(2, f"{parser.prog}: error: {_message_of(error)}{_discard_unwritable_output()}\n")
+        parser.exit(2, f"{parser.prog}: error: {message_of(error)}{_discard_unwritable_output()}\n")
     except ProgramFailed as failure:
         parser.exit(1, f"{failure}\n")
     except KeyboardInterrupt:
         parser.exit(INTERRUPTED, f"{parser.prog}: interrupted\n")
 
 
-def _message_of(error: Exception) -> str:
+def message_of(error: BaseException) -> str:
     """The message of an error in one line. An error of the operating system names the file first."""
     if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
         return f"{error.filename}: {error.strerror}"
@@ -148,23 +152,16 @@ class Command:
         return parser
 
     def main(self, arguments: Sequence[str], *, program: str, summary: str = "") -> None:
-        """Run the command.
-
-        A user error ends the process with one line and exit status 2, a failed program with its last output and 1, an
-        interrupt from the keyboard with one line and 130. A fault of the package keeps its traceback. If nobody reads
-        the output any more, such as after ``| head -1``, the command ends quietly with 141.
-        """
-        logging.getLogger().setLevel(logging.WARNING)  # hides fairseq's messages about imports and loading
+        """Run the command. The caller ends the process after errors, by :func:`ended_in_a_line`."""
         if isinstance(sys.stdout, io.TextIOWrapper):  # text may have characters that the terminal lacks
             sys.stdout.reconfigure(errors=_ESCAPED)
         early = OneLineParser(prog=program, add_help=False, allow_abbrev=not self.passes_on)
         _add_user_dir(early)
-        with ended_in_a_line(early):
-            self._import_parts(early, arguments)
-            parser = self.get_parser(program, summary)
-            args = self.parse(parser, list(arguments))
-            args.command_line = shlex.join([*program.split(), *arguments])
-            self.run(args)
+        self._import_parts(early, arguments)
+        parser = self.get_parser(program, summary)
+        args = self.parse(parser, list(arguments))
+        args.command_line = shlex.join([*program.split(), *arguments])
+        self.run(args)
 
     def _import_parts(self, parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
         """Import the folder of ``--user-dir`` before the other arguments are declared, which may depend on it."""

@@ -17,7 +17,7 @@ from fairseq_plugins.command_line import (
     add_json,
     choose_device,
 )
-from fairseq_plugins.console import Command, ProgramFailed
+from fairseq_plugins.console import Command, OneLineParser, ProgramFailed, ended_in_a_line
 from fairseq_plugins.options import check_at_least_one, named_paths
 
 
@@ -52,7 +52,9 @@ FORWARD = replace(SHOW, forwards_to="fairseq-generate")
 
 
 def type_line(arguments, command=SHOW):
-    command.main(arguments, program="fairseq-plugins show")
+    program = "fairseq-plugins show"
+    with ended_in_a_line(OneLineParser(prog=program)):
+        command.main(arguments, program=program)
 
 
 def ends(arguments, capsys, command=SHOW):

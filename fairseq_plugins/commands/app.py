@@ -59,7 +59,7 @@ def load_command(name: str) -> Command:
 def main(arguments: Optional[Sequence[str]] = None) -> None:
     """Run the command that the command line names. A prefix of names, or ``--help``, lists the commands."""
     given = [str(argument) for argument in (sys.argv[1:] if arguments is None else arguments)]
-    logging.getLogger().setLevel(logging.WARNING)
+    logging.getLogger().setLevel(logging.WARNING)  # hides fairseq's messages about imports and loading
     name = next((" ".join(given[:length]) for length in (2, 1) if " ".join(given[:length]) in COMMANDS), None)
     group = given[:1] if any(full.startswith(f"{given[0]} ") for full in COMMANDS if given) else []
     parser = OneLineParser(prog=" ".join([PROGRAM, *([name] if name else group)]))

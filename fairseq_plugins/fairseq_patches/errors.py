@@ -26,7 +26,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import InterpolationKeyError
 from torch import Tensor, nn
 
-from fairseq_plugins.console import INTERRUPTED, UNREAD
+from fairseq_plugins.console import INTERRUPTED, UNREAD, message_of
 from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.options import UserError, flag_of
 
@@ -98,7 +98,7 @@ def show_error(kind: Type[BaseException], error: BaseException, frames: Optional
         return
     # Among several processes torch's hook calls this one with a buffer as sys.stderr, which an exit would lose.
     stream = sys.__stderr__ if torch.distributed.is_initialized() else sys.stderr
-    print("error:", *message.splitlines(), file=stream, flush=True)
+    print("error:", message, file=stream, flush=True)
     raise SystemExit(USER_ERROR)
 
 
@@ -109,12 +109,11 @@ def program_name() -> str:
 
 def _message_of(error: BaseException) -> Optional[str]:
     """The message of a user error, or None for a fault of the program."""
+    if isinstance(error, OSError):
+        is_of_fairseq = error.errno is None and error.args  # for a missing file
+        return message_of(error) if error.filename is not None or is_of_fairseq else None
     if isinstance(error, UserError):
-        return str(error)
-    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
-        return f"{error.filename}: {error.strerror}"
-    if isinstance(error, OSError) and error.errno is None and error.args:  # fairseq's, for a missing file
-        return str(error)
+        return message_of(error)
     if isinstance(error, InterpolationKeyError):  # omegaconf's, of a task's flag that a model of fairseq reads
         flag = re.search(r"'task\.(\w+)'", str(error))
         return flag and (
