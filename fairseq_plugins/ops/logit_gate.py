@@ -9,8 +9,7 @@ from typing import NamedTuple, Optional, Union
 import torch
 from torch import Tensor
 
-from fairseq_plugins.ops.matmul import accumulation_dtype, autocast_dtype, project
-from fairseq_plugins.options import UserError
+from fairseq_plugins.ops.matmul import accumulation_dtype, project
 
 
 class LogitGate(NamedTuple):
@@ -51,46 +50,10 @@ def apply_gate(logits: Tensor, gate: LogitGate) -> Tensor:
 
     Returns:
         (*, J, V) in float32 or wider.
-
-    Raises:
-        UserError: if a tensor of the gate has a wrong shape, type or device; the message names it.
     """
-    check_gate(gate, logits, vocab_size=logits.size(-1), caller="apply_gate", name="logits")
     scores = torch.nn.functional.linear(gate.features, gate.weight, gate.bias)
     dtype = accumulation_dtype(logits)
     return logits.to(dtype) * torch.sigmoid(scores.to(dtype)).unsqueeze(-2)
-
-
-def check_gate(gate: Optional[LogitGate], inputs: Tensor, *, vocab_size: int, caller: str, name: str) -> None:
-    """Check that a gate fits.
-
-    Args:
-        inputs: the tensor that the gate goes with, (*, J, any width), called ``name`` in the messages.
-        caller: the function that was given the gate, for the messages.
-
-    Raises:
-        UserError: if a tensor of the gate has a wrong shape, type or device.
-    """
-    if gate is None:
-        return
-    num_features = gate.features.size(-1) if gate.features.dim() else 0
-    leading = tuple(inputs.shape[:-2])
-    expected_shapes = {
-        "features": (*leading, num_features),
-        "weight": (vocab_size, num_features),
-        "bias": (vocab_size,),
-    }
-    if num_features == 0 or tuple(gate.features.shape) != expected_shapes["features"]:
-        wanted = ", ".join([*map(str, leading), "width"])
-        raise UserError(f"{caller}: gate.features is {tuple(gate.features.shape)}: it must be ({wanted})")
-    for part, shape in expected_shapes.items():
-        tensor = getattr(gate, part)
-        if tuple(tensor.shape) != shape:
-            raise UserError(f"{caller}: gate.{part} is {tuple(tensor.shape)}: it must be {shape}")
-        if tensor.device != inputs.device:
-            raise UserError(f"{caller}: gate.{part} is on {tensor.device}, {name} on {inputs.device}")
-        if tensor.dtype != inputs.dtype and autocast_dtype(inputs) is None:
-            raise UserError(f"{caller}: gate.{part} is {tensor.dtype}, {name} {inputs.dtype}: cast one")
 
 
 def gated_logits(

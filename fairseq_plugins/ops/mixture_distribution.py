@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.ops.kernels import Kernels, choose_kernels
-from fairseq_plugins.ops.logit_gate import LogitGate, check_gate, gated_logits
+from fairseq_plugins.ops.logit_gate import LogitGate, gated_logits
 from fairseq_plugins.ops.matmul import SMALLEST_PROBABILITY, accumulation_dtype, autocast_dtype, is_normal
 from fairseq_plugins.ops.mixture_chunk import default_chunk_size
 
@@ -60,13 +60,9 @@ def mixture_log_probs_from_latents(
 
     Returns:
         (*, V) in the type of ``log_prior``.
-
-    Raises:
-        UserError: if a tensor of the gate has a wrong shape, type or device; the message names it.
     """
     num_experts, width = latents.shape[-2:]
     leading, vocab_size = latents.shape[:-2], weight.size(0)
-    check_gate(gate, latents, vocab_size=vocab_size, caller="mixture_log_probs_from_latents", name="latents")
     operand_dtype = chunk_dtype or autocast_dtype(latents) or latents.dtype
     rows = latents.reshape(-1, num_experts, width).to(operand_dtype)
     priors = log_prior.reshape(-1, num_experts)
@@ -170,12 +166,8 @@ def softmax_entropies(
 
     Returns:
         (*, J), in float32 or wider.
-
-    Raises:
-        UserError: if a tensor of the gate has a wrong shape, type or device; the message names it.
     """
     num_experts, width = latents.shape[-2:]
-    check_gate(gate, latents, vocab_size=weight.size(0), caller="softmax_entropies", name="latents")
     dtype, rows = accumulation_dtype(latents), latents.reshape(-1, num_experts, width)
     entropies = rows.new_empty(rows.shape[:2], dtype=dtype)
     chunk_size = default_chunk_size(num_experts, weight.size(0), dtype=dtype, device=rows.device)

@@ -16,8 +16,7 @@ from torch import Tensor
 from fairseq_plugins.ops.adversarial_margin import TargetMargins, adversarial_margins
 from fairseq_plugins.ops.kernels import Kernels, choose_kernels
 from fairseq_plugins.ops.logit_gate import LogitGate, gate_gradient, multiply_by_gate
-from fairseq_plugins.ops.matmul import autocast_dtype, backward_keeps_graph, matmul, project
-from fairseq_plugins.ops.mixture_checks import check_arguments
+from fairseq_plugins.ops.matmul import accumulation_dtype, autocast_dtype, backward_keeps_graph, matmul, project
 from fairseq_plugins.ops.mixture_chunk import (
     Interpolation,
     LogitGradient,
@@ -29,6 +28,7 @@ from fairseq_plugins.ops.mixture_chunk import (
     iter_chunks,
     logit_bound,
 )
+from fairseq_plugins.options import UserError
 
 
 class MixtureLoss(NamedTuple):
@@ -110,23 +110,20 @@ def mixture_nll(
         kernels: the functions that it runs on; by default those of the device.
 
     Raises:
-        UserError: if an argument has a wrong shape, type, device or value. The message names it.
+        UserError: on a CPU, if a target is no word where its weight is not zero.
         RuntimeError: if a second derivative is taken.
     """
-    check_arguments(
-        latents,
-        log_prior,
-        weight,
-        target,
-        bias=bias,
-        gate=gate,
-        interpolation=interpolation,
-        token_weights=token_weights,
-        label_smoothing=label_smoothing,
-        adversarial_epsilon=adversarial_epsilon,
-        chunk_size=chunk_size,
-        chunk_dtype=chunk_dtype,
-    )
+    leading, wide = latents.shape[:-2], accumulation_dtype(latents)
+    assert log_prior.shape == latents.shape[:-1] and log_prior.dtype == wide
+    assert weight.dim() == 2 and weight.size(1) == latents.size(-1)
+    assert bias is None or bias.shape == weight.shape[:1]
+    assert target.shape == leading
+    assert token_weights is None or token_weights.shape == leading
+    assert token_weights is None or not (token_weights.requires_grad and torch.is_grad_enabled())
+    assert gate is None or gate.features.shape[:-1] == leading and gate.weight.size(0) == weight.size(0)
+    assert interpolation is None or all(x.shape == leading and x.dtype == wide for x in interpolation)
+    assert chunk_dtype in (None, torch.bfloat16)
+    check_targets(target, token_weights, vocab_size=weight.size(0))
     weights = torch.ones_like(target, dtype=log_prior.dtype) if token_weights is None else token_weights
     num_tokens, num_experts = target.numel(), latents.size(-2)
     inputs = _Inputs(latents, log_prior, weight, bias, gate, interpolation, target, weights.to(log_prior.dtype))
@@ -161,6 +158,21 @@ def mixture_nll(
             nll.masked_fill_(inputs.token_weights == 0, 0)
     loss = _SumWithGradients.apply(losses, list(fused.gradients.values()), *learned.values())
     return MixtureLoss(loss, nll.view(target.shape))
+
+
+def check_targets(target: Tensor, token_weights: Optional[Tensor], *, vocab_size: int) -> None:
+    """Check that targets are words where their weight is not zero; on CPUs alone, because a GPU would have to wait."""
+    if target.device.type != "cpu":
+        return
+    is_wrong = (target < 0) | (target >= vocab_size)
+    if token_weights is not None:
+        is_wrong &= token_weights != 0
+    wrong = target[is_wrong]
+    if wrong.numel():
+        raise UserError(
+            f"mixture_nll: target has words outside 0 .. {vocab_size - 1}: {wrong[:3].tolist()}; give padding "
+            "token_weights of zero"
+        )
 
 
 class _SumWithGradients(torch.autograd.Function):

@@ -17,7 +17,7 @@ from fairseq_plugins.ops.matmul import autocast_dtype, is_recorded
 from fairseq_plugins.ops.mixture_chunk import Interpolation
 from fairseq_plugins.ops.mixture_distribution import mixture_log_probs, mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_loss import mixture_nll
-from fairseq_plugins.options import OnOff, UserError, check_positive, choices
+from fairseq_plugins.options import OnOff, UserError, check_at_least_one, choices
 from fairseq_plugins.output_layers.base import OutputLayer, OutputPrecision, OutputPrecisionName, TieEmbeddings
 from fairseq_plugins.output_layers.scores import DecoderStates, Gradients, Scores
 
@@ -206,7 +206,7 @@ class ProjectedOutput(OutputLayer):
     def __init__(self, options: ProjectedOptions):
         super().__init__()
         if options.output_chunk is not None:
-            check_positive(options.output_chunk, flag="--output-chunk")
+            check_at_least_one(options.output_chunk, flag="--output-chunk")
         if options.output_loss == "plain":
             for name, unset in (("output_chunk", None), ("output_precision", "float32"), ("adversarial_epsilon", 0)):
                 if (value := getattr(options, name)) != unset:

@@ -9,7 +9,7 @@ from fairseq.trainer import Trainer
 from launches import count_waits
 from short_trainings import FAMILIES
 
-from fairseq_plugins.ops import mixture_checks
+from fairseq_plugins.ops import mixture_loss
 
 NOISE = ["--sparse-gradients", "off", "--optimizer", "sgd"]  # Adagrad of torch counts steps in tensors on the CPU
 
@@ -23,7 +23,7 @@ NOISE = ["--sparse-gradients", "off", "--optimizer", "sgd"]  # Adagrad of torch 
     ],
 )
 def test_an_update(family, flags, others, monkeypatch):
-    monkeypatch.setattr(mixture_checks, "check_targets", lambda *_, **__: None)  # on CPUs alone
+    monkeypatch.setattr(mixture_loss, "check_targets", lambda *_, **__: None)  # on CPUs alone
     args = [*FAMILIES[family], *flags, "--output-kernels", "plain", "--cpu"]
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), args))
     task = tasks.setup_task(cfg.task)

@@ -1,4 +1,4 @@
-"""A gate on the logits: its formula, its limits, and what it refuses wherever it is given."""
+"""A gate on the logits: its formula, its limits, and types under autocast."""
 
 import pytest
 import torch
@@ -79,61 +79,14 @@ def test_a_gate_serves_all_experts_of_its_token():
     torch.testing.assert_close(nll, -(sigmoid @ torch.tensor([0.25, 0.75])).log(), rtol=1e-6, atol=0)
 
 
-# what is refused
-
-
-def told_to_loss(gate):
-    """Two rows of three tokens, four experts, width five, seven words."""
-    latents, log_prior, target = torch.zeros(2, 3, 4, 5), torch.zeros(2, 3, 4), torch.zeros(2, 3, dtype=torch.long)
-    return mixture_nll(latents, log_prior, torch.zeros(7, 5), target, gate=gate).loss
-
-
-def told_to_log_probs(gate):
-    return mixture_log_probs_from_latents(torch.zeros(2, 3, 4, 5), torch.zeros(2, 3, 4), torch.zeros(7, 5), gate=gate)
-
-
-def told_to_apply(gate):
-    return apply_gate(torch.zeros(2, 3, 4, 7), gate)
-
-
-CALLERS = [
-    (told_to_loss, "mixture_nll", "latents"),
-    (told_to_log_probs, "mixture_log_probs_from_latents", "latents"),
-    (told_to_apply, "apply_gate", "logits"),
-]
-FITTING = LogitGate(torch.zeros(2, 3, 6), torch.zeros(7, 6), torch.zeros(7))
-
-
-X = torch.zeros
-
-
-@pytest.mark.parametrize("function, caller, name", CALLERS)
-@pytest.mark.parametrize(
-    "changes, told",
-    [
-        (dict(features=X(6, 6)), r"gate.features is \(6, 6\): it must be \(2, 3, width\)"),
-        (dict(features=X(2, 1, 6)), r"gate.features is \(2, 1, 6\)"),
-        (dict(features=X(2, 3, 4, 6)), r"gate.features is \(2, 3, 4, 6\)"),
-        (dict(features=X(())), r"gate.features is \(\)"),
-        (dict(features=X(2, 3, 0), weight=X(7, 0)), r"gate.features is \(2, 3, 0\)"),
-        (dict(features=X(2, 3, 5)), r"gate.weight is \(7, 6\): it must be \(7, 5\)"),
-        (dict(weight=X(1, 6)), r"gate.weight is \(1, 6\)"),
-        (dict(weight=X(7)), r"gate.weight is \(7,\)"),
-        (dict(bias=X(6)), r"gate.bias is \(6,\): it must be \(7,\)"),
-        (dict(bias=X(())), r"gate.bias is \(\)"),
-        *(({part: x.double()}, f"gate.{part} is torch.float64, {{name}}") for part, x in FITTING._asdict().items()),
-        *(({part: x.long()}, f"gate.{part} is torch.int64, {{name}}") for part, x in FITTING._asdict().items()),
-        *(({part: x.to("meta")}, f"gate.{part} is on meta, {{name}}") for part, x in FITTING._asdict().items()),
-    ],
-)
-def test_a_gate_that_does_not_fit_is_refused(changes, told, function, caller, name):
-    assert function(FITTING).isfinite().all()
-    with pytest.raises(ValueError, match=f"^{caller}: {told.replace('{name}', name)}"):
-        function(FITTING._replace(**changes))
-
-
 def test_under_autocast_the_types_may_differ():
+    """Two rows of three tokens, four experts, width five, seven words."""
+    latents, log_prior, weight = torch.zeros(2, 3, 4, 5), torch.zeros(2, 3, 4), torch.zeros(7, 5)
+    target = torch.zeros(2, 3, dtype=torch.long)
+    fitting = LogitGate(torch.zeros(2, 3, 6), torch.zeros(7, 6), torch.zeros(7))
     with torch.autocast("cpu", torch.bfloat16):
         for part in LogitGate._fields:
-            gate = FITTING._replace(**{part: getattr(FITTING, part).bfloat16()})
-            assert all(function(gate).isfinite().all() for function, _, _ in CALLERS)
+            gate = fitting._replace(**{part: getattr(fitting, part).bfloat16()})
+            assert mixture_nll(latents, log_prior, weight, target, gate=gate).loss.isfinite()
+            assert mixture_log_probs_from_latents(latents, log_prior, weight, gate=gate).isfinite().all()
+            assert apply_gate(torch.zeros(2, 3, 4, 7), gate).isfinite().all()

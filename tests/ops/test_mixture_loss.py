@@ -195,6 +195,17 @@ def test_a_word_that_is_forbidden_and_ignored_does_no_harm():
         assert call(mixture_nll, case, leaves, **options).loss.isfinite()
 
 
+@pytest.mark.parametrize("value", [-1, 7, 10**12])
+def test_a_target_that_is_no_word_is_refused_where_it_is_not_ignored(value):
+    latents, log_prior, weight = torch.zeros(2, 3, 4, 5), torch.zeros(2, 3, 4), torch.zeros(7, 5)
+    target = torch.tensor([[0, 6, 3], [1, value, 2]])
+    for token_weights in (torch.ones(2, 3), None):
+        with pytest.raises(ValueError, match=rf"mixture_nll: target .*\[{value}\]"):
+            mixture_nll(latents, log_prior, weight, target, token_weights=token_weights)
+    loss, nll = mixture_nll(latents, log_prior, weight, target, token_weights=target.ne(value))
+    assert loss.isfinite() and nll[1, 1] == 0 and nll.count_nonzero() == 5
+
+
 # what learns
 
 

@@ -411,6 +411,7 @@ def test_a_matrix_whose_masks_are_sampled_has_the_type_too():
 @pytest.mark.parametrize(
     "flags, named",
     [
+        (dict(output_chunk=2.5), "--output-chunk 2.5: give a whole number"),
         (dict(output_loss="plain", output_chunk=7), "--output-chunk 7"),
         (dict(output_loss="plain", output_precision="bfloat16"), "--output-precision bfloat16"),
         (dict(output_loss="plain", adversarial_epsilon=0.1), "--adversarial-epsilon 0.1"),
