@@ -5,7 +5,7 @@ C width of the labels.
 """
 
 from dataclasses import dataclass, field
-from typing import Optional, Sequence, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -31,7 +31,31 @@ from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
 
 
 class SoftmaxOutput(ProjectedOutput):
-    """P = softmax(L g(h^N) + b). g is the identity unless a subclass overrides :meth:`encode_hidden`."""
+    """P = softmax(L g(h^N) + b). g is the identity unless a subclass overrides :meth:`encode_hidden`.
+
+    Args:
+        width: of the label embedding.
+        shared_weight: the label embedding, (V, width), or None for a matrix of the layer's own.
+        label_encoder: maps the label embedding to L, (V, C). Without one they are the same.
+    """
+
+    def __init__(
+        self,
+        width: int,
+        options: ProjectedOptions,
+        *,
+        dictionary: Dictionary,
+        shared_weight: Optional[nn.Parameter],
+        label_encoder: Optional[nn.Module] = None,
+    ):
+        super().__init__(options)
+        self.projection = WordProjection(
+            width,
+            len(dictionary),
+            shared_weight=shared_weight,
+            label_encoder=label_encoder,
+            bias=options.output_bias,
+        )
 
     def encode_hidden(self, hidden: Tensor) -> Tensor:
         """g: (B, T, D_N) to (B, T, C)."""
@@ -81,19 +105,9 @@ class FullSoftmax(SoftmaxOutput):
 
     tie_embeddings = TieEmbeddings.NEVER
 
-    def __init__(
-        self,
-        *,
-        dictionary: Dictionary,
-        layer_widths: Sequence[int],
-        shared_weight: Optional[nn.Parameter],
-        options: ProjectedOptions,
-    ):
-        super().__init__(options)
-        assert (shared_weight is None) == (self.tie_embeddings is TieEmbeddings.NEVER)
-        self.projection = WordProjection(
-            layer_widths[-1], len(dictionary), shared_weight=shared_weight, bias=options.output_bias
-        )
+    def __init__(self, *, layer_widths: Sequence[int], options: ProjectedOptions, **parts: Any):
+        assert (parts["shared_weight"] is None) == (self.tie_embeddings is TieEmbeddings.NEVER)
+        super().__init__(layer_widths[-1], options, **parts)
 
 
 @OUTPUT_LAYERS.register("tied")
@@ -116,25 +130,10 @@ class BilinearSoftmax(SoftmaxOutput):
 
     Options = LabelDropoutOptions
 
-    def __init__(
-        self,
-        *,
-        dictionary: Dictionary,
-        layer_widths: Sequence[int],
-        shared_weight: Optional[nn.Parameter],
-        options: LabelDropoutOptions,
-    ):
-        super().__init__(options)
-        width = layer_widths[0]
-        self.projection = WordProjection(
-            width,
-            len(dictionary),
-            shared_weight=shared_weight,
-            bias=options.output_bias,
-            label_encoder=BroadcastDropout(
-                options.label_dropout, flag="--label-dropout", shared_dims=SHARED_DIMS[options.label_mask]
-            ),
-        )
+    def __init__(self, *, layer_widths: Sequence[int], options: LabelDropoutOptions, **parts: Any):
+        width, shared_dims = layer_widths[0], SHARED_DIMS[options.label_mask]
+        dropout = BroadcastDropout(options.label_dropout, flag="--label-dropout", shared_dims=shared_dims)
+        super().__init__(width, options, label_encoder=dropout, **parts)
         self.bilinear = Linear(layer_widths[-1], width, bias=False)
         nn.init.uniform_(self.bilinear.weight, -0.1, 0.1)
 
@@ -163,25 +162,12 @@ class DualSoftmax(SoftmaxOutput):
 
     Options = DualOptions
 
-    def __init__(
-        self,
-        *,
-        dictionary: Dictionary,
-        layer_widths: Sequence[int],
-        shared_weight: Optional[nn.Parameter],
-        options: DualOptions,
-    ):
-        super().__init__(options)
+    def __init__(self, *, layer_widths: Sequence[int], options: DualOptions, **parts: Any):
         width = layer_widths[0]
         joint_width = width if options.label_width is None else options.label_width
         check_positive(joint_width, flag="--label-width")
-        self.projection = WordProjection(
-            width,
-            len(dictionary),
-            shared_weight=shared_weight,
-            bias=options.output_bias,
-            label_encoder=label_layer(width, joint_width, options, dropout=options.label_dropout),
-        )
+        label_encoder = label_layer(width, joint_width, options, dropout=options.label_dropout)
+        super().__init__(width, options, label_encoder=label_encoder, **parts)
         self.hidden_encoder = label_layer(layer_widths[-1], joint_width, options, dropout=0.0)
 
     def encode_hidden(self, hidden: Tensor) -> Tensor:
@@ -214,28 +200,14 @@ class Drill(SoftmaxOutput):
 
     Options = DrillOptions
 
-    def __init__(
-        self,
-        *,
-        dictionary: Dictionary,
-        layer_widths: Sequence[int],
-        shared_weight: Optional[nn.Parameter],
-        options: DrillOptions,
-    ):
-        super().__init__(options)
+    def __init__(self, *, layer_widths: Sequence[int], options: DrillOptions, **parts: Any):
         width = layer_widths[0]
         if layer_widths[-1] != width:
             raise UserError(
                 f"--output-layer drill compares hidden states, {layer_widths[-1]} wide, with word embeddings, {width} "
                 f"wide: {MAKE_WIDTHS_EQUAL}"
             )
-        self.projection = WordProjection(
-            width,
-            len(dictionary),
-            shared_weight=shared_weight,
-            bias=options.output_bias,
-            label_encoder=label_network(width, options),
-        )
+        super().__init__(width, options, label_encoder=label_network(width, options), **parts)
         self.hidden_encoder: Optional[LabelNetwork] = None
         if options.label_hidden_network == "on":
             # The published program draws a variational mask for each batch row, and its first layer reads all features.
