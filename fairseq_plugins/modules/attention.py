@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fairseq_plugins.modules.cell import state_tensors
 from fairseq_plugins.modules.layers import MASKS, BroadcastDropout, Linear
 from fairseq_plugins.modules.lstm import WeightDropLSTM
-from fairseq_plugins.modules.stack import RecurrentStack, StackState
+from fairseq_plugins.modules.stack import RecurrentStack, StackState, StackSteps
 from fairseq_plugins.ops.attentional_lstm import LayerInput, attentional_lstm
 from fairseq_plugins.ops.cuda_graphs import LoopGraphs
 from fairseq_plugins.ops.matmul import accumulation_dtype, linear
@@ -313,7 +313,7 @@ class AttentionalStack(nn.Module):
     def _step_by_step(
         self, x: Tensor, attention: Attention, memory: Memory, state: AttentionalState, *, tokens: Optional[Tensor]
     ) -> AttentionalOutput:
-        steps = self.stack.steps(x, tokens=tokens)
+        steps = StackSteps(self.stack, x, tokens=tokens)
         attend = AttentionSteps(attention, memory, num_steps=x.size(1))
         layers, fed = state["layers"], state["fed"]
         outputs: List[List[Tensor]] = []

@@ -6,7 +6,7 @@ In encoders: B sentences, S positions, N index of the last layer.
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Callable, Iterable, List, Optional, Sequence, Tuple
+from typing import Callable, Iterable, List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -172,57 +172,42 @@ class RecurrentStack(nn.Module):
             for dropout, layer in zip(self.dropouts, self.layers)
         ]
 
-    def steps(self, x: Tensor, *, tokens: Optional[Tensor] = None) -> "StackSteps":
-        """Run step by step over a sequence whose last input columns arrive with each step.
-
-        x (B, T, C') are the precomputed columns. Cells may read ``tokens`` (B, T).
-        """
-        return StackSteps(self, x, tokens=tokens)
-
 
 class StackSteps:
-    """A stack that runs step by step over one sequence. What does not depend on the step is precomputed.
+    """A stack that runs step by step over one sequence whose last input columns arrive with each step.
+
+    What does not depend on the step is precomputed.
 
     Args:
-        stack: the layers.
+        stack: the layers, whose ``skip`` is "none".
         x: precomputed columns of the input, (B, T, C').
-        tokens: (B, T) or None.
+        tokens: (B, T) or None. Cells may read them.
     """
 
     def __init__(self, stack: RecurrentStack, x: Tensor, *, tokens: Optional[Tensor] = None):
+        assert stack.skip == "none"
         context = CellContext(stack_input=x, tokens=tokens)
         inputs = [x, *[x[..., :0]] * (len(stack.layers) - 1)]  # upper layers have no precomputed columns
-        self.skip = stack.skip
         self.layers = [(layer, layer.prepare(columns, context)) for layer, columns in zip(stack.layers, inputs)]
-        masks = stack.draw_masks(x)
-        # No step reads the output of the last layer after dropout.
-        self.masks = [*(_mask_of_steps(mask, num_steps=x.size(1)) for mask in masks[:-1]), _identity_of_steps]
-        self.top_mask = masks[-1]
+        *masks, self.top_mask = stack.draw_masks(x)
+        steps = [None if mask is None else mask.expand(-1, x.size(1), -1).unbind(1) for mask in masks]
+        self.masks = [*steps, None]  # no step reads the output of the last layer after dropout
 
     def __call__(self, t: int, stack_input: Tensor, state: StackState) -> StackOutput:
         """Step t, given the last columns of the input, (B, C - C'). The last layer's output has no dropout yet."""
-
-        def step(layer: RecurrentCell, prepared: Any, x: Tensor, layer_state: LayerState) -> Tuple[Tensor, LayerState]:
-            return layer.step(prepared, t, StepInput(x, stack_input), layer_state)
-
-        layers = [partial(step, *layer) for layer in self.layers]
-        return run_layers(layers, [partial(mask, t) for mask in self.masks], stack_input, state, skip=self.skip)
+        outputs: List[Tensor] = []
+        new_state: StackState = []
+        x = stack_input
+        for (layer, prepared), mask, layer_state in zip(self.layers, self.masks, state):
+            top, layer_state = layer.step(prepared, t, StepInput(x, stack_input), layer_state)
+            x = top if mask is None else top * mask[t]
+            outputs.append(x)
+            new_state.append(layer_state)
+        return StackOutput(layers=outputs, top=x, state=new_state)
 
     def drop_top(self, outputs: Tensor) -> Tensor:
         """Dropout of the last layer's outputs of all steps, (B, T, D_N)."""
         return outputs if self.top_mask is None else outputs * self.top_mask
-
-
-def _mask_of_steps(mask: Optional[Tensor], *, num_steps: int) -> Callable[[int, Tensor], Tensor]:
-    """Dropout of the output (B, D) of step t by a mask (B, T or 1, D), or without one."""
-    if mask is None:
-        return _identity_of_steps
-    masks = mask.expand(-1, num_steps, -1).unbind(1)
-    return lambda t, output: output * masks[t]
-
-
-def _identity_of_steps(t: int, output: Tensor) -> Tensor:
-    return output
 
 
 DIRECTIONS = ("both", "forward")
