@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from fairseq_plugins.modules.cell import state_tensors
 from fairseq_plugins.modules.layers import MASKS, BroadcastDropout, Linear
 from fairseq_plugins.modules.lstm import WeightDropLSTM
-from fairseq_plugins.modules.stack import RecurrentStack, StackState, StackSteps
-from fairseq_plugins.ops.attentional_lstm import LayerInput, attentional_lstm
+from fairseq_plugins.modules.stack import RecurrentStack, StackOutput, StackState, StackSteps
+from fairseq_plugins.ops.attentional_lstm import attentional_lstm
 from fairseq_plugins.ops.cuda_graphs import LoopGraphs
 from fairseq_plugins.ops.matmul import accumulation_dtype, linear
 from fairseq_plugins.ops.recurrence import StepProducts
@@ -177,23 +177,6 @@ class AttentionalState(TypedDict):
     fed: NotRequired[Tensor]
 
 
-@dataclass
-class AttentionalOutput:
-    """Output of an :class:`AttentionalStack`.
-
-    Attributes:
-        layers: outputs of the recurrent layers and, with attention, h~, after dropout, (B, T, D_n).
-        top: the last of them before dropout.
-        attention: weights, (B, T, S), or None.
-        state: state after the last step.
-    """
-
-    layers: List[Tensor]
-    top: Tensor
-    attention: Optional[Tensor]
-    state: AttentionalState
-
-
 class AttentionalStack(nn.Module):
     """Recurrent layers with attention on top, and with input feeding of h~ to the first layer (Luong et al. 2015).
 
@@ -255,11 +238,15 @@ class AttentionalStack(nn.Module):
 
     def forward(
         self, x: Tensor, memory: Optional[Memory], state: AttentionalState, *, tokens: Optional[Tensor] = None
-    ) -> AttentionalOutput:
-        """Run over the embedded target tokens x (B, T, C). Cells may read ``tokens`` (B, T)."""
+    ) -> StackOutput:
+        """Run over the embedded target tokens x (B, T, C). Cells may read ``tokens`` (B, T).
+
+        The outputs of the layers and, with attention, h~ are the ``layers``. The ``state`` is an
+        :class:`AttentionalState`.
+        """
         if self.attention is None:
             outputs = self.stack(x, state["layers"], tokens=tokens)
-            return AttentionalOutput(outputs.layers, outputs.top, None, {"layers": outputs.state})
+            return StackOutput(outputs.layers, outputs.top, {"layers": outputs.state})
         assert memory is not None
         if self.feeds and x.size(1) > 1:
             layers = [layer for layer in self.stack.layers if type(layer) is WeightDropLSTM]
@@ -274,7 +261,7 @@ class AttentionalStack(nn.Module):
         new_state: AttentionalState = {"layers": outputs.state}
         if self.feeds:
             new_state["fed"] = top.squeeze(1)
-        return AttentionalOutput([*outputs.layers, self.dropout(top)], top, weights, new_state)
+        return StackOutput([*outputs.layers, self.dropout(top)], top, new_state, weights)
 
     def _fused(
         self,
@@ -284,14 +271,14 @@ class AttentionalStack(nn.Module):
         memory: Memory,
         keys: Tensor,
         state: AttentionalState,
-    ) -> AttentionalOutput:
+    ) -> StackOutput:
         """All steps as one function, given keys (B, S, H) whose dot products with the queries are the scores."""
         inputs = [layer.precompute(x if n == 0 else x[..., :0]) for n, layer in enumerate(layers)]
         *masks, top_mask = self.stack.draw_masks(x)
         steps = [None if mask is None else mask.expand(-1, x.size(1), -1).transpose(0, 1) for mask in masks]
-        run = attentional_lstm(
+        outputs, tops, weights, states = attentional_lstm(
             [
-                LayerInput(*parts, h=part["h"], c=part["c"], mask=mask)
+                (*parts, part["h"], part["c"], mask)
                 for parts, part, mask in zip(inputs, state["layers"], [*steps, None])
             ],
             state["fed"],
@@ -301,18 +288,18 @@ class AttentionalStack(nn.Module):
             combine=combine.weight,
             graphs=self.graphs,
         )
-        *lower, last = (outputs.transpose(0, 1) for outputs in run.layers)
-        top = run.top.transpose(0, 1)
-        return AttentionalOutput(
+        *lower, last = (output.transpose(0, 1) for output in outputs)
+        top = tops.transpose(0, 1)
+        return StackOutput(
             layers=[*lower, last if top_mask is None else last * top_mask, self.dropout(top)],
             top=top,
-            attention=run.attention.transpose(0, 1),
-            state={"layers": [{"h": h, "c": c} for h, c in run.states], "fed": run.top[-1]},
+            state={"layers": [{"h": h, "c": c} for h, c in states], "fed": tops[-1]},
+            attention=weights.transpose(0, 1),
         )
 
     def _step_by_step(
         self, x: Tensor, attention: Attention, memory: Memory, state: AttentionalState, *, tokens: Optional[Tensor]
-    ) -> AttentionalOutput:
+    ) -> StackOutput:
         steps = StackSteps(self.stack, x, tokens=tokens)
         attend = AttentionSteps(attention, memory, num_steps=x.size(1))
         layers, fed = state["layers"], state["fed"]
@@ -328,9 +315,9 @@ class AttentionalStack(nn.Module):
             weights.append(step_weights)
         top = torch.stack(tops, dim=1)
         *lower, last = (torch.stack(steps_of_layer, dim=1) for steps_of_layer in zip(*outputs))
-        return AttentionalOutput(
+        return StackOutput(
             layers=[*lower, steps.drop_top(last), self.dropout(top)],
             top=top,
-            attention=torch.stack(weights, dim=1),
             state={"layers": layers, "fed": fed},
+            attention=torch.stack(weights, dim=1),
         )

@@ -6,7 +6,7 @@ In encoders: B sentences, S positions, N index of the last layer.
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Callable, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -51,12 +51,14 @@ class StackOutput:
     Attributes:
         layers: output of each layer after dropout, (B, T, D_n). The last is the output of the stack.
         top: output of the stack before dropout, (B, T, D_N).
-        state: state of each layer after the last time step.
+        state: state after the last time step: of each layer, or of a stack with attention.
+        attention: weights of the source positions, (B, T, S), of a stack with attention; else None.
     """
 
     layers: List[Tensor]
     top: Tensor
-    state: StackState
+    state: Any
+    attention: Optional[Tensor] = None
 
 
 def run_layers(

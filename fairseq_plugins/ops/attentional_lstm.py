@@ -8,7 +8,7 @@ Shapes: T steps, B sentences, S source positions, M width of the annotations, D_
 reads the last h~, of width D_0 = D_N.
 """
 
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -17,38 +17,11 @@ from fairseq_plugins.ops.cuda_graphs import LoopGraphs, run_loop
 from fairseq_plugins.ops.matmul import accumulation_dtype, autocast_dtype, is_recorded, matmul
 from fairseq_plugins.ops.recurrence import lstm_cell, lstm_cell_backward, tanh_backward
 
-
-class LayerInput(NamedTuple):
-    """Values of one layer.
-
-    Attributes:
-        inputs: precomputed part of the gates' sums, in the order i, f, g, o, (T, B, 4 D_n).
-        weight: matrix that reads the layer below and the layer's own last output, (4 D_n, D_{n-1} + D_n).
-        h, c: state before the first step, (B, D_n).
-        mask: factors of the output before the next layer reads it, (T, B, D_n), without gradient, or None.
-    """
-
-    inputs: Tensor
-    weight: Tensor
-    h: Tensor
-    c: Tensor
-    mask: Optional[Tensor]
-
-
-class DecoderOutput(NamedTuple):
-    """Results of all steps. All are differentiable once.
-
-    Attributes:
-        layers: outputs of the layers, masked, (T, B, D_n).
-        top: h~, (T, B, D_N).
-        attention: weights, (T, B, S), in float32 or wider.
-        states: h and c of each layer after the last step, (B, D_n).
-    """
-
-    layers: List[Tensor]
-    top: Tensor
-    attention: Tensor
-    states: List[Tuple[Tensor, Tensor]]
+LayerInput = Tuple[Tensor, Tensor, Tensor, Tensor, Optional[Tensor]]
+"""Values of one layer: the precomputed part of the gates' sums, in the order i, f, g, o, (T, B, 4 D_n); the matrix that
+reads the layer below and the layer's own last output, (4 D_n, D_{n-1} + D_n); h and c before the first step, (B, D_n);
+factors of the output before the next layer reads it, (T, B, D_n), without gradient, or None.
+"""
 
 
 def attentional_lstm(
@@ -60,24 +33,28 @@ def attentional_lstm(
     padding: Optional[Tensor],
     combine: Tensor,
     graphs: Optional[LoopGraphs] = None,
-) -> DecoderOutput:
+) -> Tuple[List[Tensor], Tensor, Tensor, List[Tuple[Tensor, Tensor]]]:
     """h~_t = tanh(W_c [h_t; c_t]), c_t = sum_i a_{t,i} e_i, a_t = softmax_i(h_t . k_i), where h_t is the last layer's
     output and the first layer reads h~_{t-1} (Luong et al. 2015).
 
     Where nothing learns, gates and cells of past steps are not kept.
 
     Args:
-        layers: values of the layers, bottom first. The last one's mask is not read.
+        layers: values of the layers, bottom first. The last one's factors are not read.
         fed: h~ before the first step, (B, D_N).
         keys: k, (B, S, D_N).
         annotations: e, (B, S, M).
         padding: True at positions that get no weight, (B, S), or None.
         combine: W_c, (D_N, D_N + M).
         graphs: of the loop, or None.
+
+    Returns:
+        the outputs of the layers, masked, (T, B, D_n); h~, (T, B, D_N); the weights a, (T, B, S), in float32 or wider;
+        and h and c of each layer after the last step, (B, D_n). All are differentiable once.
     """
     dtype = autocast_dtype(keys) or keys.dtype
     tensors = [fed, keys, annotations, combine, *(x for layer in layers for x in layer[:4])]
-    masks = [layer.mask for layer in layers[:-1]]
+    masks = [mask for *_, mask in layers[:-1]]
     mask = None
     if padding is not None:
         mask = torch.zeros_like(padding, dtype=dtype).masked_fill_(padding, float("-inf")).unsqueeze(1)
@@ -89,7 +66,7 @@ def attentional_lstm(
             *(None if x is None else x.to(dtype) for x in (mask, *masks, *tensors)),
         )
     outputs, h, c = (list(rest[n : n + len(layers)]) for n in range(0, len(rest), len(layers)))
-    return DecoderOutput(outputs, top, attention, list(zip(h, c)))
+    return outputs, top, attention, list(zip(h, c))
 
 
 class _AttentionalLSTM(torch.autograd.Function):

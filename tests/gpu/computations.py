@@ -24,7 +24,7 @@ from fairseq_plugins.modules.attention import ATTENTIONS, AttentionalStack, Memo
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, map_state, named_tensors
 from fairseq_plugins.modules.stack import EncoderStack, RecurrentStack, StackSteps
 from fairseq_plugins.ops import regularizers
-from fairseq_plugins.ops.attentional_lstm import LayerInput, attentional_lstm
+from fairseq_plugins.ops.attentional_lstm import attentional_lstm
 from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate
 from fairseq_plugins.ops.matmul import accumulation_dtype, add_matmul, linear, matmul, project
 from fairseq_plugins.ops.mixture_chunk import Interpolation, float16_scale
@@ -392,10 +392,10 @@ def _recurrent_highway(x):
 
 def _attentional_lstm(x):
     h, c, annotations = x["h"], x["c"], x["annotations"]
-    first = LayerInput(x["inputs"], x["weight"], h, c, _mask(h).expand(T, B, D))
-    second = LayerInput(x["second_bias"].expand(T, B, 4 * D), x["second_weight"], h, c, None)
+    first = x["inputs"], x["weight"], h, c, _mask(h).expand(T, B, D)
+    second = x["second_bias"].expand(T, B, 4 * D), x["second_weight"], h, c, None
     padding = torch.arange(T, device=h.device) < torch.arange(B, device=h.device).unsqueeze(1) % T
-    run = attentional_lstm(
+    outputs, top, _, _ = attentional_lstm(
         [first, second],
         x["fed"],
         keys=torch.tanh(annotations),
@@ -403,7 +403,7 @@ def _attentional_lstm(x):
         padding=padding,
         combine=x["combine"],
     )
-    return torch.cat([*run.layers, run.top], dim=2)
+    return torch.cat([*outputs, top], dim=2)
 
 
 def _mogrifier_lstm(x):
