@@ -8,7 +8,6 @@ import math
 from typing import Callable, Dict, Sequence
 
 import pytest
-from builders import VOCAB_SIZE
 from torch import nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
@@ -159,6 +158,6 @@ class RecurrentModelContract:
 
     def test_a_checkpoint_of_another_vocabulary_is_refused(self):
         weights = self.build_tiny("tied").state_dict()
-        told = rf"{VOCAB_SIZE} (target )?vocabulary items.*dictionary.*gives 29: point to the data"
+        told = "is not the one that the checkpoint was trained with: point to the data"
         with pytest.raises(ValueError, match=told):
             self.build_tiny("tied", vocab_size=29).load_state_dict(weights)

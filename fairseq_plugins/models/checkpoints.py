@@ -5,7 +5,6 @@ this package refuse checkpoints of another vocabulary, or with several matrices 
 """
 
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, TypeVar, Union
 
@@ -95,40 +94,22 @@ def checkpoints_of_updates(folder: Path) -> Dict[int, Path]:
     return {int(path.stem.rpartition("_")[2]): path for path in reversed(paths)}
 
 
-def refuse_unequal_copies(model: nn.Module) -> None:
-    """Let ``model`` refuse checkpoints that hold different matrices where it shares one.
+def _refuse_unequal_copies(model: nn.Module, state_dict: Dict[str, Tensor], prefix: str, *loading: Any) -> None:
+    """Refuse a state that holds different matrices where ``model`` shares one.
 
-    torch would silently keep the last of them. The ``UserError`` is raised after all modules are loaded, because a
-    module may report the cause more precisely. A checkpoint that shares more than the model is loaded: each of the
+    torch would silently keep the last of them. A checkpoint that shares more than the model is loaded: each of the
     model's matrices gets the shared values.
     """
-    copies = _Copies()
-    model.register_load_state_dict_pre_hook(copies.compare)
-    model.register_load_state_dict_post_hook(copies.refuse)
-
-
-class _Copies:
-    """Hooks that look for different copies of a shared parameter in the state that is being loaded."""
-
-    def __init__(self):
-        self._differ: Optional[str] = None
-
-    def compare(self, model: nn.Module, state_dict: Dict[str, Tensor], prefix: str, *loading: Any) -> None:
-        self._differ = None
-        for parameter, names in _names_of_shared(model).items():
-            saved = [(name, state_dict[f"{prefix}{name}"]) for name in names if f"{prefix}{name}" in state_dict]
-            for (one, copy), (another, other_copy) in zip(saved, saved[1:]):
-                fit = copy.shape == other_copy.shape == parameter.shape  # torch reports other shapes itself
-                is_one = copy.data_ptr() == other_copy.data_ptr()
-                if fit and not is_one and not torch.equal(copy, other_copy):
-                    self._differ = f"{one} and {another}"
-
-    def refuse(self, model: nn.Module, keys: Any) -> None:
-        if self._differ is not None:
-            raise UserError(
-                f"{self._differ} are one matrix in this model and two in the checkpoint: share embeddings as in its "
-                "training"
-            )
+    for parameter, names in _names_of_shared(model).items():
+        saved = [(name, state_dict[f"{prefix}{name}"]) for name in names if f"{prefix}{name}" in state_dict]
+        for (one, copy), (another, other_copy) in zip(saved, saved[1:]):
+            fit = copy.shape == other_copy.shape == parameter.shape  # torch reports other shapes itself
+            is_one = copy.data_ptr() == other_copy.data_ptr()
+            if fit and not is_one and not torch.equal(copy, other_copy):
+                raise UserError(
+                    f"{one} and {another} are one matrix in this model and two in the checkpoint: share embeddings as "
+                    "in its training"
+                )
 
 
 def _names_of_shared(model: nn.Module) -> Dict[nn.Parameter, List[str]]:
@@ -137,18 +118,6 @@ def _names_of_shared(model: nn.Module) -> Dict[nn.Parameter, List[str]]:
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(parameter, []).append(name)
     return {parameter: several for parameter, several in names.items() if len(several) > 1}
-
-
-def _compare_size(
-    embedding: nn.Embedding, state_dict: Dict[str, Tensor], prefix: str, *loading: Any, text: str
-) -> None:
-    """Refuse embeddings of a dictionary of another size; ``text`` is "source ", "target " or empty."""
-    saved = state_dict.get(f"{prefix}weight")
-    if saved is not None and len(saved) != embedding.num_embeddings:
-        raise UserError(
-            f"the checkpoint was trained with {len(saved):,} {text}vocabulary items but the data directory's {text}"
-            f"dictionary gives {embedding.num_embeddings:,}: point to the data of the training, or {OWN_CORPUS}"
-        )
 
 
 class VocabularyFingerprint(nn.Module):
@@ -182,21 +151,17 @@ class VocabularyFingerprint(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
 
-def keep_vocabularies(model: Model, task: TextTask, *, embeddings: Sequence[nn.Embedding]) -> Model:
+def keep_vocabularies(model: Model, task: TextTask) -> Model:
     """Let ``model`` refuse checkpoints of other dictionaries than the task's, or with unequal shared embeddings.
 
     Args:
         model: its decoder gets the fingerprint of the target dictionary, and its encoder, if there is one, that of the
             source dictionary, both as ``vocabulary``.
         task: holds the dictionaries.
-        embeddings: of the encoder, if there is one, and of the decoder.
 
     Returns:
         the model.
     """
-    texts = ("source ", "target ") if hasattr(model, "encoder") else ("",)
-    for embedding, text in zip(embeddings, texts, strict=True):
-        embedding.register_load_state_dict_pre_hook(partial(_compare_size, text=text))
     if hasattr(model, "encoder"):
         source = VocabularyFingerprint(
             task.source_dictionary, name="the source dictionary", file=_file(task, "source_lang"), flag="--srcdict"
@@ -208,7 +173,7 @@ def keep_vocabularies(model: Model, task: TextTask, *, embeddings: Sequence[nn.E
     else:
         target = VocabularyFingerprint(task.source_dictionary, name="the vocabulary", file="dict.txt", flag="--srcdict")
     model.get_submodule("decoder").add_module("vocabulary", target)
-    refuse_unequal_copies(model)
+    model.register_load_state_dict_pre_hook(_refuse_unequal_copies)
     return model
 
 

@@ -239,7 +239,7 @@ class GatedLanguageModel(FairseqLanguageModel):
         widths = of_members[0] if len(members) == 1 else [sum(one[n] for one in of_members) for n in (0, -1)]
         gate = build_output_gate(args, dictionary=task.source_dictionary, layer_widths=widths)
         model = cls(GatedDecoder(task.source_dictionary, members=members, gate=gate))
-        return keep_vocabularies(model, task, embeddings=[members[0].embedding])
+        return keep_vocabularies(model, task)
 
 
 for name, preset in GATED_LANGUAGE_MODELS.items():

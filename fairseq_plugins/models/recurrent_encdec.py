@@ -357,7 +357,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
             initialise_by_layer(model, embedding_std=config.embedding_std)
         else:
             initialise_uniformly(model, config.init_range, biases=config.init_biases)
-        return keep_vocabularies(model, task, embeddings=[source_embedding, target_embedding])
+        return keep_vocabularies(model, task)
 
     def forward(
         self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **options: Any

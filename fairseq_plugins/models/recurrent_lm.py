@@ -245,7 +245,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
                 )
             weights = [embedding.weight, output_layer.projection.weight]
             constrain_columns(model, weights, length=config.column_norm, task=task)
-        return keep_vocabularies(model, task, embeddings=[embedding])
+        return keep_vocabularies(model, task)
 
 
 for name, preset in LANGUAGE_MODELS.items():

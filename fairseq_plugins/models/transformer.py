@@ -236,7 +236,7 @@ class TransformerWithOutputLayer(TransformerModel):
             width=model.decoder.output_embed_dim,
             attention_removed_by="--no-cross-attention" if args.no_cross_attention else dropped,
         )
-        return keep_vocabularies(model, task, embeddings=[model.encoder.embed_tokens, model.decoder.embed_tokens])
+        return keep_vocabularies(model, task)
 
     @classmethod
     def build_embedding(

@@ -94,7 +94,7 @@ class TransformerLanguageModel(FairseqLanguageModel):
         embedding = Embedding(len(dictionary), args.decoder_embed_dim, dictionary.pad())
         config: Any = TransformerConfig.from_namespace(args)
         decoder = TransformerLanguageModelDecoder(config, dictionary, embedding)
-        return keep_vocabularies(cls(decoder), task, embeddings=[embedding])
+        return keep_vocabularies(cls(decoder), task)
 
 
 for name, preset in TRANSFORMER_LM_ARCHITECTURES.items():

@@ -295,7 +295,7 @@ def test_a_translator_is_fine_tuned_on_another_corpus(other_pairs, translator, t
         (
             "own",
             "moved",
-            "trained with 14 source vocabulary items .* gives 7: .* by --codes, --source-dict and --target-d",
+            "the source dictionary, .* is not the one that .* by --codes, --source-dict and --target-d",
         ),
         ("same", "language model", "dict.txt does not exist: give the directory that fairseq-preprocess --only-source"),
         ("stories", "translator", "holds no sentence pairs|has no dictionaries of src and tgt"),

@@ -156,8 +156,8 @@ def test_sharing_with_an_output_layer_that_has_its_own_matrix_is_refused_with_th
 @pytest.mark.parametrize(
     "sizes, told",
     [
-        ({"source_size": 20}, "trained with 20 source vocabulary items .* source dictionary gives 19:"),
-        ({"vocab_size": 29}, "trained with 29 target vocabulary items .* target dictionary gives 23:"),
+        ({"source_size": 20}, "the source dictionary, .* is not the one that the checkpoint was trained with:"),
+        ({"vocab_size": 29}, "the target dictionary, .* is not the one that the checkpoint was trained with:"),
     ],
 )
 def test_a_checkpoint_of_another_vocabulary_is_refused_with_its_side(sizes, told):
