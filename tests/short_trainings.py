@@ -44,7 +44,10 @@ FAMILIES: Dict[str, List[str]] = {
     "variational LSTM": [*_AVERAGED, "--arch", "lstm_lm_variational_medium", *_WIDE],
     "recurrent highway network": [*_AVERAGED, "--arch", "rhn_lm", "--embed-dim", "8", "--hidden-sizes", "8"],
     "Mogrifier": [*_AVERAGED, "--arch", "mogrifier_lm", *_WIDE],
-    "FPNN": [*_AVERAGED, "--arch", "fpnn_lm", *_ONE_LAYER],
+    "FPNN": [
+        *(*_STREAMS, "--arch", "fpnn_lm", *_ONE_LAYER),
+        *("--criterion", "regularized_cross_entropy", "--optimizer", "adagrad", "--lr", "0.05"),
+    ],
     "Transformer language model, DOC": [
         *(*_STREAMS, "--arch", "transformer_lm_doc", *_DECODER_SIZES, "--criterion", "regularized_cross_entropy"),
         *("--optimizer", "adam", "--lr", "0.002"),

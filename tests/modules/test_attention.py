@@ -314,7 +314,8 @@ def test_the_function_gives_the_same_where_nothing_learns_and_keeps_no_gates(nam
         for tensor in wanted:
             tensor.requires_grad_(learns)
         with torch.set_grad_enabled(enabled), TensorSizes() as sizes:
-            assert torch.equal(stack(*arguments).top, expected)
+            # products with and without a gradient may round differently, as on AMD's processors
+            torch.testing.assert_close(stack(*arguments).top, expected, rtol=1e-13, atol=1e-13)
         peaks.append(sizes.peak)
     gates_and_cells = STACK_T * STACK_B * 5 * sum(STACK_WIDTHS)
     assert peaks[1] == peaks[2] < peaks[0] - 0.8 * gates_and_cells
