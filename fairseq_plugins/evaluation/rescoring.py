@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 from fairseq.data import Dictionary
@@ -228,10 +228,11 @@ def candidate_features(
     """Score all candidates by language models and encoder-decoders, each candidate from a fresh state.
 
     The lists hold tokens of the models between white space, and sources if there are encoder-decoders. Raises UserError
-    if a model is of another kind or an encoder-decoder has no sources, before anything is scored, or if a text is too
-    long for an encoder-decoder, or an NLL is not finite.
+    if a model is of another kind, an encoder-decoder has no sources, a text is too long for a model, which names the
+    sentence before anything is scored, or an NLL is not finite.
     """
     _check_models(models, lists)
+    _check_lengths(models, lists)
     sizes = [len(found) for found in lists.candidates]
     is_candidate = np.arange(max(sizes)) < np.array(sizes)[:, None]
     names = [LIST_SCORE, LENGTH, *models]
@@ -267,6 +268,27 @@ def _check_models(models: Mapping[str, BaseFairseqModel], lists: NBestLists) -> 
             )
         if isinstance(model, FairseqEncoderDecoderModel) and not lists.sources:
             raise UserError(f"{name}: an encoder-decoder reads the sources: give them with --source")
+
+
+def _check_lengths(models: Mapping[str, BaseFairseqModel], lists: NBestLists) -> None:
+    """Check that no text is too long for an encoder-decoder."""
+    candidates = [(number, candidate.text) for number, found in enumerate(lists.candidates) for candidate in found]
+    for name, model in models.items():
+        if isinstance(model, FairseqEncoderDecoderModel):
+            source_limit, limit = model.max_positions()
+            _check_longest(enumerate(lists.sources), source_limit, reader=name, kind="source", remedy="shorten it")
+            _check_longest(candidates, limit, reader=name, kind="candidate", remedy="leave the candidate out")
+
+
+def _check_longest(texts: Iterable[Tuple[int, str]], longest: float, *, reader: str, kind: str, remedy: str) -> None:
+    """Check the lengths of texts, each with the number of its sentence."""
+    for number, text in texts:
+        length = len(text.split()) + 1
+        if length > longest:
+            raise UserError(
+                f"sentence {number} of the lists, from 0: the {kind} that begins with '{text[:30]}' has {length:,} "
+                f"tokens with the end mark, and {reader} reads at most {longest:,}: {remedy} or take another model"
+            )
 
 
 def _log_probs(model: BaseFairseqModel, lists: NBestLists, **options: Any) -> List[float]:

@@ -189,6 +189,21 @@ def test_they_are_the_lists_scores_lengths_and_log_probabilities(max_tokens, bui
         assert not row[len(candidates) :].any()
 
 
+def test_a_text_that_a_model_cannot_read_is_named_before_another_model_scores(build_tiny_lm, build_encdec, monkeypatch):
+    lm = build_tiny_lm("tied")
+    monkeypatch.setattr(lm, "forward", lambda *_, **__: pytest.fail("the language model has scored"))
+    encdec = build_encdec("lstm_encdec", 19, 23, embed_dim=8, hidden_sizes="8 8")
+    monkeypatch.setattr(encdec, "max_positions", lambda: (5, 14))
+    long = NBestLists([*LISTS.candidates, [Candidate("w1", -1.0), Candidate("w2 " * 14, -1.0)]], ["w1"] * 3, [])
+    candidate = "sentence 2 of the lists, from 0: the candidate that begins with 'w2 w2 .*' has 15 tokens with the end"
+    with pytest.raises(ValueError, match=f"{candidate} mark, and last.pt reads at most 14: leave the candidate out"):
+        candidate_features(long, {"first.pt": lm, "last.pt": encdec})
+    source = "sentence 1 of the lists, from 0: the source that begins with 'w3 w4 w5 w6 w7' has 6 tokens with the end"
+    with pytest.raises(ValueError, match=f"{source} mark, and last.pt reads at most 5: shorten it or take another"):
+        sources = [LISTS.sources[0], "w3 w4 w5 w6 w7"]
+        candidate_features(NBestLists(LISTS.candidates, sources, []), {"first.pt": lm, "last.pt": encdec})
+
+
 def test_what_is_missing_is_told_before_another_model_scores(build_tiny_lm, build_encdec, monkeypatch):
     lm, encdec = build_tiny_lm("tied"), build_encdec("lstm_encdec", 19, 23, embed_dim=8, hidden_sizes="8 8")
     monkeypatch.setattr(lm, "forward", lambda *_, **__: pytest.fail("the language model has scored"))
