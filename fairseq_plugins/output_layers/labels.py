@@ -26,100 +26,8 @@ SHARED_DIMS = {"variational": (0,), "row": (1,), "standard": ()}
 """Dimensions that share a mask: the labels of (V, C), or the time steps of hidden states (B, T, C)."""
 
 
-class LabelLayer(nn.Module):
-    """act(x U + b) with dropout of x (``place="input"``) or of the result (``"output"``).
-
-    All labels of a forward pass share a variational mask. Dropped input features are therefore left out of the product.
-
-    Args:
-        in_width, out_width: C and D.
-        activation: a key of :data:`ACTIVATIONS`.
-        dropout: rate, 0 <= rate < 1.
-        mask: "variational", (1, C), of labels; "row", (B, 1, C), of hidden states; or "standard", (*, C).
-        place: "input", as in the program published with DRILL, or "output", as in its eq. 12.
-        initialisation: of U: "uniform", U(-0.1, 0.1), or "glorot"; b starts as U(-1/sqrt(C), 1/sqrt(C)).
-
-    Shape:
-        x: (V, C), or (B, T, C); output: (V, D), or (B, T, D).
-    """
-
-    def __init__(
-        self,
-        in_width: int,
-        out_width: int,
-        *,
-        activation: str,
-        dropout: float,
-        mask: str,
-        place: str,
-        initialisation: str,
-    ):
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(out_width, in_width))
-        self.bias = nn.Parameter(torch.empty(out_width).uniform_(-1 / math.sqrt(in_width), 1 / math.sqrt(in_width)))
-        if initialisation == "glorot":
-            nn.init.xavier_uniform_(self.weight)
-        else:
-            nn.init.uniform_(self.weight, -0.1, 0.1)
-        self.activation = ACTIVATIONS[activation]
-        self.mask = mask
-        self.place = place
-        self.dropout = BroadcastDropout(dropout, flag="--label-dropout", shared_dims=SHARED_DIMS[mask])
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.place == "output":
-            return self.dropout(self._layer(x))
-        features = self._kept_features()
-        if features is None:
-            return self._layer(self.dropout(x))
-        weight = self.weight.index_select(1, features) / (1 - self.dropout.current_rate)
-        return self.activation(linear(x.index_select(1, features), weight, self.bias))
-
-    def _layer(self, x: Tensor) -> Tensor:
-        return self.activation(linear(x.flatten(0, -2), self.weight, self.bias)).unflatten(0, x.shape[:-1])
-
-    def _kept_features(self) -> Optional[Tensor]:
-        """Indices of the features that a new variational mask keeps, or None without such a mask.
-
-        Also None on a GPU, where finding them waits for the device: the mask is multiplied there.
-        """
-        rate = self.dropout.current_rate
-        if rate == 0 or self.mask != "variational" or self.bias.is_cuda:
-            return None
-        return self.bias.new_empty(self.weight.size(1)).bernoulli_(1 - rate).nonzero().squeeze(1)
-
-
-class LabelNetwork(nn.Module):
-    """E^(i) = act(E^(i-1) U^(i) + b^(i)) + E [+ E^(i-1) for i >= 2], i = 1 .. depth  (Pappas & Henderson 2019, eq. 10).
-
-    Args:
-        layers: without any the network is the identity.
-        residual: whether E = E^(0) is added to the output of every layer. Then D = C.
-        layer_residual: whether a layer's input is added as well, from the second layer on.
-
-    Shape:
-        x: (V, C), or (B, T, C) for hidden states; output: (V, D), or (B, T, D). D = C without layers.
-    """
-
-    def __init__(self, layers: Iterable[LabelLayer], *, residual: bool = False, layer_residual: bool = False):
-        super().__init__()
-        self.layers: ModuleSequence[LabelLayer] = ModuleSequence(layers)
-        self.residual = residual
-        self.layer_residual = layer_residual
-
-    def forward(self, x: Tensor) -> Tensor:
-        output = x
-        for i, layer in enumerate(self.layers):
-            layer_input, output = output, layer(output)
-            if self.residual:
-                output = output + x
-            if self.layer_residual and i > 0:
-                output = output + layer_input
-        return output
-
-
-# Flags of label networks, and the networks that they describe. The dataclasses inherit from each other, so that layers
-# with the same flag share its declaration.
+# Flags of label networks. The dataclasses inherit from each other, so that layers with the same flag share its
+# declaration.
 
 LabelMask = choices(["variational", "standard"])
 LabelActivation = choices(sorted(ACTIVATIONS))
@@ -181,18 +89,101 @@ class LabelNetworkOptions(LabelLayerOptions):
     )
 
 
+class LabelLayer(nn.Module):
+    """act(x U + b) with dropout of x (``place="input"``) or of the result (``"output"``).
+
+    All labels of a forward pass share a variational mask. Dropped input features are therefore left out of the product.
+
+    Args:
+        in_width, out_width: C and D.
+        options: its activation, initialisation and mask. U starts as U(-0.1, 0.1) or by Glorot's rule, b as
+            U(-1/sqrt(C), 1/sqrt(C)).
+        dropout: rate, 0 <= rate < 1.
+        mask: "variational", (1, C), of labels; "row", (B, 1, C), of hidden states; or "standard", (*, C). It overrides
+            that of the options.
+        place: "input", as in the program published with DRILL, or "output", as in its eq. 12.
+
+    Shape:
+        x: (V, C), or (B, T, C); output: (V, D), or (B, T, D).
+    """
+
+    def __init__(
+        self,
+        in_width: int,
+        out_width: int,
+        options: LabelLayerOptions,
+        *,
+        dropout: float,
+        mask: Optional[str] = None,
+        place: str = "input",
+    ):
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(out_width, in_width))
+        self.bias = nn.Parameter(torch.empty(out_width).uniform_(-1 / math.sqrt(in_width), 1 / math.sqrt(in_width)))
+        if options.label_init == "glorot":
+            nn.init.xavier_uniform_(self.weight)
+        else:
+            nn.init.uniform_(self.weight, -0.1, 0.1)
+        self.activation = ACTIVATIONS[options.label_activation]
+        self.mask: str = mask or options.label_mask
+        self.place = place
+        self.dropout = BroadcastDropout(dropout, flag="--label-dropout", shared_dims=SHARED_DIMS[self.mask])
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.place == "output":
+            return self.dropout(self._layer(x))
+        features = self._kept_features()
+        if features is None:
+            return self._layer(self.dropout(x))
+        weight = self.weight.index_select(1, features) / (1 - self.dropout.current_rate)
+        return self.activation(linear(x.index_select(1, features), weight, self.bias))
+
+    def _layer(self, x: Tensor) -> Tensor:
+        return self.activation(linear(x.flatten(0, -2), self.weight, self.bias)).unflatten(0, x.shape[:-1])
+
+    def _kept_features(self) -> Optional[Tensor]:
+        """Indices of the features that a new variational mask keeps, or None without such a mask.
+
+        Also None on a GPU, where finding them waits for the device: the mask is multiplied there.
+        """
+        rate = self.dropout.current_rate
+        if rate == 0 or self.mask != "variational" or self.bias.is_cuda:
+            return None
+        return self.bias.new_empty(self.weight.size(1)).bernoulli_(1 - rate).nonzero().squeeze(1)
+
+
+class LabelNetwork(nn.Module):
+    """E^(i) = act(E^(i-1) U^(i) + b^(i)) + E [+ E^(i-1) for i >= 2], i = 1 .. depth  (Pappas & Henderson 2019, eq. 10).
+
+    Args:
+        layers: without any the network is the identity.
+        residual: whether E = E^(0) is added to the output of every layer. Then D = C.
+        layer_residual: whether a layer's input is added as well, from the second layer on.
+
+    Shape:
+        x: (V, C), or (B, T, C) for hidden states; output: (V, D), or (B, T, D). D = C without layers.
+    """
+
+    def __init__(self, layers: Iterable[LabelLayer], *, residual: bool = False, layer_residual: bool = False):
+        super().__init__()
+        self.layers: ModuleSequence[LabelLayer] = ModuleSequence(layers)
+        self.residual = residual
+        self.layer_residual = layer_residual
+
+    def forward(self, x: Tensor) -> Tensor:
+        output = x
+        for i, layer in enumerate(self.layers):
+            layer_input, output = output, layer(output)
+            if self.residual:
+                output = output + x
+            if self.layer_residual and i > 0:
+                output = output + layer_input
+        return output
+
+
 def label_layer(in_width: int, out_width: int, options: LabelLayerOptions, *, dropout: float) -> LabelNetwork:
     """A label network of one layer without residuals."""
-    layer = LabelLayer(
-        in_width,
-        out_width,
-        activation=options.label_activation,
-        dropout=dropout,
-        mask=options.label_mask,
-        place="input",
-        initialisation=options.label_init,
-    )
-    return LabelNetwork([layer])
+    return LabelNetwork([LabelLayer(in_width, out_width, options, dropout=dropout)])
 
 
 def label_network(width: int, options: LabelNetworkOptions, *, mask: Optional[str] = None) -> LabelNetwork:
@@ -205,17 +196,9 @@ def label_network(width: int, options: LabelNetworkOptions, *, mask: Optional[st
     """
     check_not_negative(options.label_depth, flag="--label-depth")
     check_dropout(options.label_dropout, flag="--label-dropout")
+    dropout, place = options.label_dropout, options.label_dropout_place
     layers = [
-        LabelLayer(
-            width,
-            width,
-            activation=options.label_activation,
-            dropout=options.label_dropout,
-            mask=mask or options.label_mask,
-            place=options.label_dropout_place,
-            initialisation=options.label_init,
-        )
-        for _ in range(options.label_depth)
+        LabelLayer(width, width, options, dropout=dropout, mask=mask, place=place) for _ in range(options.label_depth)
     ]
     return LabelNetwork(
         layers, residual=options.label_residual == "on", layer_residual=options.label_layer_residual == "on"

@@ -8,7 +8,7 @@ from plain_formulas import encoded
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from fairseq_plugins.output_layers.labels import ACTIVATIONS, LabelLayer, LabelNetwork
+from fairseq_plugins.output_layers.labels import ACTIVATIONS, LabelLayer, LabelLayerOptions, LabelNetwork
 
 V, C = 11, 6
 RATE = 0.6
@@ -17,9 +17,19 @@ every_mask = pytest.mark.parametrize("mask", ["variational", "standard"])
 every_place = pytest.mark.parametrize("place", ["input", "output"])
 
 
-def build(width=C, *, depth=2, residual=True, layer_residual=False, **options):
-    options = {**dict(activation="sigmoid", dropout=0.0, mask="variational", place="input"), **options}
-    layers = [LabelLayer(width, width, initialisation="uniform", **options) for _ in range(depth)]
+def build(
+    width=C,
+    *,
+    depth=2,
+    residual=True,
+    layer_residual=False,
+    activation="sigmoid",
+    dropout=0.0,
+    mask="variational",
+    place="input",
+):
+    options = LabelLayerOptions(label_activation=activation)
+    layers = [LabelLayer(width, width, options, dropout=dropout, mask=mask, place=place) for _ in range(depth)]
     network = LabelNetwork(layers, residual=residual, layer_residual=layer_residual).double()
     for param in network.parameters():
         nn.init.uniform_(param, -0.7, 0.7)
@@ -114,8 +124,7 @@ def test_narrow_types(how):
 
 @pytest.mark.parametrize("initialisation, bound", [("uniform", 0.1), ("glorot", math.sqrt(6 / (300 + 100)))])
 def test_matrices_and_biases_start_within_their_bounds(initialisation, bound):
-    options = dict(activation="relu", dropout=0.0, mask="standard", place="input", initialisation=initialisation)
-    layer = LabelLayer(300, 100, **options)
+    layer = LabelLayer(300, 100, LabelLayerOptions(label_init=initialisation), dropout=0.0)
     for param, limit in ((layer.weight, bound), (layer.bias, 1 / math.sqrt(300))):
         assert 0.9 * limit < param.max() <= limit and -limit <= param.min() < -0.9 * limit
         assert abs(param.mean()) < 0.2 * limit
