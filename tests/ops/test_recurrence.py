@@ -349,7 +349,8 @@ def test_where_nothing_learns_the_values_are_the_same_and_no_step_is_kept(name, 
     for given, mode in ((frozen, True), (frozen, False), (tensors, False), (tensors, True)):
         with torch.set_grad_enabled(mode), TensorSizes() as tensor_sizes:
             found = recurrence.run(given, factors)
-        assert all(map(torch.equal, found, expected))
+        # products with and without a gradient may round differently, as on AMD's processors
+        torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)
         peaks.append(tensor_sizes.peak)
     results = 40 * 3 * 8
     assert peaks[0] == peaks[1] == peaks[2] < fewest * results < most * results < peaks[3]
