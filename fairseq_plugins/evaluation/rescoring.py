@@ -491,7 +491,10 @@ def read_weights(path: Path) -> Dict[str, Any]:
     """
     wrong = "holds no weights: write it with --tune"
     found = read_json(path, {"metric": str, "weights": dict, "digests": dict}, wrong=wrong)
-    if found["metric"] not in CORPUS_METRICS or found["weights"].keys() != {LIST_SCORE, LENGTH, *found["digests"]}:
+    weights = found["weights"]
+    are_numbers = all(isinstance(weight, (int, float)) and math.isfinite(weight) for weight in weights.values())
+    is_complete = weights.keys() == {LIST_SCORE, LENGTH, *found["digests"]}
+    if found["metric"] not in CORPUS_METRICS or not (are_numbers and is_complete):
         raise UserError(f"{path} {wrong}")
     return found
 

@@ -262,9 +262,14 @@ def _settle_direction(cfg: CheckpointConfig, trainer: Trainer) -> None:
     """Check that ``--best-checkpoint-metric`` is logged, and set its direction."""
     name, known = cfg.best_checkpoint_metric, _logged(trainer)
     if known is not None and name not in known:
+        scored = (
+            ""
+            if "bleu" in known or not isinstance(trainer.task, TranslationTask)
+            else "; BLEU, chrF and ROUGE are logged by --task scored_translation, as --eval-scorer names them"
+        )
         raise UserError(
             f"--best-checkpoint-metric {name}: validation of this task and criterion logs {', '.join(known)}: give "
-            "one of these"
+            f"one of these{scored}"
         )
     is_higher_better = (_DIRECTIONS if known is None else known).get(name)
     if is_higher_better is None or is_higher_better == cfg.maximize_best_checkpoint_metric:

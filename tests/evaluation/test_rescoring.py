@@ -278,11 +278,14 @@ def test_raw_references_are_not_compared_with_tokens(tmp_path):
 @pytest.mark.parametrize(
     "weights",
     [
+        '{"list": NaN, "length": 0.0}',
+        '{"list": Infinity, "length": 0.0}',
+        '{"list": "1.0", "length": 0.0}',
         '{"list": 1.0}',
         '{"list": 1.0, "length": 0.0, "model.pt": 0.5}',
     ],
 )
-def test_weights_of_other_features_are_refused(weights, tmp_path):
+def test_weights_that_are_no_numbers_or_of_other_features_are_refused(weights, tmp_path):
     (tmp_path / "weights.json").write_text(f'{{"metric": "bleu", "weights": {weights}, "digests": {{}}}}')
     with pytest.raises(ValueError, match="weights.json holds no weights: write it with --tune"):
         read_weights(tmp_path / "weights.json")

@@ -71,7 +71,7 @@ def test_a_metric_that_a_language_model_does_not_log_is_refused(metric, lm, tmp_
 @pytest.mark.parametrize(
     "flags, told",
     [
-        ([METRIC, "bleu"], "logs loss, ppl: give one of these$"),
+        ([METRIC, "bleu"], "logs loss, ppl: give one of these; BLEU, chrF and ROUGE are logged by --task scored_trans"),
         ([METRIC, "bleu", "--task", "scored_translation", "--eval-scorer", "chrf"], "logs loss, ppl, chrf: give"),
         ([METRIC, "nll_loss", "--criterion", "cross_entropy"], "logs loss, ppl: give"),
         ([METRIC, "bleu", "--criterion", "cross_entropy", "--sentence-avg"], "logs loss, ppl, nll_loss: give"),
