@@ -27,7 +27,7 @@ STANDARD_INPUT = Path("-")
 
 _GZIP = b"\x1f\x8b"
 
-_TO_UTF_8 = "convert it to UTF-8, such as by iconv -f UTF-16 -t UTF-8"
+_TO_UTF_8 = "convert it to UTF-8, such as by iconv -f WINDOWS-1252 (or UTF-16) -t UTF-8"
 
 
 def given_path(text: str) -> Path:

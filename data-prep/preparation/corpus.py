@@ -187,14 +187,14 @@ def _num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def next_command(dest: Path, *, recipe: str, beside: str = "") -> str:
+def next_command(dest: Path, *, recipe: str | None, beside: str = "") -> str:
     """The folder of the result, and the command that trains on it.
 
     Args:
         dest: folder of the result.
-        recipe: a recipe with a system ``doc``.
+        recipe: a recipe with a system ``doc``; None if the vocabulary is that of a model, which is fine-tuned.
         beside: other files in ``dest``, for the message.
     """
-    command = ["fairseq-plugins", "train", recipe, "doc", str(dest)]
-    command += ["--save-dir", f"checkpoints/{dest.name}"]
+    started = ["train", recipe, "doc", str(dest)] if recipe else ["fine-tune", str(dest), "--path", "CKPT"]
+    command = ["fairseq-plugins", *started, "--save-dir", f"checkpoints/{dest.name}"]
     return f"The binarised corpus is in {dest}{beside}. Next:\n  {shlex.join(command)}"

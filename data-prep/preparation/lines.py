@@ -39,7 +39,7 @@ CHUNKS_AHEAD = 3  # chunks of a process: one being worked on, one waiting for it
 Row = tuple[str, ...]  # one line, or a line of the source and its translation
 
 PASS_OTHERS = "pass the right files with --from DIR, or delete a downloaded file and run again"
-TO_UTF_8 = "convert it to UTF-8, such as by iconv -f UTF-16 -t UTF-8"
+TO_UTF_8 = "convert it to UTF-8, such as by iconv -f WINDOWS-1252 (or UTF-16) -t UTF-8"
 
 
 class DataError(Exception):

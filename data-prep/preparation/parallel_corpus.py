@@ -208,11 +208,14 @@ class ParallelCorpus(Corpus):
 
     def report(self, options: Namespace) -> str:
         """The folder of the result, and the command that trains on it."""
-        if len(options.kept_sides) == 1:
-            return next_command(options.dest, recipe="reduced")
         model = "" if options.subwords == "none" else f"{MODEL_FILES[options.subwords]} and "
-        beside = f", with {model}the references in raw"
-        return next_command(options.dest, recipe=self.next_recipe(options), beside=beside)
+        is_pair = len(options.kept_sides) > 1
+        recipe = self.next_recipe(options) if is_pair else "reduced"
+        return next_command(
+            options.dest,
+            recipe=None if options.dictionaries else recipe,
+            beside=f", with {model}the references in raw" if is_pair else "",
+        )
 
     def next_recipe(self, options: Namespace) -> str:
         """The recipe whose system ``doc`` trains on pairs."""

@@ -1,8 +1,8 @@
 """Trained models in one table, and learning curves."""
 
 import argparse
+import sys
 from pathlib import Path
-from typing import Any, Dict
 
 from fairseq_plugins.command_line import (
     add_cpu,
@@ -146,15 +146,15 @@ def _add_curves_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _compare_curves(args: argparse.Namespace) -> Results:
-    paths = named_paths(args.path)
-    runs = [_progress(name, path) for name, path in paths]
-    check_seeds((run["name"], run["seed"], path) for run, (_, path) in zip(runs, paths))
+    logs = [(name, TrainingLog(path)) for name, path in named_paths(args.path)]
+    validated = [(name, log) for name, log in logs if log.has_validation]
+    if validated and len(validated) < len(logs):
+        early = ", ".join(str(log.path) for _, log in logs if not log.has_validation)
+        print(f"left out, because they have no validation yet: {early}", file=sys.stderr)
+    shown = validated or logs  # without any, the first log says so
+    runs = [{"name": name, "seed": log.seed, **log.figures()} for name, log in shown]
+    check_seeds((name, log.seed, log.path.parent) for name, log in shown)
     return Results({"runs": runs}, learning_table(runs), lambda: draw_learning_curves(runs))
-
-
-def _progress(name: str, save_dir: Path) -> Dict[str, Any]:
-    log = TrainingLog(save_dir)
-    return {"name": name, "seed": log.seed, **log.figures()}
 
 
 CURVES = results_command(
@@ -163,9 +163,9 @@ CURVES = results_command(
     plot="draw the curves, such as learning_curves.png",
     description="""\
 Reads the logs train.log of runs that still train, were stopped, or have lost their checkpoints. No data and no model is
-read. Prints the last and the lowest perplexity of the validation set, the highest scores of its decoded text if the run
-decoded it, speed and hours; --plot and --json have every epoch. Runs of one name differ in their seed and have their
-mean and standard deviation. Date, code and machine in --json are those of this command. For finished runs compare runs
-measures the test set, too.""",
+read. Runs before their first validation are left out. Prints the last and the lowest perplexity of the validation set,
+the highest scores of its decoded text if the run decoded it, speed and hours; --plot and --json have every epoch. Runs
+of one name differ in their seed and have their mean and standard deviation. Date, code and machine in --json are those
+of this command. For finished runs compare runs measures the test set, too.""",
     example="--path doc=checkpoints/doc tied=checkpoints/tied --plot curves.png",
 )

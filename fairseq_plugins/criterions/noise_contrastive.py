@@ -239,7 +239,7 @@ class NoiseContrastive(FairseqCriterion):
         if counts is None or not counts.any():
             raise UserError(
                 "--criterion noise_contrastive draws noise by the word counts of the training text, and there is "
-                "none beside this data: binarise it with fairseq-preprocess --trainpref"
+                "none beside this data: prepare the corpus with it"
             )
         return UnigramNoise(counts, num_samples=self.num_samples)
 

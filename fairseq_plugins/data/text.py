@@ -36,9 +36,10 @@ def load_dictionary(data_dir: Union[str, Path]) -> Dictionary:
     """
     path = Path(data_dir) / "dict.txt"
     if not path.is_file():
+        found = "it holds sentence pairs" if any(path.parent.glob("dict.*.txt")) else "it is no such folder"
         raise UserError(
-            f"{path} does not exist: give the directory that fairseq-preprocess --only-source wrote "
-            "(its --destdir); data-prep/ptb/prepare.sh makes one"
+            f"{path} does not exist: a language model needs a folder of one side, as data-prep writes it for ptb or "
+            f"own NAME, or fairseq-preprocess --only-source; {found}"
         )
     return Dictionary.load(str(path))
 
@@ -79,10 +80,10 @@ def load_token_stream(data_dir: Union[str, Path], split: str, dictionary: Dictio
         is_export = (path.parent / EXPORT_RECORD).is_file()
         raise UserError(
             f"there is no split '{split}' in {data_dir} ({path}.bin and {path}.idx): "
-            f"{EXPORT_HAS_NO_SPLIT if is_export else 'run fairseq-preprocess with the text of this split'}"
+            f"{EXPORT_HAS_NO_SPLIT if is_export else 'prepare the corpus with a text of this split'}"
         )
     if path.with_name(f"{path.name}.bin").stat().st_size == 0:
-        raise UserError(f"split '{split}' in {data_dir} is empty: check the text given to fairseq-preprocess")
+        raise UserError(f"split '{split}' in {data_dir} is empty: check the text that was prepared")
     lines = data_utils.load_indexed_dataset(str(path), dictionary)
     assert lines is not None
     mapped = mapped_tokens(path)
@@ -96,7 +97,7 @@ def load_token_stream(data_dir: Union[str, Path], split: str, dictionary: Dictio
     if bool((tokens == dictionary.eos()).all()):
         raise UserError(
             f"split '{split}' in {data_dir} holds {len(lines):,} blank lines and no word: "
-            "check the text given to fairseq-preprocess"
+            "check the text that was prepared"
         )
     return tokens
 

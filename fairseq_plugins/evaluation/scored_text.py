@@ -171,7 +171,8 @@ NOT_FORWARDED = {
     "--replace-unk": "leave it out, it needs the text of DATA; fairseq-plugins translate has it",
     "--dataset-impl": "leave it out, fairseq sees the form of DATA",
     **dict.fromkeys(("--print-step", "--retain-iter-history"), "leave it out, models here do not refine in iterations"),
-    "--skip-invalid-size-inputs-valid-test": "leave it out, all sentences are scored; raise --max-source-positions",
+    "--skip-invalid-size-inputs-valid-test": "leave it out, all sentences are scored; raise --max-source-positions and "
+    "--max-target-positions",
     "--tokenizer": "leave it out, the text is detokenised when it is scored",
     "--results-path": "leave it out, --out is where the output goes",
     **dict.fromkeys(

@@ -58,6 +58,7 @@ def apply_patches() -> None:
     saving.patch_missing_checkpoint()
     data.patch_changed_dictionaries()
     data.patch_damaged_binaries()
+    data.patch_long_sentences()
     data.patch_path_lists()
     distributed.patch_accumulation()
     distributed.patch_out_of_memory()

@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterable, List, Optional, Sequence, Type, Unio
 
 import numpy as np
 from fairseq import checkpoint_utils, utils
-from fairseq.data import Dictionary, bucket_pad_length_dataset, data_utils, indexed_dataset
+from fairseq.data import Dictionary, LanguagePairDataset, bucket_pad_length_dataset, data_utils, indexed_dataset
 from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset
 from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.distributed import utils as distributed_utils
@@ -215,6 +215,52 @@ def _add_last_batch(
     batches = batch_by_size(indices, *args, **kwargs)
     num_kept = sum(len(batch) for batch in batches)
     return batches if num_kept == len(indices) else [*batches, indices[num_kept:]]
+
+
+def patch_long_sentences() -> None:
+    """Refuse sentences that are too long for the model in one line, those of the validation set before training.
+
+    Problem: fairseq finds them in the first validation. Its traceback ends the run, and the epoch is lost.
+    Needed while ``test_fairseq_alone_finds_a_long_sentence_in_validation`` passes.
+    """
+    wrap(checkpoint_utils, "load_checkpoint", _load_and_check_lengths)
+    wrap(FairseqTask, "filter_indices_by_size", _filter_or_refuse)
+
+
+def _load_and_check_lengths(
+    load_checkpoint: Callable[..., Any], cfg: CheckpointConfig, trainer: Any, **kwargs: Any
+) -> Any:
+    loaded = load_checkpoint(cfg, trainer, **kwargs)
+    flags = trainer.cfg.dataset
+    limits = utils.resolve_max_positions(trainer.task.max_positions(), trainer.model.max_positions())
+    if not flags.disable_validation:
+        for subset in flags.valid_subset.split(","):
+            pairs = trainer.task.dataset(subset)
+            if isinstance(pairs, LanguagePairDataset):
+                skipping = flags.skip_invalid_size_inputs_valid_test
+                trainer.task.filter_indices_by_size(np.arange(len(pairs)), pairs, limits, skipping)
+    return loaded
+
+
+def _filter_or_refuse(
+    filter_indices_by_size: Callable[..., Any],
+    task: FairseqTask,
+    indices: Any,
+    dataset: Any,
+    max_positions: Any = None,
+    ignore_invalid_inputs: bool = False,
+) -> Any:
+    _, too_long = dataset.filter_indices_by_size(indices, max_positions)
+    if len(too_long) > 0 and not ignore_invalid_inputs:
+        split = next(name for name, loaded in task.datasets.items() if loaded is dataset)
+        number = min(too_long)
+        sizes = np.atleast_1d(dataset.size(number)).tolist()
+        raise UserError(
+            f"{split}: {len(too_long):,} sentences are too long, such as number {number + 1:,} with "
+            f"{' and '.join(map(str, sizes))} tokens: raise --max-source-positions and --max-target-positions "
+            f"(now {max_positions}), or leave them out by --skip-invalid-size-inputs-valid-test"
+        )
+    return filter_indices_by_size(task, indices, dataset, max_positions, ignore_invalid_inputs)
 
 
 def patch_length_buckets() -> None:

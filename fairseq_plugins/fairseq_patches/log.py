@@ -213,7 +213,7 @@ def _interruption(cfg: Any) -> Iterator[str]:
         yield f"{program}: interrupted; {last} is that of update {num_updates:,}"
         yield f"resume: {shlex.join(_without_start(shlex.split(typed)))}"
     else:
-        yield f"{program}: interrupted before the first checkpoint"
+        yield f"{program}: interrupted before the first checkpoint (more of them: --save-interval-updates N)"
         yield f"start again: {typed}"
 
 

@@ -305,7 +305,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         _check_init(args, config)
         check_dropout(config.dropout, flag="--dropout")
         if config.share_embeddings == "all" and source != target:
-            raise UserError("--share-embeddings all needs one dictionary: run fairseq-preprocess --joined-dictionary")
+            raise UserError("--share-embeddings all needs one dictionary: prepare the corpus with --joined-dictionary")
         target_embedding = source_embedding = nn.Embedding(len(target), config.embed_dim)
         if config.share_embeddings != "all":
             source_embedding = nn.Embedding(len(source), config.embed_dim)

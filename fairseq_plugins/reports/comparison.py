@@ -120,7 +120,9 @@ class TextMetric(Metric):
         """
         path = run.save_dir / self.split / GENERATED_FILE
         if not path.is_file():
-            raise UserError(f"{path} does not exist: decode {self.split} with --out {path.parent}")
+            raise UserError(
+                f"{path} does not exist: decode {self.split} by evaluate bleu or rouge with --out {path.parent}"
+            )
         check_decoded_by(run.checkpoint, path.parent)
         return path
 

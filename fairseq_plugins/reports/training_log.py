@@ -107,6 +107,10 @@ class TrainingLog:
         return found[-1]
 
     @property
+    def has_validation(self) -> bool:
+        return bool(self._curve(VALIDATION))
+
+    @property
     def valid_curve(self) -> Dict[int, float]:
         """Validation perplexity by epoch."""
         curve = self._curve(VALIDATION)

@@ -154,7 +154,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
                 training text as validation.
         """
         if args.data is None:
-            raise UserError("give the data directory that fairseq-preprocess --only-source wrote")
+            raise UserError("give DATA, a folder of one side that data-prep or fairseq-preprocess --only-source wrote")
         if ":" in args.data and not Path(args.data).exists():
             raise UserError(f"{args.data}: --task stateful_lm reads one directory, not shards joined by colons")
         check_at_least_one(args.tokens_per_sample, flag="--tokens-per-sample")

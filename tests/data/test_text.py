@@ -58,7 +58,7 @@ def test_the_training_text_has_all_parts(corpus_write_split, dictionary):
 
 def test_a_missing_split_is_named(corpus_write_split, dictionary):
     data_dir = corpus_write_split("train", LINES)
-    with pytest.raises(ValueError, match="no split 'valid'.*valid.bin.*fairseq-preprocess"):
+    with pytest.raises(ValueError, match="no split 'valid'.*valid.bin.*prepare the corpus"):
         load_token_stream(data_dir, "valid", dictionary)
 
 

@@ -142,7 +142,8 @@ def test_another_corpus_gets_the_vocabulary_of_a_model(first: str, raw: Path) ->
         lacking = prepare("own", "de-en", "--from", "other", *vocabulary[2:], "--dest", "news", cwd=here)
         message = f"dict.de.txt is of text with subwords: give --codes model/{record['subwords']} as well"
         assert lacking.returncode == 2 and message in lacking.stderr
-    succeed("own", "de-en", "--from", "other", *vocabulary, "--dest", "news", cwd=here)
+    told = succeed("own", "de-en", "--from", "other", *vocabulary, "--dest", "news", cwd=here).stdout
+    assert "\n  fairseq-plugins fine-tune news --path CKPT --save-dir checkpoints/news\n" in told
     for name in ["text.json", "dict.de.txt", "dict.en.txt", *([record["subwords"]] if codes else [])]:
         assert (here / "news" / name).read_bytes() == (here / "model" / name).read_bytes()
     text, _ = load_pair_texts(here / "model", source="de", target="en")

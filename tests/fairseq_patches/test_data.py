@@ -3,6 +3,7 @@
 import fractions
 import json
 from argparse import Namespace
+from types import SimpleNamespace
 
 import numpy
 import pytest
@@ -10,7 +11,8 @@ import torch
 from binarised_lines import V, write_split
 from builders import make_dictionary
 from fairseq import utils
-from fairseq.data import Dictionary, bucket_pad_length_dataset, data_utils, indexed_dataset
+from fairseq.data import Dictionary, LanguagePairDataset, bucket_pad_length_dataset, data_utils, indexed_dataset
+from fairseq.tasks import FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
@@ -107,6 +109,18 @@ def test_every_sentence_is_in_a_batch(num_sentences, limits):
 def test_fairseq_alone_drops_sentences():
     batches = batch(data_utils.batch_by_size.__wrapped__, numpy.arange(1014), numpy.ones(1014, int), max_sentences=16)
     assert sum(map(len, batches)) == 1008
+
+
+def test_fairseq_alone_finds_a_long_sentence_in_validation():
+    pairs = LanguagePairDataset([torch.ones(4)] * 2, [3, 4], make_dictionary(V), [torch.ones(2)] * 2, [2, 2])
+    task = SimpleNamespace(datasets={"train": None, "valid1": pairs})
+    for limits, told in [((3, 3), "valid1: 1 sentences .* number 2 with 4 and 2 tokens"), ((1, 1), "2 .* number 1 ")]:
+        with pytest.raises(Exception, match="Size of sample"):
+            FairseqTask.filter_indices_by_size.__wrapped__(task, numpy.arange(2), pairs, limits)
+        with pytest.raises(UserError, match=told):
+            FairseqTask.filter_indices_by_size(task, numpy.arange(2), pairs, limits)
+    assert FairseqTask.filter_indices_by_size(task, numpy.arange(2), pairs, (3, 3), True).tolist() == [0]
+    assert FairseqTask.filter_indices_by_size(task, numpy.arange(2), pairs, (4, 4)).tolist() == [0, 1]
 
 
 def quantiles(lengths, num_buckets):

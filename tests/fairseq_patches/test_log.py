@@ -176,7 +176,10 @@ def interrupt(cfg):
             None,
             False,
             False,
-            ["fairseq-train: interrupted before the first checkpoint", "start again: fairseq-train 'my data'"],
+            [
+                "fairseq-train: interrupted before the first checkpoint (more of them: --save-interval-updates N)",
+                "start again: fairseq-train 'my data'",
+            ],
         ),
         (
             ["fairseq_cli/train.py", "d", "--lr=1"],

@@ -47,7 +47,7 @@ def fail(run_here):
             r"--max-window 30 limits random windows: add --window-lengths random",
         ),
         (["--batch-size", "5000"], r"tokens, too few for 5,000 rows of at least 2: use a larger corpus or a smaller"),
-        (["--train-subset", "training"], r"there is no split 'training' in .*: run fairseq-preprocess"),
+        (["--train-subset", "training"], r"there is no split 'training' in .*: prepare the corpus"),
     ],
 )
 def test_flag(data, tmp_path, flags, message, fail):
@@ -94,9 +94,21 @@ def test_translation_flag(pair_data, tmp_path, run_here):
     assert not list(tmp_path.glob("*.pt"))
 
 
+@pytest.mark.parametrize("model", ["lstm_encdec", "transformer_doc"])
+def test_a_long_sentence_of_valid_is_refused_before_training(model, pair_data, tmp_path, run_here):
+    options = {"sizes": TRANSFORMER_SIZES} if model == "transformer_doc" else {}
+    flags = ["--max-source-positions", 4, "--max-target-positions", 4, "--max-epoch", 1]
+    arguments = training_flags(pair_data, tmp_path, *flags, model=["--arch", model], **options)
+    with pytest.raises(ValueError, match=r"^valid: \d+ sentences are too long, such as number \d+ with \d+ and \d+ t"):
+        run_here(fairseq_cli.train, *arguments)
+    assert not any(tmp_path.glob("*.pt"))
+    log = run_here(fairseq_cli.train, *arguments, "--skip-invalid-size-inputs-valid-test")
+    assert "valid on 'valid' subset" in log
+
+
 def test_missing_data_directory(tmp_path, fail):
     line = fail(tmp_path / "nowhere", tmp_path)
-    assert "dict.txt does not exist: give the directory that fairseq-preprocess" in line
+    assert "dict.txt does not exist: a language model needs a folder of one side" in line
 
 
 @pytest.mark.parametrize("content, message", [("", "is empty"), ("\n \n\n", "holds 3 blank lines and no word")])

@@ -150,6 +150,18 @@ def test_summary_of_runs(trained, data, tmp_path):
     assert (tmp_path / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_curves_leave_out_runs_before_their_first_validation(trained, tmp_path):
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    log = (trained / "train.log").read_text()
+    (begun / "train.log").write_text(log[: log.index("begin validation")])
+    result = run("fairseq_plugins", "compare", "curves", "--path", f"whole={trained}", f"begun={begun}")
+    assert result.returncode == 0 and f"no validation yet: {begun}/train.log" in result.stderr
+    assert "| whole" in result.stdout and "| begun" not in result.stdout
+    result = run("fairseq_plugins", "compare", "curves", "--path", f"begun={begun}")
+    assert result.returncode == 2 and "begun/train.log holds no validation" in result.stderr
+
+
 def test_bf16_trains_where_there_is_no_tpu(data, tmp_path):
     flags = [
         *MODEL_FLAGS,

@@ -297,7 +297,7 @@ def test_a_translator_is_fine_tuned_on_another_corpus(other_pairs, translator, t
             "moved",
             "the source dictionary, .* is not the one that .* by --codes, --source-dict and --target-d",
         ),
-        ("same", "language model", "dict.txt does not exist: give the directory that fairseq-preprocess --only-source"),
+        ("same", "language model", "dict.txt does not exist: .* of one side.*; it holds sentence pairs"),
         ("stories", "translator", "holds no sentence pairs|has no dictionaries of src and tgt"),
         ("same", "damaged", "damaged.pt is no checkpoint or was cut short"),
         ("same", "nothing.pt", "nothing.pt does not exist"),

@@ -115,7 +115,7 @@ def test_stops_inside_an_epoch_in_the_warmup_and_after_it_change_nothing(pair_da
     [
         (
             ["--share-embeddings", "all"],
-            r"--share-embeddings all needs one dictionary: run fairseq-preprocess --joined",
+            r"--share-embeddings all needs one dictionary: prepare the corpus with --joined",
         ),
         (["--attention", "none"], r"--input-feeding on feeds the attention's output back: take an --attention, or off"),
     ],

@@ -184,7 +184,10 @@ def test_a_run_that_lacks_its_text_is_told_before_others_are_scored(tmp_path, mo
     (tmp_path / "a/test").mkdir(parents=True)
     (tmp_path / "a/test/generate.txt").touch()
     runs = [("A", tmp_path / "a"), ("B", tmp_path / "b")]
-    with pytest.raises(ValueError, match="b/test/generate.txt does not exist: decode test with --out .*b/test"):
+    with pytest.raises(
+        ValueError,
+        match="b/test/generate.txt does not exist: decode test by evaluate bleu or rouge with --out .*b/test",
+    ):
         comparison.compare_runs(runs, RougeMetric(tmp_path / "reference"), data="data", command="compare")
 
 
