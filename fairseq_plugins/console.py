@@ -9,7 +9,9 @@ import signal
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Callable, Iterator, List, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterable, Iterator, List, NoReturn, Optional, Sequence, Tuple
+
+from tqdm import tqdm
 
 INTERRUPTED = 128 + signal.SIGINT
 """Exit status of a command after an interrupt from the keyboard, as in a shell."""
@@ -44,6 +46,11 @@ def _discard_unwritable_output() -> str:
         _discard_output()
         return ": the output is cut short"
     return ""
+
+
+def progress(items: Optional[Iterable[Any]] = None, **options: Any) -> "tqdm[Any]":
+    """A bar on a terminal for work of more than two seconds. Bars within another one do not stay."""
+    return tqdm(items, disable=None, delay=2, leave=None, **options)
 
 
 class ProgramFailed(Exception):

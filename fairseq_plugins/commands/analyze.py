@@ -1,7 +1,6 @@
 """Analyses of trained language models and of runs."""
 
 import argparse
-import sys
 from dataclasses import asdict
 from typing import Any, Dict, Tuple
 
@@ -97,11 +96,8 @@ def _analyze_frequency(args: argparse.Namespace) -> Results:
     models, _, dictionary = _load_named(args)
     tokens = load_token_stream(args.data, args.split, dictionary)
     train_tokens = load_training_stream(args.data, dictionary)
-    size, shows_progress = len(dictionary), sys.stderr.isatty()
-    baseline, other = (
-        losses_by_type([model.to(device)], tokens, vocab_size=size, device=device, show_progress=shows_progress)
-        for model in models.values()
-    )
+    size = len(dictionary)
+    baseline, other = (losses_by_type([model.to(device)], tokens, vocab_size=size) for model in models.values())
     bands = compare_bands(
         baseline,
         other,
@@ -143,11 +139,10 @@ def _analyze_rank(args: argparse.Namespace) -> Results:
     if args.positions is not None:
         check_at_least_one(args.positions, flag="--positions")
     check_not_negative(args.threshold, flag="--threshold")
-    device = choose_device(args)
     model, dictionary = _load_one(args)
     tokens = load_token_stream(args.data, args.split, dictionary)
     tokens = tokens[: None if args.positions is None else args.positions + 1]
-    values = singular_values(model.to(device), tokens, device=device, show_progress=sys.stderr.isatty())
+    values = singular_values(model.to(choose_device(args)), tokens)
     num_positions = len(tokens) - 1
     default = default_threshold(values, num_positions=num_positions)
     figures = {
@@ -191,11 +186,7 @@ def _analyze_correlation(args: argparse.Namespace) -> Results:
     device = choose_device(args)
     models, _, dictionary = _load_layered(args)
     tokens = load_token_stream(args.data, args.split, dictionary)
-    found = [
-        (name, layer)
-        for name, model in models.items()
-        for layer in layer_correlations(model.to(device), tokens, device=device, show_progress=sys.stderr.isatty())
-    ]
+    found = [(name, layer) for name, model in models.items() for layer in layer_correlations(model.to(device), tokens)]
     # one set of columns for all models, including those of the Major-Minor LSTM, so that tables can be joined
     groups = list(dict.fromkeys(["major", "minor", *(group for _, layer in found for group in layer.within)]))
     figures = [correlation_row(name, layer, groups) for name, layer in found]
@@ -263,8 +254,6 @@ def _analyze_masking(args: argparse.Namespace) -> Results:
         num_runs=args.runs,
         unknown=dictionary.unk(),
         num_rows=args.rows,
-        device=device,
-        show_progress=sys.stderr.isatty(),
     )
     figures = {"curves": [asdict(runs) for runs in curves]}
     return Results(figures, masked_layers_table(curves), lambda: draw_masked_layers(curves))

@@ -3,7 +3,6 @@
 import argparse
 import random
 import re
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import List, Sequence
@@ -173,8 +172,7 @@ def _evaluate_rouge(args: argparse.Namespace) -> Results:
         hypotheses = read_headlines(*text.files, references=text.references, data=text.data)
     else:
         hypotheses = [line for path in text.files for line in read_lines(path)]
-    show_progress = sys.stderr.isatty()
-    scores = score_headlines(hypotheses, text.name, text.references, settings, show_progress=show_progress)
+    scores = score_headlines(hypotheses, text.name, text.references, settings)
     if text.decoding is not None:
         write_lines(text.decoding.out / HYPOTHESES_FILE, hypotheses)
     signature = settings.signature(num_references=len(text.references))

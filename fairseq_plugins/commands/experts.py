@@ -2,7 +2,6 @@
 
 import argparse
 import math
-import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -12,7 +11,6 @@ from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
 from omegaconf import DictConfig
 from torch import Tensor
-from tqdm import tqdm
 
 from fairseq_plugins.command_line import (
     add_beam,
@@ -28,7 +26,7 @@ from fairseq_plugins.command_line import (
     choose_device,
 )
 from fairseq_plugins.commands.results import Results, results_command
-from fairseq_plugins.console import Command
+from fairseq_plugins.console import Command, progress
 from fairseq_plugins.data.text import load_token_stream
 from fairseq_plugins.evaluation.analyses.experts import (
     ExpertUse,
@@ -84,14 +82,13 @@ def _analyze_attention(args: argparse.Namespace) -> None:
     check_at_least_one(args.beam, flag="--beam")
     paths: List[Path] = args.input or [STANDARD_INPUT]
     with_words = (line for line in stream_lines(paths) if line.strip())
-    device = choose_device(args)
-    translator = load_translator(args.path, args.data, device=device)
-    prepare_to_score(translator.models, device=device, precision=args.output_precision)
+    translator = load_translator(args.path, args.data)
+    prepare_to_score(translator.models, device=choose_device(args), precision=args.output_precision)
     lines = list(translator.source.watched(islice(with_words, args.num), name=name_of(*paths)))
     if not lines:
         raise UserError("there is no sentence to draw, all lines are blank")
     translated = translator.translate_stream(lines, SearchOptions(beam=args.beam), batch_size=1, buffer=1)
-    bar = tqdm(translated, total=len(lines), unit="picture", disable=None, leave=False)
+    bar = progress(translated, total=len(lines), unit="picture")
     for number, sentence in enumerate(bar, start=1):
         args.out.mkdir(parents=True, exist_ok=True)
         picture = args.out / f"sentence_{number}.png"
@@ -190,7 +187,7 @@ def _look_at_stream(
     model: BaseFairseqModel, _: DictConfig, path: str, args: argparse.Namespace, lines: Optional[List[str]]
 ) -> Tuple[ExpertUse, List[WordExperts]]:
     """Use of the experts of a language model on the split, and on each of the lines."""
-    lm, device = stateful_language_model(model, path), choose_device(args)
+    lm = stateful_language_model(model, path)
     dictionary: Dictionary = lm.decoder.dictionary
     tokens = load_token_stream(args.data, args.split, dictionary)
     check_rows(tokens, num_rows=args.rows, split=args.split)
@@ -200,9 +197,8 @@ def _look_at_stream(
         text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
         lines = list(text.watched(lines, name=name_of(*args.input)))
         sequences = [torch.tensor(encode_line(line, text, dictionary).numbers) for line in lines]
-    windows = score_windows([lm], tokens, num_rows=args.rows, device=device, show_progress=sys.stderr.isatty())
-    use = stream_expert_use(lm, windows)
-    return use, [word_experts(lm, scored) for scored in score_lines(lm, sequences, device=device)]
+    use = stream_expert_use(lm, score_windows([lm], tokens, num_rows=args.rows))
+    return use, [word_experts(lm, scored) for scored in score_lines(lm, sequences)]
 
 
 def _look_at_pairs(
@@ -210,17 +206,13 @@ def _look_at_pairs(
 ) -> Tuple[ExpertUse, List[WordExperts]]:
     """Use of the experts of an encoder-decoder on the split, and on each of the lines."""
     assert isinstance(model, FairseqEncoderDecoderModel)
-    device = choose_device(args)
     sources, targets = split_pairs(config.task, args.split)
     chosen = list(zip(sources, targets))[: args.num]
     if lines is not None:
         chosen = _translated(lines, model, path, args)
-    scored_split = score_pairs(model, sources, targets, device=device, show_progress=sys.stderr.isatty())
-    use = pairs_expert_use(model, scored_split)
+    use = pairs_expert_use(model, score_pairs(model, sources, targets))
     return use, [
-        word_experts(model, scored)
-        for source, target in chosen
-        for scored in score_pairs(model, [source], [target], device=device)
+        word_experts(model, scored) for source, target in chosen for scored in score_pairs(model, [source], [target])
     ]
 
 
@@ -229,9 +221,8 @@ def _translated(
 ) -> List[Tuple[Tensor, Tensor]]:
     """Token indices of raw sources and of their translations by the model."""
     sides = model.encoder.dictionary, model.decoder.dictionary
-    device = choose_device(args)
-    translator = load_translator([path], args.data, device=device)
-    prepare_to_score(translator.models, device=device, precision="float32")
+    translator = load_translator([path], args.data)
+    prepare_to_score(translator.models, device=choose_device(args), precision="float32")
     watched = translator.source.watched(lines, name=name_of(*args.input))
     found = list(translator.translate_stream(watched, SearchOptions()))
     sources = encode_lines([" ".join(sentence.source) for sentence in found], sides[0])
@@ -301,7 +292,7 @@ def _analyze_expert_history(args: argparse.Namespace) -> Results:
             expert_layers(load_checkpoint(first, args.data)[0])
     runs: Dict[str, Dict[int, LayerLearning]] = {name: {} for name in folders}
     device, total = choose_device(args), sum(map(len, checkpoints.values()))
-    with tqdm(total=total, unit="checkpoint", disable=not sys.stderr.isatty()) as progress:
+    with progress(total=total, unit="checkpoint") as bar:
         for name, paths in checkpoints.items():
             sentences: Sentences = ()
             for num_updates, path in paths.items():
@@ -309,9 +300,9 @@ def _analyze_expert_history(args: argparse.Namespace) -> Results:
                 with naming_checkpoint(path):
                     sentences = sentences or _read_sentences(model, config, path, args)
                     score: Callable[..., Iterator[ScoredPairs]] = score_pairs if len(sentences) == 2 else score_lines
-                    scored = score(model.to(device), *sentences, device=device)
+                    scored = score(model.to(device), *sentences)
                     runs[name][num_updates] = layer_learning(model, scored)
-                progress.update()
+                bar.update()
     return Results(_history_figures(runs, args.split), history_table(runs), lambda: draw_history(runs))
 
 

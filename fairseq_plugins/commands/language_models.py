@@ -94,17 +94,14 @@ def _evaluate(args: argparse.Namespace) -> Results:
     check_checkpoints(args.path)
     first = Path(args.path[0])
     choice = output_file(str(first.with_name(f"{first.stem}{CHOICE_SUFFIX}"))) if args.tune else None
-    device = choose_device(args)
     models = load_language_models(args.path, args.data)
     evaluator = Evaluator(
-        prepare_to_score(models, device=device, precision=args.output_precision),
+        prepare_to_score(models, device=choose_device(args), precision=args.output_precision),
         checkpoints=[Path(path) for path in args.path],
         data=args.data,
         dictionary=check_vocabularies(models),
         num_rows=args.rows,
         window=args.window,
-        device=device,
-        show_progress=sys.stderr.isatty(),
     )
     for point in points:
         evaluator.check(read_methods(point)[0])
@@ -200,9 +197,8 @@ def _score(args: argparse.Namespace) -> None:
     streams = [(name_of(path), stream_lines([path], when_empty="kept")) for path in paths]
     models = load_language_models(args.path, args.data)
     side = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
-    device = choose_device(args)
-    models = prepare_to_score(models, device=device, precision=args.output_precision)
-    scorer = TextScorer(models, side, max_tokens=args.max_tokens, device=device)
+    models = prepare_to_score(models, device=choose_device(args), precision=args.output_precision)
+    scorer = TextScorer(models, side, max_tokens=args.max_tokens)
     scored = (
         line
         for name, lines in streams
@@ -341,14 +337,12 @@ def _generate(args: argparse.Namespace) -> None:
     lines = text.watched(lines, name=name_of(*paths))
     if args.after is not None:
         earlier = list(text.watched(earlier, name=name_of(args.after)))
-    device = choose_device(args)
     generator = TextGenerator(
-        prepare_to_score(models, device=device, precision=args.output_precision),
+        prepare_to_score(models, device=choose_device(args), precision=args.output_precision),
         text,
         max_length=args.max_length,
         stop=args.stop,
         unknown=args.unknown,
-        device=device,
     )
     with ExitStack() as contexts:
         after = contexts.enter_context(generator.open_stream(earlier)) if earlier else None

@@ -422,7 +422,7 @@ def _average(args: argparse.Namespace) -> None:
     else:
         paths = [checkpoint_of(path) for path in paths]
     check_not_read(args.out, paths, flag="--out")
-    mean = average_checkpoints(paths, show_progress=sys.stderr.isatty())
+    mean = average_checkpoints(paths)
     write_tensors(args.out, mean)
     updates = ", ".join(f"{num_updates:,}" for _, num_updates in mean["averaged_checkpoints"])
     print(f"mean of {len(paths)} checkpoints, of updates {updates}, written to {args.out}")

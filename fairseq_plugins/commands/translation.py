@@ -137,9 +137,8 @@ def _translate(args: argparse.Namespace) -> None:
     names = [option.name for option in fields(SearchOptions) if option.name != "flags"]
     search = SearchOptions(**{name: getattr(args, name) for name in names}, flags=args.forwarded)
     lines = stream_lines(paths)
-    device = choose_device(args)
-    translator = load_translator(args.path, args.data, device=device)
-    prepare_to_score(translator.models, device=device, precision=args.output_precision)
+    translator = load_translator(args.path, args.data)
+    prepare_to_score(translator.models, device=choose_device(args), precision=args.output_precision)
     lines, raw_lines = tee(translator.source.watched(lines, name=name_of(*paths)))
     translated = translator.translate_stream(
         lines,
@@ -380,13 +379,8 @@ def _compute_features(args: argparse.Namespace, lists: NBestLists) -> CandidateF
     device, models = choose_device(args), _load(args.path, args.data, language=args.target_lang)
     if args.source is not None and not any(isinstance(one, FairseqEncoderDecoderModel) for one in models.values()):
         raise UserError("--source is read by encoder-decoders, and --path has language models alone: leave it out")
-    features = candidate_features(
-        lists,
-        {path: model.to(device) for path, model in models.items()},
-        max_tokens=args.max_tokens,
-        device=device,
-        show_progress=sys.stderr.isatty(),
-    )
+    moved = {path: model.to(device) for path, model in models.items()}
+    features = candidate_features(lists, moved, max_tokens=args.max_tokens)
     for path, share in features.unknown_shares.items():
         if share > 0:
             print(
@@ -427,7 +421,6 @@ def _tune(
         metric=metric,
         num_restarts=RESTARTS if args.restarts is None else args.restarts,
         seed=SEED if args.seed is None else args.seed,
-        show_progress=sys.stderr.isatty(),
     ).tolist()
     found = {"metric": metric, "weights": dict(zip(features.names, weights)), "digests": digests}
     write_text(args.tune, f"{json_text(with_origin(found, command=args.command_line), indent=2)}\n")

@@ -135,7 +135,6 @@ def _rerank(args: argparse.Namespace) -> Results:
             ensembles=list(ensembles.values()),
             combination=args.ensemble,
             max_tokens=args.max_tokens,
-            device=device,
         )
         if args.out:
             columns = {row: scores.alone[index] for row, index in models_of_rows.items()}

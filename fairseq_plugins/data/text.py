@@ -14,12 +14,10 @@ from fairseq.data import Dictionary, data_utils
 from fairseq.data.indexed_dataset import MMapIndexedDataset, infer_dataset_impl
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
+from fairseq_plugins.console import progress
 from fairseq_plugins.files import EXPORT_RECORD, file_digest, read_json
 from fairseq_plugins.options import UserError
-
-PROGRESS_FROM_LINES = 200_000
 
 DIGESTS_FILE = "digests.json"
 """Digest of every dictionary and binarised text of a folder, by file name.
@@ -92,7 +90,7 @@ def load_token_stream(data_dir: Union[str, Path], split: str, dictionary: Dictio
     else:
         if lines.supports_prefetch:  # such a dataset returns only prefetched lines
             lines.prefetch(range(len(lines)))
-        shown = tqdm(range(len(lines)), desc=f"reading {split}", unit="line", disable=len(lines) < PROGRESS_FROM_LINES)
+        shown = progress(range(len(lines)), desc=f"reading {split}", unit="line")
         tokens = torch.cat([lines[i] for i in shown]).long()
     if bool((tokens == dictionary.eos()).all()):
         raise UserError(

@@ -93,9 +93,7 @@ class TrainedLanguageModel(TextScorer):
         sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
         if beam is not None:
             sampling.check_unused(beam="beam")
-        generator = TextGenerator(
-            self.models, self.text, max_length=max_length, stop=stop, unknown=unknown, device=self.device
-        )
+        generator = TextGenerator(self.models, self.text, max_length=max_length, stop=stop, unknown=unknown)
         with ExitStack() as streams:
             before = streams.enter_context(generator.open_stream(earlier)) if earlier else None
             if beam is not None:
@@ -139,13 +137,13 @@ def load_trained(
     if issubclass(task, TranslationTask):
         if text != "raw":
             raise UserError(f"text {text}: a translator reads raw text")
-        translator = load_translator(paths, folder, device=device)
+        translator = load_translator(paths, folder)
         prepare_to_score(translator.models, device=device, precision=precision)
         return translator
     if not issubclass(task, LanguageModelingTask):
         raise UserError(f"{paths[0]} was trained for --task {config._name}, neither language modelling nor translation")
     models = prepare_to_score(load_language_models(paths, folder), device=device, precision=precision)
-    return TrainedLanguageModel(models, load_side_text(folder, kind=text), max_tokens=max_tokens, device=device)
+    return TrainedLanguageModel(models, load_side_text(folder, kind=text), max_tokens=max_tokens)
 
 
 def _check_device(device: str) -> None:

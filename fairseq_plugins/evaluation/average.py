@@ -6,8 +6,8 @@ from typing import Any, Dict, Sequence, Tuple
 import torch
 from omegaconf import OmegaConf
 from torch import Tensor
-from tqdm import tqdm
 
+from fairseq_plugins.console import progress
 from fairseq_plugins.evaluation.checkpoints import training_config
 from fairseq_plugins.fairseq_patches.checkpoints import other_flags
 from fairseq_plugins.fairseq_patches.generation import languages_of
@@ -25,7 +25,7 @@ Weights = Dict[str, Tensor]
 """Weights of a model by name."""
 
 
-def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[str, Any]:
+def average_checkpoints(paths: Sequence[Path]) -> Dict[str, Any]:
     """A checkpoint with the mean of the weights of several, summed in float64, and the flags of the latest of them.
 
     The column norm constraint of ``--column-norm`` holds for the mean, too. The checkpoint has no optimiser state. Its
@@ -42,7 +42,7 @@ def average_checkpoints(paths: Sequence[Path], *, show_progress: bool) -> Dict[s
     flags: Dict[str, Any] = {}
     model: Any = None
     latest: Dict[str, Any] = {}
-    for path in tqdm(paths, "averaging", unit="checkpoint", disable=not show_progress):
+    for path in progress(paths, desc="averaging", unit="checkpoint"):
         state = read_state(path)
         if AVERAGED in state:
             parts = " ".join(name for name, _ in state[AVERAGED])

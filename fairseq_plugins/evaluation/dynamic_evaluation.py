@@ -16,7 +16,7 @@ import torch
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor, nn
 
-from fairseq_plugins.evaluation.scoring import ScoredWindow, score_windows, scores_in_float32
+from fairseq_plugins.evaluation.scoring import ScoredWindow, device_of, score_windows, scores_in_float32
 from fairseq_plugins.fairseq_patches.checkpoints import check_archive
 from fairseq_plugins.files import file_digest, write_tensors
 
@@ -113,7 +113,7 @@ def follow_window(weights: Sequence[AdaptingWeights], window: ScoredWindow) -> N
 
 
 def mean_squared_gradients(
-    model: FairseqLanguageModel, tokens: Tensor, *, num_rows: int, segment: int, device: str, show_progress: bool
+    model: FairseqLanguageModel, tokens: Tensor, *, num_rows: int, segment: int
 ) -> Dict[str, Tensor]:
     """Mean over segments of the squared gradient of a segment's mean NLL, by parameter name.
 
@@ -125,16 +125,7 @@ def mean_squared_gradients(
     totals = {name: torch.zeros_like(parameter) for name, parameter in named.items()}
     num_segments = 0
     with every_parameter_learns(model), scores_in_float32([model]):
-        windows = score_windows(
-            [model],
-            tokens,
-            num_rows=num_rows,
-            window=segment,
-            with_gradients=True,
-            device=device,
-            show_progress=show_progress,
-        )
-        for window in windows:
+        for window in score_windows([model], tokens, num_rows=num_rows, window=segment, with_gradients=True):
             loss = window.scores[0].output / window.target.numel()
             gradients = torch.autograd.grad(loss, list(named.values()), materialize_grads=True)
             for total, gradient in zip(totals.values(), gradients):
@@ -144,14 +135,7 @@ def mean_squared_gradients(
 
 
 def kept_gradient_statistics(
-    model: FairseqLanguageModel,
-    tokens: Tensor,
-    *,
-    checkpoint: Path,
-    num_rows: int,
-    segment: int,
-    device: str,
-    show_progress: bool,
+    model: FairseqLanguageModel, tokens: Tensor, *, checkpoint: Path, num_rows: int, segment: int
 ) -> Dict[str, Tensor]:
     """:func:`mean_squared_gradients`, read from a file beside the checkpoint or computed and written to it.
 
@@ -163,15 +147,13 @@ def kept_gradient_statistics(
         "checkpoint": file_digest(checkpoint),
         "tokens": hashlib.sha256(tokens.contiguous().numpy().data).hexdigest(),
     }
-    statistics = _read(path, key=key, model=model, device=device)
+    statistics = _read(path, key=key, model=model)
     if statistics is not None:
         return statistics
     writable = os.access(path.parent, os.W_OK | os.X_OK)
     if not writable:
         print(f"gradient statistics are not kept: nothing can be written to {path.parent}", file=sys.stderr)
-    statistics = mean_squared_gradients(
-        model, tokens, num_rows=num_rows, segment=segment, device=device, show_progress=show_progress
-    )
+    statistics = mean_squared_gradients(model, tokens, num_rows=num_rows, segment=segment)
     if writable:
         try:
             write_tensors(path, {**key, "mean_squares": {name: one.cpu() for name, one in statistics.items()}})
@@ -180,11 +162,11 @@ def kept_gradient_statistics(
     return statistics
 
 
-def _read(path: Path, *, key: Dict[str, str], model: nn.Module, device: str) -> Optional[Dict[str, Tensor]]:
+def _read(path: Path, *, key: Dict[str, str], model: nn.Module) -> Optional[Dict[str, Tensor]]:
     """Statistics of a file, or None if it does not belong to the key and the model."""
     try:
         check_archive(path)  # torch itself compares no checksum
-        kept = torch.load(path, map_location=device, weights_only=True)
+        kept = torch.load(path, map_location=device_of(model), weights_only=True)
         statistics: Dict[str, Tensor] = kept["mean_squares"]
         fits = all(kept[name] == value for name, value in key.items())
         found = {name: one.shape for name, one in statistics.items()}

@@ -9,14 +9,14 @@ from collections import defaultdict
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, Dict, Generator, List, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, Generator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
-from tqdm import tqdm
 
+from fairseq_plugins.console import progress
 from fairseq_plugins.data.text import load_token_stream, load_training_stream
 from fairseq_plugins.evaluation.dynamic_evaluation import RULES, DynamicOptions, kept_gradient_statistics
 from fairseq_plugins.evaluation.scoring import (
@@ -293,7 +293,7 @@ class Evaluator:
     """Scores splits of a folder of binarised text with trained models.
 
     Args:
-        models: in evaluation mode, on ``device``, loaded from ``checkpoints``. Several are averaged as probabilities.
+        models: in evaluation mode, on one device, loaded from ``checkpoints``. Several are averaged as probabilities.
         dictionary: of the data.
         num_rows: number of rows that a split is cut into.
         window: tokens of a row in one forward pass.
@@ -308,15 +308,13 @@ class Evaluator:
         dictionary: Dictionary,
         num_rows: int,
         window: int,
-        device: str,
-        show_progress: bool,
     ):
         self.models = models
         self.checkpoints = checkpoints
         self.data = data
         self.dictionary = dictionary
         self.num_rows = num_rows
-        self.options: Dict[str, Any] = {"window": window, "device": device, "show_progress": show_progress}
+        self.window = window
         self._train: Optional[Tensor] = None
 
     def text(self, split: str) -> EvaluatedText:
@@ -345,13 +343,7 @@ class Evaluator:
         train = self._training_text(num_rows=dynamic.rows)
         return [
             kept_gradient_statistics(
-                model,
-                train,
-                checkpoint=checkpoint,
-                num_rows=dynamic.rows,
-                segment=dynamic.segment,
-                device=self.options["device"],
-                show_progress=self.options["show_progress"],
+                model, train, checkpoint=checkpoint, num_rows=dynamic.rows, segment=dynamic.segment
             )
             for model, checkpoint in zip(self.models, self.checkpoints)
         ]
@@ -366,7 +358,7 @@ class Evaluator:
             passes=passes,
             components=[options.build(text) for options in components],
             mean_squares=self.statistics(passes.dynamic),
-            **self.options,
+            window=self.window,
         )
 
     def evaluate(
@@ -399,8 +391,7 @@ class Evaluator:
             groups[passes].append((flags, mixed))
         tuned: List[TunedPoint] = []
         failure: Optional[NonFiniteLoss] = None
-        shown = tqdm(groups.items(), desc="tuning", unit="pass", disable=not self.options["show_progress"])
-        for passes, members in shown:
+        for passes, members in progress(groups.items(), desc="tuning", unit="pass"):
             components = list(dict.fromkeys(one for _, mixed in members for one in mixed))
             weights = [[mixed.get(one, 0.0) for one in components] for _, mixed in members]
             totals = torch.zeros(len(members), dtype=torch.float64)

@@ -14,7 +14,7 @@ from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
 from fairseq_plugins.evaluation.raw_text import SideText, encode_line
-from fairseq_plugins.evaluation.scoring import ScoredStream, average_log_probs, check_vocabularies
+from fairseq_plugins.evaluation.scoring import ScoredStream, average_log_probs, check_vocabularies, device_of
 from fairseq_plugins.modules.cell import select_rows
 from fairseq_plugins.options import UserError, check_at_least_one, check_positive, check_whole
 
@@ -25,11 +25,11 @@ class NextWords:
     All rows begin with the same text. Several models are averaged as probabilities.
     """
 
-    def __init__(self, models: Sequence[FairseqLanguageModel], *, num_rows: int, device: str = "cpu"):
+    def __init__(self, models: Sequence[FairseqLanguageModel], *, num_rows: int):
         self.models = models
         self.num_rows = num_rows
-        self.device = device
-        self._tokens = torch.zeros(num_rows, 0, dtype=torch.long, device=device)
+        self.device = device_of(models[0])
+        self._tokens = torch.zeros(num_rows, 0, dtype=torch.long, device=self.device)
         self._stores: List[Dict[str, Dict[str, Any]]] = [{} for _ in models]
 
     def follow_stream(self, stream: ScoredStream) -> None:
@@ -169,7 +169,7 @@ class TextGenerator:
     Each prefix is continued alone, so its result does not depend on other prefixes.
 
     Args:
-        models: language models on ``device``; several are averaged as probabilities.
+        models: language models on one device; several are averaged as probabilities.
         text: how lines become tokens, and tokens lines.
         max_length: largest number of tokens to generate.
         stop: at an end mark, or only at ``max_length``.
@@ -186,7 +186,6 @@ class TextGenerator:
         max_length: int = 100,
         stop: Stop = "end",
         unknown: UnknownWords = "allowed",
-        device: str = "cpu",
     ):
         if stop not in STOPS:
             raise UserError(f"stop {stop}: give one of {', '.join(STOPS)}")
@@ -196,7 +195,6 @@ class TextGenerator:
         self.text = text
         self.max_length = check_at_least_one(max_length, flag="maximum length")
         self.stop = stop
-        self.device = device
         self.dictionary = check_vocabularies(models)
         self._never = [self.dictionary.bos(), self.dictionary.pad()]
         if unknown == "excluded":
@@ -281,7 +279,7 @@ class TextGenerator:
     def open_stream(self, text: Sequence[str]) -> Iterator[ScoredStream]:
         """A stream within the block that has read lines, for prefixes to follow."""
         numbers = [number for line in text for number in encode_line(line, self.text, self.dictionary).numbers]
-        with ScoredStream(self.models, device=self.device) as stream:
+        with ScoredStream(self.models) as stream:
             stream.score(torch.tensor(numbers, dtype=torch.long))
             yield stream
 
@@ -291,8 +289,8 @@ class TextGenerator:
     def _read(self, prefix: str, *, num_rows: int, after: Optional[ScoredStream]) -> Tuple[List[str], NextWords]:
         pieces = self.text.split(prefix)
         numbers = torch.tensor(self._numbers(pieces), dtype=torch.long)
-        words = NextWords(self.models, num_rows=num_rows, device=self.device)
-        before = ScoredStream(self.models, device=self.device) if after is None else after.fork()
+        words = NextWords(self.models, num_rows=num_rows)
+        before = ScoredStream(self.models) if after is None else after.fork()
         with before as stream:
             stream.score(numbers)
             words.follow_stream(stream)

@@ -15,8 +15,8 @@ from fairseq.data import Dictionary
 from fairseq.data.data_utils import post_process
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
 from scipy.optimize import minimize
-from tqdm import tqdm
 
+from fairseq_plugins.console import progress
 from fairseq_plugins.evaluation.decoding import SUBWORD_MARKS, read_generated_line, read_sentence_number
 from fairseq_plugins.evaluation.raw_text import UnicodeForm, encode_lines
 from fairseq_plugins.evaluation.scoring import score_pairs, score_sequences
@@ -222,8 +222,6 @@ def candidate_features(
     models: Mapping[str, BaseFairseqModel],
     *,
     max_tokens: int = 4096,
-    device: str = "cpu",
-    show_progress: bool = False,
 ) -> CandidateFeatures:
     """Score all candidates by language models and encoder-decoders, each candidate from a fresh state.
 
@@ -239,8 +237,7 @@ def candidate_features(
     values = np.zeros((*is_candidate.shape, len(names)))
     flat = [candidate for found in lists.candidates for candidate in found]
     columns = [[candidate.score for candidate in flat], [len(candidate.text.split()) for candidate in flat]]
-    options = dict(max_tokens=max_tokens, device=device, show_progress=show_progress)
-    columns += [_log_probs(model, lists, **options) for model in models.values()]
+    columns += [_log_probs(model, lists, max_tokens=max_tokens) for model in models.values()]
     values[is_candidate] = np.array(columns, dtype=np.float64).T
     unknown_shares = {name: _unknown_share(lists, model) for name, model in models.items()}
     return CandidateFeatures(names=names, values=values, is_candidate=is_candidate, unknown_shares=unknown_shares)
@@ -338,7 +335,7 @@ ENOUGH = 1e-3
 """Differences of the metric, 0 to 100, below which a search ends."""
 
 
-def tune_weights(data: TuningSet, *, num_restarts: int, seed: int, show_progress: bool = False) -> np.ndarray:
+def tune_weights(data: TuningSet, *, num_restarts: int, seed: int) -> np.ndarray:
     """Weights (F,) of the highest metric that was found; their magnitudes sum to 1.
 
     The search starts from the first feature alone, so that the result is never worse than the order of the list, from
@@ -352,7 +349,7 @@ def tune_weights(data: TuningSet, *, num_restarts: int, seed: int, show_progress
     generator = np.random.default_rng(seed)
     starts = [np.eye(num_features)[0], np.ones(num_features), *generator.normal(size=(num_restarts, num_features))]
     found = []
-    for start in tqdm(starts, unit="start", disable=not show_progress):
+    for start in progress(starts, unit="start"):
         simplex = np.vstack([start, start + np.eye(num_features)])
         options = {"initial_simplex": simplex, "xatol": 1e-4, "fatol": ENOUGH}
         found.append(minimize(lambda weights: -scaled.score(weights), start, method="Nelder-Mead", options=options).x)
@@ -416,20 +413,18 @@ class CandidateTexts:
         """A metric of these texts, by its name in :data:`CORPUS_METRICS`."""
         return CORPUS_METRICS[metric](case=self.case, language=self._language or "")
 
-    def tune(
-        self, features: CandidateFeatures, *, metric: str, num_restarts: int, seed: int, show_progress: bool = False
-    ) -> np.ndarray:
+    def tune(self, features: CandidateFeatures, *, metric: str, num_restarts: int, seed: int) -> np.ndarray:
         """Weights (F,) that maximise a metric of :data:`CORPUS_METRICS`; see :func:`tune_weights`."""
         computed = self.corpus_metric(metric)
         statistics = np.zeros((*features.is_candidate.shape, len(computed.statistics("", ""))))  # (N, K, S)
-        lists = tqdm(self.lists.candidates, desc=metric, unit="list", disable=not show_progress)
+        lists = progress(self.lists.candidates, desc=metric, unit="list")
         for row, found, reference in zip(statistics, lists, self.references):
             texts = self._readable([candidate.text for candidate in found])
             row[: len(found)] = [computed.statistics(text, reference) for text in texts]
         data = TuningSet(
             values=features.values, is_candidate=features.is_candidate, statistics=statistics, metric=computed
         )
-        return tune_weights(data, num_restarts=num_restarts, seed=seed, show_progress=show_progress)
+        return tune_weights(data, num_restarts=num_restarts, seed=seed)
 
     def _read(self, reference: Path) -> List[str]:
         """Raw references from a file."""

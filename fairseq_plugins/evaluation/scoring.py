@@ -24,10 +24,10 @@ from fairseq import utils
 from fairseq.data import Dictionary, LanguagePairDataset
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.tasks import setup_task
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from tqdm import tqdm
 
+from fairseq_plugins.console import progress
 from fairseq_plugins.data.streams import ContiguousStreams, fixed_windows
 from fairseq_plugins.models.decoder import StreamState, new_stream
 from fairseq_plugins.ops.mixture_distribution import mean_log_probs
@@ -59,6 +59,11 @@ def average_nll(nll: Sequence[Tensor]) -> Tensor:
                 "take another checkpoint"
             )
     return -average_log_probs([-one.detach() for one in nll])
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """The device of a model, whose parameters are on one."""
+    return next(model.parameters()).device
 
 
 # Streams, window by window.
@@ -94,8 +99,6 @@ def score_windows(
     window: int = 1000,
     words: Literal["targets", "all"] = "targets",
     with_gradients: bool = False,
-    device: str = "cpu",
-    show_progress: bool = False,
 ) -> Iterator[ScoredWindow]:
     """Score a stream in order. State is carried through each row, from zeros at its start.
 
@@ -104,7 +107,7 @@ def score_windows(
     neither read nor changed. The caller may change weights between windows.
 
     Args:
-        models: language models that carry their state, on ``device``. Several are averaged as probabilities.
+        models: language models that carry their state, on one device. Several are averaged as probabilities.
         tokens: (n,) int64, cut into ``num_rows`` rows, B.
         window: tokens of a row in one forward pass; does not change the result beyond rounding.
         words: whose probabilities are computed; "targets" never holds those of all words.
@@ -117,14 +120,14 @@ def score_windows(
     streams = ContiguousStreams(tokens, name=name, num_rows=num_rows, first_row=0, num_own_rows=num_rows)
     num_predictions = num_rows * streams.num_predictions_per_row
     try:
-        with tqdm(total=num_predictions, unit="token", disable=not show_progress) as progress:
+        with progress(total=num_predictions, unit="token") as bar:
             for cut in fixed_windows(streams.num_predictions_per_row, length=window):
                 batch = streams[cut]
                 # a generator must not leave gradients switched on or off in the code of its reader
                 with torch.set_grad_enabled(with_gradients):
-                    scored = _score_window(models, batch, words=words, device=device)
+                    scored = _score_window(models, batch, words=words)
                 yield scored
-                progress.update(scored.target.numel())
+                bar.update(scored.target.numel())
     finally:
         for model in models:
             model.decoder.carried_state.forget(name)
@@ -137,8 +140,9 @@ def check_rows(tokens: Tensor, *, num_rows: int, split: str) -> None:
 
 
 def _score_window(
-    models: Sequence[FairseqLanguageModel], batch: Dict[str, Any], *, words: Literal["targets", "all"], device: str
+    models: Sequence[FairseqLanguageModel], batch: Dict[str, Any], *, words: Literal["targets", "all"]
 ) -> ScoredWindow:
+    device = device_of(models[0])
     inputs, target = batch["net_input"]["src_tokens"].to(device), batch["target"].to(device)
     position = {name: batch["net_input"][name] for name in ("stream", "position")}
     # with a target the output layer returns its NLL alone and never holds (B, T, V)
@@ -173,10 +177,9 @@ class ScoredStream:
     rounding.
     """
 
-    def __init__(self, models: Sequence[FairseqLanguageModel], *, window: int = 1000, device: str = "cpu"):
+    def __init__(self, models: Sequence[FairseqLanguageModel], *, window: int = 1000):
         self.models = models
         self.window = window
-        self.device = device
         self.name = new_stream("scored stream")
         self.position = 0
         self.last = int(models[0].decoder.dictionary.eos())
@@ -205,7 +208,7 @@ class ScoredStream:
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def _score(self, tokens: Tensor) -> Tensor:
-        target = tokens.unsqueeze(0).to(self.device)
+        target = tokens.unsqueeze(0).to(device_of(self.models[0]))
         inputs = shifted(target, first=self.last)
         where = {"stream": self.name, "position": self.position}
         nll = average_nll([model.eval()(inputs, target=target, **where)[1]["scores"].nll for model in self.models])
@@ -221,7 +224,7 @@ class ScoredStream:
 
     def fork(self) -> "ScoredStream":
         """Another stream with the same text before it."""
-        other = ScoredStream(self.models, window=self.window, device=self.device)
+        other = ScoredStream(self.models, window=self.window)
         if self.position > 0:
             for model, state in zip(self.models, self.states()):
                 assert state is not None
@@ -247,8 +250,6 @@ def score_sequences(
     *,
     max_tokens: int = 4096,
     window: int = 4096,
-    device: str = "cpu",
-    show_progress: bool = False,
 ) -> List[Tensor]:
     """NLL in nats of each token of independent sequences, each (n,) float64 on the CPU, in the order of ``sequences``.
 
@@ -256,7 +257,7 @@ def score_sequences(
     Sequences are batched by length and padded on the right. No carried state is read or changed.
 
     Args:
-        models: language models on ``device`` with one vocabulary. Several are averaged as probabilities.
+        models: language models on one device with one vocabulary. Several are averaged as probabilities.
         sequences: each (n,) int64, not empty.
         max_tokens: of a batch, padding included; a longer sequence is a batch of its own.
         window: a longer sequence is read alone, in windows of so many tokens. Neither number changes the result beyond
@@ -270,16 +271,17 @@ def score_sequences(
     dictionary = check_vocabularies(models)
     for model in models:
         model.eval()
+    device = device_of(models[0])
     lengths = [len(sequence) for sequence in sequences]
 
     scored: Dict[int, Tensor] = {}
-    with tqdm(total=sum(lengths), unit="token", disable=not show_progress) as progress:
+    with progress(total=sum(lengths), unit="token") as bar:
         for indices in batches_by_length(lengths, max_tokens=max_tokens):
             if lengths[indices[0]] > window:
                 for i in indices:
-                    with ScoredStream(models, window=window, device=device) as stream:
+                    with ScoredStream(models, window=window) as stream:
                         scored[i] = stream.score(sequences[i])
-                    progress.update(lengths[i])
+                    bar.update(lengths[i])
                 continue
             target = pad_sequence([sequences[i] for i in indices], batch_first=True, padding_value=dictionary.pad())
             target = target.to(device)
@@ -289,7 +291,7 @@ def score_sequences(
             found = [model(inputs, target=target, token_weights=is_token)[1]["scores"].nll for model in models]
             nll = average_nll(found).cpu()
             scored.update((i, row[: lengths[i]].clone()) for i, row in zip(indices, nll))
-            progress.update(sum(lengths[i] for i in indices))
+            bar.update(sum(lengths[i] for i in indices))
     return [scored[i] for i in range(len(sequences))]
 
 
@@ -349,13 +351,11 @@ def score_pairs(
     targets: Sequence[Tensor],
     *,
     max_tokens: int = 4096,
-    device: str = "cpu",
-    show_progress: bool = False,
 ) -> Iterator[ScoredPairs]:
     """Score every token of the targets, the end mark included. The longest pairs come first.
 
     Args:
-        model: on ``device``, fairseq's included; put into evaluation mode.
+        model: fairseq's included; put into evaluation mode.
         sources, targets: sequences of the two dictionaries, each (n,) int64 with the end mark.
         max_tokens: of a batch on its longer side, padding included; a longer pair is a batch of its own. Does not
             change the result beyond rounding.
@@ -373,24 +373,25 @@ def score_pairs(
     )
     lengths = [max(len(source), len(target)) for source, target in zip(sources, targets)]
     model.eval()
-    with tqdm(total=len(pairs), unit="pair", disable=not show_progress) as progress:
+    device = device_of(model)
+    with progress(total=len(pairs), unit="pair") as bar:
         for numbers in batches_by_length(lengths, max_tokens=max_tokens):
             batch = pairs.collater([pairs[number] for number in numbers])
-            batch = utils.move_to_cuda(batch, device=torch.device(device)) if device != "cpu" else batch
+            batch = utils.move_to_cuda(batch, device=device) if device.type == "cuda" else batch
             with torch.no_grad():
                 scored = _score_batch(model, batch, padding=dictionaries[1].pad())
             yield scored
-            progress.update(len(numbers))
+            bar.update(len(numbers))
 
 
-def score_lines(model: FairseqLanguageModel, lines: Sequence[Tensor], *, device: str = "cpu") -> Iterator[ScoredPairs]:
+def score_lines(model: FairseqLanguageModel, lines: Sequence[Tensor]) -> Iterator[ScoredPairs]:
     """Score every token of lines, each (n,) int64 with its end mark. Each is a batch, read from a fresh state.
 
-    The model is on ``device`` and put into evaluation mode. Raises UserError if an NLL is not finite.
+    The model is put into evaluation mode. Raises UserError if an NLL is not finite.
     """
     model.eval()
     for number, line in enumerate(lines):
-        target = line.unsqueeze(0).to(device)
+        target = line.unsqueeze(0).to(device_of(model))
         inputs = shifted(target, first=model.decoder.dictionary.eos())
         with torch.no_grad():
             extra = model(inputs, target=target)[1]

@@ -150,10 +150,9 @@ class DropoutSamples:
     position in the stream, so other methods and earlier draws do not change it.
     """
 
-    def __init__(self, models: Sequence[FairseqLanguageModel], options: DropoutOptions, *, device: str):
+    def __init__(self, models: Sequence[FairseqLanguageModel], options: DropoutOptions):
         self.models = models
         self.options = options
-        self.device = torch.device(device)
         self._name = new_stream("dropout samples")
         self._num_read = 0
 
@@ -163,7 +162,7 @@ class DropoutSamples:
 
         Raises UserError if it is not finite, or a rate would be 1 or more.
         """
-        devices: List[torch.device] = [] if self.device.type == "cpu" else [self.device]
+        devices = [window.target.device] if window.target.is_cuda else []
         with sampled_masks(self.models, scale=self.options.scale), torch.random.fork_rng(devices):
             samples = [-self._sample(window, sample) for sample in range(self.options.num_samples)]
         self._num_read += window.target.size(1)
@@ -447,15 +446,13 @@ def score_tokens(
     components: Sequence[Component],
     mean_squares: Sequence[Dict[str, Tensor]] = (),
     window: int,
-    device: str,
-    show_progress: bool,
 ) -> Generator[TokenScores, None, None]:
     """Score a text in order. The methods learn of a window after its scores were yielded.
 
     At the end, and when the generator is closed or fails, the models have their former weights and settings.
 
     Args:
-        models: language models that carry their state, on ``device``. Several are averaged as probabilities.
+        models: language models that carry their state, on one device. Several are averaged as probabilities.
         passes: how the models read the text.
         components: other distributions, none of which has read anything yet.
         mean_squares: of each model's gradients, for dynamic evaluation by the rule "rms".
@@ -471,7 +468,7 @@ def score_tokens(
         stack.enter_context(softmax_temperature(models, temperature=passes.temperature))
         samples = None
         if passes.dropout is not None:
-            samples = DropoutSamples(models, passes.dropout, device=device)
+            samples = DropoutSamples(models, passes.dropout)
             stack.callback(samples.forget)
         weights: List[AdaptingWeights] = []
         if dynamic is not None and adapts:
@@ -486,8 +483,6 @@ def score_tokens(
             num_rows=text.num_rows,
             window=window if dynamic is None else dynamic.segment,
             with_gradients=adapts,
-            device=device,
-            show_progress=show_progress,
         )
         num_steps = 0
         try:

@@ -57,7 +57,7 @@ class TextScorer:
     """Scores lines of text; several threads can do so at the same time.
 
     Args:
-        models: language models on ``device``; several are averaged as probabilities.
+        models: language models on one device; several are averaged as probabilities.
         text: how lines become tokens.
         max_tokens: of a batch; does not change the result beyond rounding.
 
@@ -65,13 +65,10 @@ class TextScorer:
         UserError: if the models have different vocabularies.
     """
 
-    def __init__(
-        self, models: Sequence[FairseqLanguageModel], text: SideText, *, max_tokens: int = 4096, device: str = "cpu"
-    ):
+    def __init__(self, models: Sequence[FairseqLanguageModel], text: SideText, *, max_tokens: int = 4096):
         self.models = models
         self.text = text
         self.max_tokens = max_tokens
-        self.device = device
         self.dictionary = check_vocabularies(models)
 
     def score(self, lines: Sequence[str], *, context: Context = "line") -> List[ScoredLine]:
@@ -100,7 +97,7 @@ class TextScorer:
         """
         if context not in CONTEXTS:
             raise UserError(f"context {context}: give one of {', '.join(CONTEXTS)}")
-        stream = None if context == "line" else ScoredStream(self.models, device=self.device)
+        stream = None if context == "line" else ScoredStream(self.models)
         watched = self.text.watched(lines, name=name)
         return self._score_buffers(buffered(watched, num_lines=buffer), context, stream)
 
@@ -118,7 +115,7 @@ class TextScorer:
     ) -> Iterator[ScoredLine]:
         if stream is None:
             sequences = [torch.tensor(line.numbers) for line in lines]
-            scored = score_sequences(self.models, sequences, max_tokens=self.max_tokens, device=self.device)
+            scored = score_sequences(self.models, sequences, max_tokens=self.max_tokens)
             for line, one in zip(lines, scored):
                 yield self._scored(line, one)
             return

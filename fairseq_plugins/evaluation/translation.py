@@ -20,6 +20,7 @@ from torch import Tensor
 from fairseq_plugins.evaluation.checkpoints import load_translation_models, one_pair
 from fairseq_plugins.evaluation.generation import Sampling
 from fairseq_plugins.evaluation.raw_text import SideText, Subwords, checked_lines, load_pair_texts, number_words
+from fairseq_plugins.evaluation.scoring import device_of
 from fairseq_plugins.evaluation.text_scorer import buffered
 from fairseq_plugins.files import data_folder, read_lines
 from fairseq_plugins.metrics.rouge import without_escapes
@@ -335,7 +336,7 @@ class Translator:
         tokens = [number_words(sentence, self.task.source_dictionary) for sentence in sentences]
         dataset = self.task.build_dataset_for_inference(tokens, [len(sentence) for sentence in tokens])
         batch = dataset.collater([dataset[number] for number in range(len(dataset))])
-        device = next(self.models[0].parameters()).device
+        device = device_of(self.models[0])
         if device.type == "cuda":
             batch = utils.move_to_cuda(batch, device=device)
         config = replace(search.config, max_len_a=0, max_len_b=longest)
@@ -399,7 +400,7 @@ class Translator:
         return self.target.join([piece for piece in pieces if piece != self.task.target_dictionary.bos_word])
 
 
-def load_translator(paths: Sequence[Union[str, Path]], data: Union[str, Path], *, device: str = "cpu") -> Translator:
+def load_translator(paths: Sequence[Union[str, Path]], data: Union[str, Path]) -> Translator:
     """A translator from checkpoints, of which several are an ensemble, and a folder of pairs that data-prep wrote.
 
     Raises UserError if a file is missing, unreadable or not of an encoder-decoder, if its vocabulary is not the data's,
@@ -407,7 +408,7 @@ def load_translator(paths: Sequence[Union[str, Path]], data: Union[str, Path], *
     """
     data_folder(str(data))
     loaded = load_translation_models(paths, data)
-    models, tasks = [model.to(device) for model, _ in loaded], [task for _, task in loaded]
+    models, tasks = [model for model, _ in loaded], [task for _, task in loaded]
     source, target = one_pair((str(task.cfg.source_lang), str(task.cfg.target_lang)) for task in tasks)
     texts = load_pair_texts(Path(data), source=source, target=target)
     return Translator(models=models, task=tasks[0], source=texts[0], target=texts[1])

@@ -201,8 +201,6 @@ def score_headlines(
     name: str,
     references: Sequence[Path],
     settings: RougeSettings,
-    *,
-    show_progress: bool = False,
 ) -> List[RougeScore]:
     """ROUGE of hypotheses against files of references; each hypothesis has a line in each file.
 
@@ -215,7 +213,7 @@ def score_headlines(
     check_words(hypotheses, name=name, references=["".join(lines) for lines in zip(*texts)])
     check_blank_references(["".join(lines) for lines in zip(*texts)], name=name_of(*references))
     check_tokens(list(zip(*texts)), settings)
-    return score_corpus(hypotheses, list(zip(*texts)), settings, show_progress=show_progress)
+    return score_corpus(hypotheses, list(zip(*texts)), settings)
 
 
 # Whether raw references are the targets that were decoded. Preparation may change case, digits, marks and escapes, and

@@ -25,8 +25,8 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.scoring import BaseScorer, register_scorer
 from rouge_score import rouge_scorer, scoring, tokenizers
 from sacremoses import MosesDetokenizer
-from tqdm import tqdm
 
+from fairseq_plugins.console import progress
 from fairseq_plugins.options import OnOff, UserError, choices
 
 UNKNOWN_REFERENCE = Dictionary().unk_string(escape=True)
@@ -191,8 +191,6 @@ def score_corpus(
     hypotheses: Sequence[str],
     references: Sequence[Sequence[str]],
     settings: RougeSettings,
-    *,
-    show_progress: bool = False,
 ) -> List[RougeScore]:
     """ROUGE of hypotheses with one or more references each.
 
@@ -200,7 +198,6 @@ def score_corpus(
         hypotheses: a text each.
         references: of every hypothesis, one or more.
         settings: what decides the score.
-        show_progress: draw a bar.
 
     Raises:
         UserError: on no text, or a text with more than :data:`LONGEST` words.
@@ -208,7 +205,7 @@ def score_corpus(
     if not hypotheses:
         raise UserError("there is no text to score")
     rouge = Rouge(settings)
-    pairs = tqdm(list(zip(hypotheses, references)), unit=" texts", desc="ROUGE", disable=not show_progress)
+    pairs = progress(list(zip(hypotheses, references)), unit=" texts", desc="ROUGE")
     scores = [rouge.score(*pair) for pair in pairs]
     return [_aggregate(title, [score[metric] for score in scores]) for metric, title in METRICS.items()]
 

@@ -18,8 +18,8 @@ from typing import Any, Dict, Iterable, Iterator, List, NoReturn, Sequence, Tupl
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
+from fairseq_plugins.console import progress
 from fairseq_plugins.files import byte_lines, replaced_file
 from fairseq_plugins.options import UserError
 
@@ -44,7 +44,6 @@ class ArpaRows:
         return self.words.shape[1]
 
 
-PROGRESS_FROM_NGRAMS = 1_000_000
 LINES_AT_ONCE = 2**16
 """Lines that are in memory as text at a time."""
 
@@ -78,19 +77,13 @@ class _ArpaLines:
                 f"{self._path} is no ARPA file: it has no line \\data\\: give the .arpa file, not a binary made of it"
             )
         line, sizes = self._read_sizes()
-        total = sum(sizes)
-        with tqdm(
-            total=total,
-            desc=f"reading {self._path.name}",
-            unit="n-gram",
-            disable=True if total < PROGRESS_FROM_NGRAMS else None,  # None draws bars on terminals only
-        ) as progress:
+        with progress(total=sum(sizes), desc=f"reading {self._path.name}", unit="n-gram") as bar:
             for order, size in enumerate(sizes, 1):
                 self._check(line, f"\\{order}-grams:")
                 pieces = [self._read_rows(order, numbers, num_lines=0)]
                 for begin in range(0, size, LINES_AT_ONCE):
                     pieces.append(self._read_rows(order, numbers, num_lines=min(size - begin, LINES_AT_ONCE)))
-                    progress.update(min(size - begin, LINES_AT_ONCE))
+                    bar.update(min(size - begin, LINES_AT_ONCE))
                 yield ArpaRows(
                     words=torch.cat([piece.words for piece in pieces]),
                     log10_probs=torch.cat([piece.log10_probs for piece in pieces]),
@@ -168,7 +161,7 @@ def write_rows(path: Path, rows: Iterable[ArpaRows], *, symbols: Sequence[str], 
     with (
         replaced_file(path) as aside,
         _opened(aside) as file,
-        tqdm(total=sum(sizes), desc=f"writing {path.name}", unit="n-gram", disable=None) as progress,
+        progress(total=sum(sizes), desc=f"writing {path.name}", unit="n-gram") as bar,
     ):
         file.write("\\data\\\n" + "".join(f"ngram {k}={size}\n" for k, size in enumerate(sizes, 1)))
         for piece in rows:
@@ -176,7 +169,7 @@ def write_rows(path: Path, rows: Iterable[ArpaRows], *, symbols: Sequence[str], 
                 order = piece.order
                 file.write(f"\n\\{order}-grams:\n")
             file.writelines(_lines(piece, names, with_backoffs=order < len(sizes)))
-            progress.update(len(piece.words))
+            bar.update(len(piece.words))
         file.write("\n\\end\\\n")
 
 

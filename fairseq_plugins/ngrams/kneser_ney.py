@@ -9,8 +9,8 @@ from typing import List, Literal, Tuple
 import torch
 from fairseq.data import Dictionary
 from torch import Tensor
-from tqdm import tqdm
 
+from fairseq_plugins.console import progress
 from fairseq_plugins.ngrams.model import ABSENT, NGramIndex, NGramModel, mark_lines
 from fairseq_plugins.options import UserError
 
@@ -93,7 +93,7 @@ def count_ngrams(stream: Tensor, dictionary: Dictionary, *, order: int) -> NGram
     numbers = words
     occurrences = [torch.bincount(words, minlength=len(dictionary))]
     suffixes = [torch.zeros(len(dictionary), dtype=torch.int64)]
-    for longer in tqdm(range(2, order + 1), desc="counting", unit="order", disable=None):
+    for longer in progress(range(2, order + 1), desc="counting", unit="order"):
         keys = index.keys_in(words, numbers)
         whole = keys != ABSENT
         if not bool(whole.any()):
@@ -134,7 +134,7 @@ def estimate_model(stream: Tensor, dictionary: Dictionary, *, order: int) -> Est
     discounts: List[Discounts] = []
     log_probs: List[Tensor] = []
     log_backoffs: List[Tensor] = []
-    for n in tqdm(range(1, order + 1), desc="smoothing", unit="order", disable=None):
+    for n in progress(range(1, order + 1), desc="smoothing", unit="order"):
         adjusted = counts.adjusted(n)
         discounts.append(estimate_discounts(adjusted))
         probs, backoffs = _interpolate(counts, n, adjusted=adjusted, discounts=discounts[-1], shorter=probs)

@@ -11,8 +11,8 @@ from typing import List, Optional, Sequence, Tuple
 import torch
 from fairseq.data import Dictionary
 from torch import Tensor
-from tqdm import tqdm
 
+from fairseq_plugins.console import progress
 from fairseq_plugins.ngrams.arpa import ArpaRows, read_orders, write_rows
 from fairseq_plugins.options import UserError
 
@@ -196,7 +196,7 @@ class NGramModel:
         words, places = mark_lines(read, self.dictionary)
         begins = range(0, len(words), PLACES_AT_ONCE)
         pieces = [torch.zeros(0, dtype=torch.float64)]
-        for begin in tqdm(begins, desc="looking up", unit="piece", disable=True if len(begins) < 2 else None):
+        for begin in progress(begins, desc="looking up", unit="piece"):
             before = max(begin - (self.order - 1), 0)
             pieces.append(self._look_up(words[before : begin + PLACES_AT_ONCE])[begin - before :])
         log_probs = torch.cat(pieces)[places]

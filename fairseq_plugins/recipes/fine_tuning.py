@@ -3,7 +3,6 @@
 import math
 import shlex
 import shutil
-import sys
 from itertools import count
 from pathlib import Path
 from typing import Dict, Optional, Sequence
@@ -54,11 +53,10 @@ def valid_nll(path: str, *, data: str, device: str) -> float:
     For a language model it is the same as that of ``lm eval --split valid``. Raises UserError if the checkpoint or the
     data cannot be read or do not belong together.
     """
-    progress = sys.stderr.isatty()
     if issubclass(TASK_REGISTRY[trained_task(path)._name], TranslationTask):
         ((translator, task),) = load_translation_models([path], data)
         pairs = split_pairs(task.cfg, "valid")
-        scored = score_pairs(translator.to(device), *pairs, device=device, show_progress=progress)
+        scored = score_pairs(translator.to(device), *pairs)
         sums = [(float(batch.nll.sum()), int(batch.is_token.sum())) for batch in scored]
         nll = math.fsum(nll for nll, _ in sums) / sum(number for _, number in sums)
         del translator
@@ -66,14 +64,7 @@ def valid_nll(path: str, *, data: str, device: str) -> float:
         (model,) = load_language_models([path], data)
         dictionary = model.decoder.dictionary
         tokens = load_token_stream(data, "valid", dictionary)
-        nll = evaluate_perplexity(
-            [model.to(device)],
-            tokens,
-            unknown=dictionary.unk(),
-            window=1000,
-            device=device,
-            show_progress=progress,
-        ).nll
+        nll = evaluate_perplexity([model.to(device)], tokens, unknown=dictionary.unk(), window=1000).nll
         del model
     torch.cuda.empty_cache()  # for the training, which is another process
     return nll

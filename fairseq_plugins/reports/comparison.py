@@ -10,8 +10,8 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
 from scipy.stats import ttest_ind
-from tqdm import tqdm
 
+from fairseq_plugins.console import progress
 from fairseq_plugins.data.text import load_dictionary, load_token_stream
 from fairseq_plugins.evaluation.checkpoints import stateful_language_model
 from fairseq_plugins.evaluation.decoding import GENERATED_FILE, check_decoded_by, decoding_record
@@ -260,13 +260,8 @@ class PerplexityMetric(Metric):
         of_characters = read_record(Path(run.data)).tokenizer == "characters"
         figures: Figures = {}
         for split in ("valid", "test"):
-            result = evaluate_perplexity(
-                [model],
-                load_token_stream(run.data, split, dictionary),
-                unknown=dictionary.unk(),
-                device=self.device,
-                show_progress=sys.stderr.isatty(),
-            )
+            tokens = load_token_stream(run.data, split, dictionary)
+            result = evaluate_perplexity([model], tokens, unknown=dictionary.unk())
             figures[f"{split}_perplexity"] = result.perplexity
             if of_characters:
                 figures[f"{split}_bits_per_character"] = result.bits_per_token
@@ -391,7 +386,7 @@ def text_differences(
     for name, lines in written:
         systems.setdefault(name, []).append(lines)
     scores = {}
-    for one in tqdm(metric.compared, "paired bootstrap", unit=" metrics", disable=not sys.stderr.isatty()):
+    for one in progress(metric.compared, desc="paired bootstrap", unit=" metrics"):
         corpus_metric = metric.corpus_metric(one)
         scores[TITLES[one]] = {
             name: bootstrap_scores(corpus_metric, runs, references) for name, runs in systems.items()

@@ -8,7 +8,6 @@ Shapes: n symbols of a tree with the end mark, H hypotheses of a sentence.
 
 import math
 import re
-import sys
 from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import chain, islice
@@ -19,8 +18,8 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
-from tqdm import tqdm
 
+from fairseq_plugins.console import progress
 from fairseq_plugins.evaluation.raw_text import encode_lines
 from fairseq_plugins.evaluation.scoring import average_nll, score_sequences
 from fairseq_plugins.files import numbered_lines
@@ -270,7 +269,7 @@ def read_sentences(
     """
     paired = pair_lists(lists, gold)
     sentences = []
-    bar = tqdm(zip(paired.items(), gold), "reading trees", len(gold), unit="sentence", disable=None)
+    bar = progress(zip(paired.items(), gold), desc="reading trees", total=len(gold), unit="sentence")
     for (name, candidates), sentence in bar:
         gold_tree = GoldTree(sentence.tree, punctuation_of=punctuation_of)
         hypotheses = merge_candidates(candidates, gold_tree, linearisation=linearisation, dictionary=dictionary)
@@ -301,12 +300,11 @@ def score_hypotheses(
     ensembles: Sequence[Sequence[int]] = (),
     combination: Combination = "sum",
     max_tokens: int = 4096,
-    device: str = "cpu",
 ) -> ModelScores:
     """Score every hypothesis from a fresh state.
 
     Args:
-        models: language models on ``device`` with the vocabulary that the sentences were read with.
+        models: language models with the vocabulary that the sentences were read with.
         ensembles: indices of the models of each ensemble.
         max_tokens: see :func:`~fairseq_plugins.evaluation.scoring.score_sequences`.
 
@@ -315,11 +313,7 @@ def score_hypotheses(
     """
     sequences = [hypothesis.symbols.long() for sentence in sentences for hypothesis in sentence.hypotheses]
     sizes = [len(sentence.hypotheses) for sentence in sentences]
-    show_progress = sys.stderr.isatty()
-    scored = [
-        score_sequences([model], sequences, max_tokens=max_tokens, device=device, show_progress=show_progress)
-        for model in models
-    ]
+    scored = [score_sequences([model], sequences, max_tokens=max_tokens) for model in models]
     together = [_together([scored[index] for index in members], combination=combination) for members in ensembles]
     return ModelScores(
         alone=[list(_nll(by_model).split(sizes)) for by_model in scored],

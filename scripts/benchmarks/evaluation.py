@@ -93,7 +93,7 @@ def method_readings(evaluator: Evaluator, text: EvaluatedText) -> Dict[str, Read
     return {name: reading(name) for name in methods}
 
 
-def gradient_reading(models: Sequence[FairseqLanguageModel], tokens: Tensor, *, device: str) -> Reading:
+def gradient_reading(models: Sequence[FairseqLanguageModel], tokens: Tensor) -> Reading:
     """:data:`FLOOR` on a stream of n tokens: forward and backward passes, and one read and write of every weight."""
 
     def read() -> float:
@@ -101,7 +101,7 @@ def gradient_reading(models: Sequence[FairseqLanguageModel], tokens: Tensor, *, 
         with ExitStack() as stack:
             for model in models:
                 stack.enter_context(every_parameter_learns(model))
-            for window in score_windows(models, tokens, window=SEGMENT, with_gradients=True, device=device):
+            for window in score_windows(models, tokens, window=SEGMENT, with_gradients=True):
                 for model, scores in zip(models, window.scores):
                     weights = list(model.parameters())
                     torch.autograd.grad(scores.output, weights, materialize_grads=True)
@@ -193,8 +193,6 @@ def run(args: argparse.Namespace) -> None:
             dictionary=dictionary,
             num_rows=num_rows,
             window=1000,
-            device=device,
-            show_progress=sys.stderr.isatty(),
         )
 
     one_row, many_rows = evaluator(1), evaluator(NUM_ROWS)
@@ -208,11 +206,11 @@ def run(args: argparse.Namespace) -> None:
         )
     few = EvaluatedText(tokens[: args.words], dictionary=dictionary, num_rows=1)
     many = EvaluatedText(tokens[:num_tokens], dictionary=dictionary, num_rows=NUM_ROWS)
-    scorer = TextScorer(models, load_side_text(args.data, kind="tokenised"), device=device)
+    scorer = TextScorer(models, load_side_text(args.data, kind="tokenised"))
     speeds = median_speeds(
         {
             **method_readings(one_row, few),
-            FLOOR: gradient_reading(models, few.tokens, device=device),
+            FLOOR: gradient_reading(models, few.tokens),
             PLAIN_ROWS: lambda: many_rows.evaluate(many, *read_methods({}))[1],
             LINES: line_reading(scorer, lines),
         },

@@ -55,7 +55,7 @@ def test_the_parts_of_dynamic_evaluation_read_every_word_with_a_gradient_and_lea
     monkeypatch.setattr(torch.autograd, "grad", lambda loss, weights, **kw: asked.append(grad(loss, weights, **kw)))
     clock = iter([0.0, 0.5])
     monkeypatch.setattr(evaluation.time, "perf_counter", lambda: next(clock))
-    assert gradient_reading([model], torch.randint(4, 9, (13,)), device="cpu")() == 12 / 0.5
+    assert gradient_reading([model], torch.randint(4, 9, (13,)))() == 12 / 0.5
     assert len(asked) == 3 and all(len(found) == len(list(model.parameters())) for found in asked)
     assert not frozen.requires_grad
     assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())

@@ -28,8 +28,6 @@ def score_text(make_dictionary):
             components=[options.build(text) for options in mixed],
             mean_squares=mean_squares,
             window=window,
-            device="cpu",
-            show_progress=False,
         )
         return torch.cat([one.mixed(list(mixed.values())) for one in windows], dim=1)
 

@@ -30,7 +30,7 @@ SPEED = {"dynamic_segment": SEGMENT}
 
 
 def statistics(model, tokens):
-    return mean_squared_gradients(model, tokens, num_rows=4, segment=3, device="cpu", show_progress=False)
+    return mean_squared_gradients(model, tokens, num_rows=4, segment=3)
 
 
 def adapted_by_hand(model, tokens, *, num_rows, pull, step):
@@ -238,8 +238,6 @@ def kept(tmp_path, build_tiny_lm, monkeypatch):
             checkpoint=checkpoint,
             num_rows=num_rows,
             segment=segment,
-            device="cpu",
-            show_progress=False,
         )
         return statistics, len(computed) > before
 
@@ -354,8 +352,6 @@ def test_they_are_those_of_float32_whatever_the_evaluation_asks_for(kept, build_
     found = {}
     for precision in ("bfloat16", "float32"):
         prepare_to_score([model], device="cpu", precision=precision)
-        found[precision] = dynamic_evaluation.mean_squared_gradients(
-            model, tokens, num_rows=4, segment=3, device="cpu", show_progress=False
-        )
+        found[precision] = dynamic_evaluation.mean_squared_gradients(model, tokens, num_rows=4, segment=3)
         assert model.decoder.output.precision.scores_in == precision
     torch.testing.assert_close(found["bfloat16"], found["float32"], rtol=0, atol=0)

@@ -73,8 +73,6 @@ def evaluator(build_tiny_lm, make_dictionary, tmp_path):
         dictionary=make_dictionary(23),
         num_rows=2,
         window=7,
-        device="cpu",
-        show_progress=False,
     )
 
 
@@ -110,7 +108,7 @@ def test_gradient_statistics_are_those_at_temperature_one(evaluator, tokens):
     passes, mixed = read_methods({"dynamic": "rms", "dynamic-rows": "4", "dynamic-segment": "3", "temperature": "0.5"})
     evaluator.evaluate(EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2), passes, mixed)
     (model,), (found,) = evaluator.models, evaluator.statistics(passes.dynamic)
-    expected = mean_squared_gradients(model, tokens, num_rows=4, segment=3, device="cpu", show_progress=False)
+    expected = mean_squared_gradients(model, tokens, num_rows=4, segment=3)
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 

@@ -4,7 +4,6 @@ Shapes: B rows, T steps, D or D_n width of a layer, N index of the last layer, J
 """
 
 import math
-import sys
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -15,10 +14,10 @@ import torch
 from fairseq.models import BaseFairseqModel, FairseqLanguageModel
 from torch import Tensor
 from torch.nn.functional import pad
-from tqdm import tqdm
 
+from fairseq_plugins.console import progress
 from fairseq_plugins.evaluation.analyses.experts import expert_layers, mixture_output
-from fairseq_plugins.evaluation.scoring import ScoredPairs, evaluate_perplexity, score_windows
+from fairseq_plugins.evaluation.scoring import ScoredPairs, device_of, evaluate_perplexity, score_windows
 from fairseq_plugins.modules.simple_rnn import DiagonalRNN, SimpleRecurrentLayer
 from fairseq_plugins.options import UserError
 
@@ -116,7 +115,6 @@ def masking_curves(
     probabilities: Sequence[float],
     kind: str,
     num_runs: int,
-    show_progress: bool = False,
     **options: Any,
 ) -> List[MaskedRuns]:
     """Perplexities with all layers masked together, then with each alone (figure 5 of the paper).
@@ -137,7 +135,7 @@ def masking_curves(
         for probability in probabilities
     ]
     curves = []
-    for name, chosen, numbers, probability in tqdm(cases, unit="case", disable=not show_progress, file=sys.stderr):
+    for name, chosen, numbers, probability in progress(cases, unit="case"):
         masks: Dict[str, Any] = dict(layers=numbers, probability=probability, kind=kind)
         seeds = range(1, 1 + (num_runs if probability > 0 else 1))
         runs = [masked_perplexity(models[name], tokens, seed=seed, **masks, **options) for seed in seeds]
@@ -160,7 +158,7 @@ def masked_perplexity(
     ``probability`` is that of an element to be set to zero, 0 <= P <= 1.
     """
     assert kind in LAYER_MASKS and 0 <= probability <= 1
-    generator = torch.Generator(device=options.get("device", "cpu")).manual_seed(seed)
+    generator = torch.Generator(device=device_of(model)).manual_seed(seed)
     locked: Dict[int, Tensor] = {}
 
     def draw(output: Tensor) -> Tensor:
