@@ -165,7 +165,7 @@ class ModelFlags:
         self._left_out = left_out
 
     def add_args(self, parser: ArgumentParser) -> None:
-        """Add the flags of the model and of its parts, without defaults, which presets set.
+        """Add the flags of the model and of its parts, without defaults, which architectures set.
 
         Raises:
             UserError: if a flag is declared twice.

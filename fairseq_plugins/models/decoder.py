@@ -116,11 +116,6 @@ class StreamDecoder(CachingDecoder):
         super().__init__(*args, **kwargs)
         self.carried_state = CarriedState()
 
-    @property
-    def layer_widths(self) -> List[int]:
-        """D_0 .. D_N, of the embedding and of each layer below the output layer."""
-        raise NotImplementedError
-
     def initial_layers(self, num_rows: int) -> State:
         """The initial state of the layers below the output layer, for ``num_rows`` rows."""
         raise NotImplementedError

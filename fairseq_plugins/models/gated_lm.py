@@ -3,7 +3,7 @@
 Shapes: M base models, B batch rows, T time steps, V vocabulary.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, List, Optional, Sequence, Tuple
@@ -214,11 +214,7 @@ class GatedLanguageModel(FairseqLanguageModel):
     """Frozen language models whose logits are multiplied by a gate that learns (:class:`GatedDecoder`)."""
 
     flags = FLAGS
-
-    @staticmethod
-    def add_args(parser: ArgumentParser) -> None:
-        """Add the model's flags; the architecture supplies the values of those that are not given."""
-        FLAGS.add_args(parser)
+    add_args = FLAGS.add_args
 
     @classmethod
     def build_model(cls, args: Namespace, task: TextTask) -> "GatedLanguageModel":
@@ -234,7 +230,7 @@ class GatedLanguageModel(FairseqLanguageModel):
         members = [model.decoder for model in base_models(args, task)]
         for member in members:
             check_takes_gate(member.output, gate=args.output_gate)
-        of_members = [member.layer_widths for member in members]
+        of_members = [member.output.layer_widths for member in members]
         # the gate of an ensemble reads the first and the last layers of all
         widths = of_members[0] if len(members) == 1 else [sum(one[n] for one in of_members) for n in (0, -1)]
         gate = build_output_gate(args, dictionary=task.source_dictionary, layer_widths=widths)

@@ -3,7 +3,7 @@
 Shapes: B sentences, S source positions, T target steps, C embedding width, D_n width of layer n, V target words.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Dict, List, Optional, Tuple, TypedDict
@@ -283,11 +283,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
     """
 
     flags = FLAGS
-
-    @staticmethod
-    def add_args(parser: ArgumentParser) -> None:
-        """Add the model's flags; the architecture supplies the values of those that are not given."""
-        FLAGS.add_args(parser)
+    add_args = FLAGS.add_args
 
     @classmethod
     def build_model(cls, args: Namespace, task: TextTask) -> "RecurrentEncoderDecoder":

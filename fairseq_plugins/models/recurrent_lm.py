@@ -3,14 +3,14 @@
 Shapes: B batch rows, T time steps, C embedding width, D_n width of layer n, V vocabulary.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from dataclasses import dataclass, field
 from functools import partial
-from typing import List, Optional, Tuple
+from typing import Optional, Tuple
 
 from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairseq_plugins.components import ModelFlags
 from fairseq_plugins.data.tasks import TextTask, check_reads_one_text
@@ -19,7 +19,7 @@ from fairseq_plugins.models.decoder import StreamDecoder
 from fairseq_plugins.models.presets import LANGUAGE_MODELS, apply_preset
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, provide_dictionary
 from fairseq_plugins.modules.initialisation import InitBiases, initialise_uniformly
-from fairseq_plugins.modules.layers import MASKS, WORD_MASKS, BroadcastDropout, FeedForward, WordDropoutEmbedding
+from fairseq_plugins.modules.layers import MASKS, WORD_MASKS, BroadcastDropout, Linear, WordDropoutEmbedding
 from fairseq_plugins.modules.stack import OUTPUT_SKIPS, CudaGraphFlags, RecurrentStack, StackState
 from fairseq_plugins.optim.column_norm import constrain_columns
 from fairseq_plugins.options import UserError, check_choices, check_dropout, check_positive, choices, parse_numbers
@@ -50,7 +50,7 @@ class RecurrentDecoder(StreamDecoder):
         input_dropout: BroadcastDropout,
         stack: RecurrentStack,
         output_layer: OutputLayer,
-        feed_forward: Optional[FeedForward] = None,
+        feed_forward: Optional[nn.Module] = None,
         state_dropout: float = 0.0,
     ):
         super().__init__(dictionary)
@@ -60,12 +60,6 @@ class RecurrentDecoder(StreamDecoder):
         self.stack = stack
         self.feed_forward = feed_forward
         self.output = output_layer
-
-    @property
-    def layer_widths(self) -> List[int]:
-        """D_0 .. D_N: of the embedding, of each recurrent layer, and of the layer after them if there is one."""
-        last = [] if self.feed_forward is None else [self.feed_forward.size]
-        return [self.embedding.embedding_dim, *(layer.hidden_size for layer in self.stack.layers), *last]
 
     def initial_layers(self, num_rows: int) -> StackState:
         return self.stack.initial_state(self.embedding.weight.new_empty(num_rows, 0))
@@ -171,11 +165,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
     """
 
     flags = FLAGS
-
-    @staticmethod
-    def add_args(parser: ArgumentParser) -> None:
-        """Add the model's flags; the architecture supplies the values of those that are not given."""
-        FLAGS.add_args(parser)
+    add_args = FLAGS.add_args
 
     @classmethod
     def build_model(cls, args: Namespace, task: TextTask) -> "RecurrentLanguageModel":
@@ -213,8 +203,9 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         provide_dictionary(stack, dictionary)
         layer_widths, feed_forward = [config.embed_dim, *hidden_sizes], None
         if config.output_hidden_size != 0:
-            feed_forward = FeedForward(hidden_sizes[-1], config.output_hidden_size)
-            layer_widths.append(config.output_hidden_size)
+            size = int(check_positive(config.output_hidden_size, flag="--output-hidden-size"))
+            feed_forward = nn.Sequential(Linear(hidden_sizes[-1], size), nn.ReLU())
+            layer_widths.append(size)
         output_layer = build_output_layer(
             args,
             dictionary=dictionary,

@@ -6,7 +6,7 @@ layer, and combinations of flags that fairseq fails on are checked first.
 Shapes: B sentences, S source positions, T target steps, D width, V target words.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from functools import partial
 from typing import Any, Dict, List, Optional, Tuple
 
@@ -207,11 +207,7 @@ class TransformerWithOutputLayer(TransformerModel):
     """
 
     flags = FLAGS
-
-    @classmethod
-    def add_args(cls, parser: ArgumentParser) -> None:
-        """Add the model's flags; the architecture supplies the values of those that are not given."""
-        FLAGS.add_args(parser)
+    add_args = FLAGS.add_args
 
     @classmethod
     def build_model(cls, args: Namespace, task: TextTask) -> "TransformerWithOutputLayer":

@@ -3,7 +3,7 @@
 Shapes: B batch rows, L longest input of the decoder, V vocabulary.
 """
 
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from functools import partial
 from typing import Any, List
 
@@ -53,10 +53,6 @@ class TransformerLanguageModelDecoder(SlidingDecoder, TransformerDecoderWithOutp
     def embedding(self) -> nn.Embedding:
         return self.embed_tokens
 
-    @property
-    def layer_widths(self) -> List[int]:
-        return [*[self.embed_tokens.embedding_dim] * self.num_layers, self.output_embed_dim]
-
     def outputs(self, tokens: Tensor) -> List[Tensor]:
         features, extra = self.extract_features(tokens, None)
         return [*(state.transpose(0, 1) for state in extra["inner_states"][:-1] if state is not None), features]
@@ -73,11 +69,7 @@ class TransformerLanguageModel(FairseqLanguageModel):
     """
 
     flags = FLAGS
-
-    @staticmethod
-    def add_args(parser: ArgumentParser) -> None:
-        """Add the model's flags; the architecture supplies the values of those that are not given."""
-        FLAGS.add_args(parser)
+    add_args = FLAGS.add_args
 
     @classmethod
     def build_model(cls, args: Namespace, task: TextTask) -> "TransformerLanguageModel":

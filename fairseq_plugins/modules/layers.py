@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.ops.matmul import autocast_dtype, linear
 from fairseq_plugins.ops.regularizers import dropout_mask
-from fairseq_plugins.options import check_dropout, check_not_negative, check_positive
+from fairseq_plugins.options import check_dropout, check_not_negative
 
 
 class Linear(nn.Linear):
@@ -26,31 +26,6 @@ class Linear(nn.Linear):
         if x.device.type != "cpu" or x.dtype != torch.float32 or autocast_dtype(x) is not None:
             return super().forward(x)
         return linear(x.reshape(-1, self.in_features), self.weight, self.bias).view(*x.shape[:-1], self.out_features)
-
-
-class FeedForward(nn.Module):
-    """max(0, U x + b), between recurrent layers and the output.
-
-    Pachitariu & Sahani 2013 have such a layer on a linear recurrent network. They do not publish its size and kind.
-
-    Args:
-        input_size: C.
-        size: D.
-
-    Shape:
-        x: (B, T, C); output: (B, T, D).
-
-    Raises:
-        UserError: on a size below one.
-    """
-
-    def __init__(self, input_size: int, size: int):
-        super().__init__()
-        self.size = int(check_positive(size, flag="--output-hidden-size"))
-        self.linear = Linear(input_size, self.size)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.relu(self.linear(x))
 
 
 M = TypeVar("M", bound=nn.Module)

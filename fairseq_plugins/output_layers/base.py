@@ -43,11 +43,13 @@ class OutputLayer(Component, nn.Module):
 
     :func:`build_output_layer` calls the constructor with keywords: ``dictionary`` (fairseq's, of size V),
     ``layer_widths`` (D_0 .. D_N), ``shared_weight`` (the (V, D_0) input embedding if it is tied, else None) and
-    ``options`` (an instance of ``Options``). It then sets :attr:`gate`. Models with attention set :attr:`copying`.
+    ``options`` (an instance of ``Options``). It then sets :attr:`layer_widths` and :attr:`gate`.
+    Models with attention set :attr:`copying`.
 
     Attributes:
         tie_embeddings: whether the layer uses the input embedding as its matrix: AUTO if the model decides.
         takes_gate: whether the layer has logits that a gate can multiply. Without them :attr:`gate` is none.
+        layer_widths: D_0 .. D_N.
         gate: computes the factors of the logits.
         copying: gives source words an extra probability.
     """
@@ -55,6 +57,7 @@ class OutputLayer(Component, nn.Module):
     tie_embeddings = TieEmbeddings.NEVER
     takes_gate = False
     gate: OutputGate
+    layer_widths: Sequence[int]
     copying: Copying
 
     def __init__(self):
@@ -193,6 +196,7 @@ def build_output_layer(
     options = OUTPUT_LAYERS.read_options(args)
     layer_class: Callable[..., OutputLayer] = OUTPUT_LAYERS[args.output_layer]
     layer = layer_class(dictionary=dictionary, layer_widths=layer_widths, shared_weight=shared_weight, options=options)
+    layer.layer_widths = layer_widths
     layer.gate = build_output_gate(args, dictionary=dictionary, layer_widths=layer_widths)
     if layer.gate.name != NoGate.name:
         check_takes_gate(layer, gate=layer.gate.name)

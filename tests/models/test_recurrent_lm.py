@@ -52,6 +52,10 @@ def layers_by_hand(model, tokens, skip):
         layers.append(plain_formulas.recurrent(layer, layers[-1], state, layers[0])[0])
     if skip == "sum":  # what the output layer reads
         layers[-1] = sum(layers[1:])
+    if model.decoder.feed_forward is not None:
+        linear = model.decoder.feed_forward[0]
+        products = torch.einsum("btc,dc->btd", layers[-1], linear.weight) + linear.bias
+        layers.append(products * (products > 0))
     return layers
 
 
@@ -61,6 +65,11 @@ def layers_by_hand(model, tokens, skip):
         ("lstm", "tied", {}),
         ("lstm", "full", {"hidden_sizes": "12 6"}),
         ("lstm", "mos", {"experts_per_layer": "0 0 3", "hidden_sizes": "12 6"}),
+        (
+            "diagonal",
+            "doc",
+            {"experts_per_layer": "1 0 1 2", "hidden_sizes": "8 8", "output_hidden_size": 6, "output_skip": "sum"},
+        ),
         *(
             (cell, "doc", {"experts_per_layer": "1 2 2", "hidden_sizes": "12 6"})
             for cell in sorted(plain_formulas.CELLS)
@@ -169,6 +178,11 @@ def test_no_row_is_dropped_where_no_state_is_carried(tokens):
 
 
 # initial values
+
+
+def test_a_layer_of_rectifiers_has_a_width():
+    with pytest.raises(ValueError, match="^--output-hidden-size -3: "):
+        build_tiny_lm("tied", output_hidden_size=-3)
 
 
 def test_initial_biases_need_a_range():
