@@ -31,6 +31,8 @@ from .subwords import MODEL_FILES, PROGRAMS, make_subwords
 
 RAW = "raw"  # folder of the references, in that of the tokens
 
+LONGEST_WORD = 1000  # letters of a word in a training pair, as in Moses
+
 LOWERCASE = {"lowercase tokens": "lower tokens", "lowercase": "lower lines"}  # in the recipe -> in text.json
 
 
@@ -229,7 +231,7 @@ def length_fault(row: Row, options: Namespace) -> str:
     """Why a row of tokens is dropped from train, or "".
 
     A side must have ``min_length`` to ``max_length`` tokens. ``max_ratio`` bounds the longer side's length divided by
-    the shorter's, 0 for no bound.
+    the shorter's, 0 for no bound. A word of a pair has at most ``LONGEST_WORD`` letters: it is many subwords.
     """
     lengths = [len(side.split()) for side in row]
     shorter, longer = min(lengths), max(lengths)
@@ -237,6 +239,8 @@ def length_fault(row: Row, options: Namespace) -> str:
         return "empty side"
     if shorter < options.min_length or longer > options.max_length:
         return "length"
+    if len(row) > 1 and any(len(word) > LONGEST_WORD for side in row for word in side.split()):
+        return "long word"
     return "ratio" if options.max_ratio and longer > options.max_ratio * shorter else ""
 
 
