@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any, List, Literal, Optional, Sequence, Union
+from typing import Any, List, Optional, Sequence
 
 import torch
 from tqdm import tqdm
@@ -23,10 +23,11 @@ from fairseq_plugins.files import (
 from fairseq_plugins.options import UserError
 
 
-class _Paths(argparse.Action):
+class Checkpoints(argparse.Action):
     """Collects the paths of ``A.pt B.pt``, and of ``A.pt:B.pt`` as fairseq writes ensembles, in one list.
 
-    A repeated flag adds to it, as with the action ``extend``.
+    It replaces the folder of a run by its checkpoint, and an export by its checkpoints. NAME=PATH is one checkpoint. A
+    repeated flag adds to the list, as with the action ``extend``.
     """
 
     def __call__(
@@ -39,26 +40,16 @@ class _Paths(argparse.Action):
         listed: List[str] = [path for text in values for path in listed_paths(text)]
         if not all(listed):
             raise argparse.ArgumentError(self, f"{' '.join(values)}: a path is empty")
-        paths = [one for path in listed for one in self.read(path)]
-        setattr(namespace, self.dest, [*(getattr(namespace, self.dest) or []), *paths])
-
-    def read(self, text: str) -> List[str]:
-        """Convert one path."""
-        return [text]
-
-
-class Checkpoints(_Paths):
-    """Replaces the folder of a run by its checkpoint, and an export by its checkpoints. NAME=PATH is one checkpoint."""
-
-    def read(self, text: str) -> List[str]:
-        if "=" in text and not Path(text).exists():
-            return [checkpoint(text)]
-        return [str(path) for path in checkpoints_of(given_path(text))]
+        paths: List[str] = list(getattr(namespace, self.dest) or [])
+        for path in listed:
+            is_named = "=" in path and not Path(path).exists()
+            paths += [checkpoint(path)] if is_named else map(str, checkpoints_of(given_path(path)))
+        setattr(namespace, self.dest, paths)
 
 
 def _model(text: str) -> str:
     """Return a value of ``--path``. The flag takes all words behind it, even DATA if that does not come first."""
-    path = given_path(text)
+    path = given_path(text if os.path.exists(text) else text.partition("=")[2] or text)
     if (path / EXPORT_RECORD).is_file() and not (path / BEST).is_file():
         raise UserError(f"{text} lacks {BEST}: copy the whole folder again")
     if any(path.glob("dict*.txt")) and not any(path.glob("*.pt")):
@@ -90,21 +81,20 @@ RUN_FOLDER_HELP = "; the folder of a run stands for its checkpoint_best.pt, or e
 """End of the help of arguments that are checkpoints."""
 
 
-def add_checkpoints(
-    parser: argparse.ArgumentParser, *, help: str, required: bool = True, folders: Literal["runs", "kept"] = "runs"
-) -> None:
+def add_checkpoints(parser: argparse.ArgumentParser, *, help: str, required: bool = True) -> None:
     """Declare ``--path CKPT...``, ``args.path``: a list of texts.
 
-    Paths joined by colons are split, unless a file has the whole name.
-
-    Args:
-        parser: of the command.
-        help: of the flag.
-        required: whether the flag is.
-        folders: "runs" replaces the folder of a run by its checkpoint, "kept" keeps it.
+    Paths joined by colons are split, unless a file has the whole name. The folder of a run becomes its checkpoint.
     """
-    action, help = (Checkpoints, help + RUN_FOLDER_HELP) if folders == "runs" else (_Paths, help)
-    parser.add_argument("--path", nargs="+", type=_model, required=required, metavar="CKPT", action=action, help=help)
+    parser.add_argument(
+        "--path",
+        nargs="+",
+        type=_model,
+        required=required,
+        metavar="CKPT",
+        action=Checkpoints,
+        help=help + RUN_FOLDER_HELP,
+    )
 
 
 def add_trained_model(parser: argparse.ArgumentParser, *, metavar: str, help: str, default_data: str) -> None:
@@ -131,8 +121,8 @@ def add_named_models(parser: argparse.ArgumentParser, *, help: str) -> None:
     )
 
 
-def add_named_folders(parser: argparse.ArgumentParser, *, help: str, metavar: str = "NAME=SAVE_DIR") -> None:
-    """Declare ``--path NAME=SAVE_DIR...``, ``args.path``: texts for ``named_paths``."""
+def add_folders(parser: argparse.ArgumentParser, *, help: str, metavar: str = "NAME=SAVE_DIR") -> None:
+    """Declare ``--path NAME=SAVE_DIR...``, ``args.path``: texts, such as for ``named_paths``."""
     parser.add_argument("--path", nargs="+", type=_model, action="extend", required=True, metavar=metavar, help=help)
 
 
@@ -157,15 +147,10 @@ def add_tokenised(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_beam(parser: argparse.ArgumentParser, *, default: Union[int, str] = 5) -> None:
-    """Declare ``--beam``, ``args.beam``. A text as the default describes what the command does without the flag."""
-    number = None if isinstance(default, str) else str(default)
+def add_beam(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--beam``, ``args.beam``."""
     parser.add_argument(
-        "--beam",
-        type=int,
-        default=os.environ.get("BEAM") or number,  # argparse checks a default that is a text
-        metavar="N",
-        help=f"hypotheses that are kept (default: BEAM in the environment, or {default})",
+        "--beam", type=int, default=5, metavar="N", help="hypotheses that are kept (default: %(default)s)"
     )
 
 

@@ -249,6 +249,8 @@ def output_file(text: str) -> Path:
         UserError: if it could not be written. Other obstacles show at the first write.
     """
     path = given_path(text)
+    if path == STANDARD_INPUT:
+        raise UserError(f"{path}: this is written to a file: give its name")
     if os.path.isdir(path):
         raise UserError(f"{path}: this is a folder: give the name of a file")
     if os.path.exists(path) and not os.path.isfile(path):

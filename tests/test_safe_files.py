@@ -56,7 +56,7 @@ def test_what_is_read_is_not_written_whatever_it_is_called_and_before_it_is_ther
     "read, name",
     [
         *((data_folder, name) for name in ("nowhere", "file", "")),
-        *((output_file, name) for name in ("no/a.txt", ".", "", "${x}")),
+        *((output_file, name) for name in ("no/a.txt", ".", "", "${x}", "-")),
         *((picture_file, name) for name in ("a.foo", "no/a.png", "a")),
         *((output_folder, name) for name in ("file/folder", "file")),
         *((output_file, "pipe.png"), (picture_file, "pipe.png")),  # renaming a file would replace a device

@@ -427,6 +427,4 @@ def _check_binaries(
         name = split if len(options.kept_sides) == 1 else f"{split}.{side}"
         unknown = "" if float(counted[1]) == 0 else f", {counted[1]} % unknown"
         table.append(f"{name}: {sizes[split]} lines, {count} tokens with one end mark a line{unknown}")
-        for end in ("bin", "idx"):
-            assert (folder / f"{binary_name(split, side, options)}.{end}").is_file()
     return table

@@ -12,7 +12,7 @@ from fairseq_plugins.command_line import (
     add_checkpoints,
     add_cpu,
     add_data,
-    add_named_folders,
+    add_folders,
     add_named_models,
     add_split,
     choose_device,
@@ -376,7 +376,7 @@ r < 0 change their sign at every token; they have none.""",
 
 
 def _add_generalization_arguments(parser: argparse.ArgumentParser) -> None:
-    add_named_folders(parser, help="runs, finished or not")
+    add_folders(parser, help="runs, finished or not")
     parser.add_argument(
         "--at",
         nargs="+",

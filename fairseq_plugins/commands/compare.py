@@ -7,7 +7,7 @@ from pathlib import Path
 from fairseq_plugins.command_line import (
     add_cpu,
     add_data,
-    add_named_folders,
+    add_folders,
     add_out,
     choose_device,
 )
@@ -43,7 +43,7 @@ METRICS = ("perplexity", "bleu", "rouge")
 
 def _add_runs_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
-    add_named_folders(parser, help="runs to compare")
+    add_folders(parser, help="runs to compare")
     parser.add_argument(
         "--metric", choices=METRICS, default="perplexity", help="what is compared (default: %(default)s)"
     )
@@ -142,7 +142,7 @@ def _metric(args: argparse.Namespace) -> Metric:
 
 
 def _add_curves_arguments(parser: argparse.ArgumentParser) -> None:
-    add_named_folders(parser, help="runs, finished or not")
+    add_folders(parser, help="runs, finished or not")
 
 
 def _compare_curves(args: argparse.Namespace) -> Results:

@@ -17,8 +17,8 @@ from fairseq_plugins.command_line import (
     add_checkpoints,
     add_cpu,
     add_data,
+    add_folders,
     add_input,
-    add_named_folders,
     add_out,
     add_output_precision,
     add_split,
@@ -274,7 +274,7 @@ Sentences = Tuple[List[Tensor], ...]
 
 def _add_expert_history_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
-    add_named_folders(parser, metavar="NAME=DIR", help="runs, by the directory of their checkpoints")
+    add_folders(parser, metavar="NAME=DIR", help="runs, by the directory of their checkpoints")
     add_split(parser, help="split whose sentences are read", default="valid")
     parser.add_argument(
         "--num", type=int, default=200, metavar="N", help="sentences that are read (default: %(default)s)"

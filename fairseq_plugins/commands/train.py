@@ -1,7 +1,6 @@
 """Training by recipes, fine-tuning in rounds, and averages of checkpoints."""
 
 import argparse
-import os
 import sys
 import textwrap
 from pathlib import Path
@@ -10,10 +9,9 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 from tabulate import tabulate
 
 from fairseq_plugins.command_line import (
-    add_beam,
-    add_checkpoints,
     add_cpu,
     add_data,
+    add_folders,
     add_out,
     add_output_file,
     checkpoint,
@@ -173,7 +171,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split", "--gen-subset", metavar="SPLIT", help="that translators decode (default: the recipe's, or test)"
     )
-    add_beam(parser, default="the recipe's")
+    parser.add_argument("--beam", type=int, metavar="N", help="hypotheses that are kept (default: the recipe's)")
     parser.add_argument(
         "--jobs",
         type=int,
@@ -240,8 +238,7 @@ this command does not know go to every fairseq-train after those of the recipe, 
 def _settle_decoding(recipe: Recipe, args: argparse.Namespace) -> None:
     """Take split and beam from the recipe where they are not given. They are an error if nothing is decoded."""
     if recipe.compared_by == "perplexity":
-        typed_beam = None if str(args.beam) == os.environ.get("BEAM") else args.beam
-        for flag, value in (("--split", args.split), ("--beam", typed_beam)):
+        for flag, value in (("--split", args.split), ("--beam", args.beam)):
             if value is not None:
                 raise UserError(f"{flag} {value}: recipe {recipe.name} has no translators, leave it out")
         return
@@ -404,7 +401,7 @@ Flags that this command does not know go to fairseq-train after all others, and 
 
 
 def _add_average_arguments(parser: argparse.ArgumentParser) -> None:
-    add_checkpoints(parser, help="two or more checkpoints, or with --last one --save-dir", folders="kept")
+    add_folders(parser, help="two or more checkpoints, or with --last one --save-dir", metavar="CKPT")
     parser.add_argument("--last", type=int, metavar="N", help="average the last N epoch checkpoints of a --save-dir")
     add_output_file(parser, "--out", help="checkpoint to write", required=True)
 

@@ -1,7 +1,6 @@
 """The text that a command scores: decoded by a model from DATA, read from files, or from the standard input."""
 
 import argparse
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import List, Optional, Sequence, get_args
@@ -21,8 +20,8 @@ HYPOTHESES_FILE = "hypotheses.txt"
 """File in the folder of a decoding: the last scored text, a sentence a line."""
 
 DECODING_HELP = """\
-BEAM, MAX_TOKENS and BPE in the environment stand for --beam, --max-tokens and --bpe. Flags of fairseq-generate follow a
---: -- --lenpen 2 --min-len 8. Run again, what is decoded stays unless the models, the data or the flags are others.
+Flags of fairseq-generate follow a --: -- --lenpen 2 --min-len 8. Run again, what is decoded stays unless the models,
+the data or the flags are others.
 Models search in the precision that they were trained in, where the processor has such products; in translate, pictures
 and Python they search in float32, unless told otherwise."""
 
@@ -134,17 +133,16 @@ def add_decoding(parser: argparse.ArgumentParser, *, required: bool) -> None:
     parser.add_argument(
         "--max-tokens",
         type=int,
-        default=os.environ.get("MAX_TOKENS") or "4000",
+        default=4000,
         metavar="N",
-        help="tokens of a batch (default: MAX_TOKENS in the environment, or 4000)",
+        help="tokens of a batch (default: %(default)s)",
     )
     parser.add_argument(
         "--bpe",
         type=_subwords,
-        default=os.environ.get("BPE") or None,
         metavar="KIND",
-        help="subwords that are joined, subword_nmt or sentencepiece (default: BPE in the environment, or the kind of "
-        "the codes or model in DATA, or subword_nmt)",
+        help="subwords that are joined, subword_nmt or sentencepiece (default: the kind of the codes or model in DATA, "
+        "or subword_nmt)",
     )
     add_cpu(parser)
 
@@ -237,7 +235,7 @@ def read_scored_text(args: argparse.Namespace) -> ScoredText:
         if args.path or args.out or args.forwarded:
             raise UserError("--path, --out and flags of fairseq-generate go with DATA, which comes first")
         for name, default in args.decoding_defaults.items():
-            if str(getattr(args, name)) != str(default):
+            if getattr(args, name) != default:
                 raise UserError(f"{flag_of(name)} goes with DATA, which comes first")
         if not args.reference:
             raise UserError("give --reference FILE, the raw text to compare with")

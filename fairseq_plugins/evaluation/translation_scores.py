@@ -269,8 +269,7 @@ def check_raw_references(targets: Sequence[str], references: Sequence[str], *, n
         joined = max(lines, key=lambda n: references[n].count(" ") - targets[n].count(" "))
         raise UserError(
             f"{name}: the words of target {joined}, '{_start(targets[joined])}', are joined, and in {reference_name} "
-            f"they are '{_start(references[joined])}': decode with the kind of subwords that the data have (--bpe, or "
-            "BPE in the environment)"
+            f"they are '{_start(references[joined])}': decode with the kind of subwords that the data have, by --bpe"
         )
 
 

@@ -212,7 +212,7 @@ def fine_tune_in_rounds(
         tuned = str(training.save_dir / "checkpoint_best.pt")
         nll = valid_nll(tuned, data=data, device=device)
         _print(f"round {number}: valid NLL {nll}, best so far {best_nll}")
-        if nll >= best_nll:
+        if not nll < best_nll:  # NaN is no gain
             break
         best, best_nll = tuned, nll
     result = save_dir / "checkpoint_fin.pt"

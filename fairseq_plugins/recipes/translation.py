@@ -142,7 +142,7 @@ MULTI30K = Recipe(
     title="Multi30k at a CPU budget, encoder-decoders: the same data, updates, widths and optimiser for all",
     corpus=_MULTI30K_CORPUS,
     systems={
-        "host": System(
+        "fairseq": System(
             {
                 **SMALL_RECURRENT_TRAINING,
                 **_SCORED,
@@ -173,9 +173,9 @@ MULTI30K = Recipe(
     },
     training={**_SCORED, **_RATE},
     compared_by="bleu",
-    notes="""host is fairseq's own lstm. encdec, mos and doc have one softmax, MoS (two experts) and DOC (two and
-two); mmlstm has about as many parameters as encdec. The architecture of doc brings --expert-warmup 1000, which is
-not in the paper. Results: results/multi30k/README.md and results/mmlstm/README.md.""",
+    notes="""The system fairseq is fairseq's own lstm. encdec, mos and doc have one softmax, MoS (two experts) and DOC
+(two and two); mmlstm has about as many parameters as encdec. The architecture of doc brings --expert-warmup 1000, which
+is not in the paper. Results: results/multi30k/README.md and results/mmlstm/README.md.""",
 )
 
 MULTI30K_TRANSFORMER = Recipe(
@@ -183,7 +183,7 @@ MULTI30K_TRANSFORMER = Recipe(
     title="Multi30k at a CPU budget, Transformers with each output layer: all else is the same",
     corpus=_MULTI30K_CORPUS,
     systems={
-        "host": System(
+        "fairseq": System(
             {
                 **SMALL_TRANSFORMER_TRAINING,
                 **_SCORED,
@@ -211,7 +211,7 @@ MULTI30K_TRANSFORMER = Recipe(
     },
     training={**_SCORED, "share-decoder-input-output-embed": True},
     compared_by="bleu",
-    notes="""host is fairseq's own transformer with the same sizes and a tied softmax.
+    notes="""The system fairseq is fairseq's own transformer with the same sizes and a tied softmax.
 Results: results/multi30k_transformer/README.md.""",
 )
 

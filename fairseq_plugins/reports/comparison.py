@@ -61,10 +61,6 @@ class Metric(ABC):
         Raises UserError or OSError if the run cannot be measured.
         """
 
-    def measure_text(self, path: Path) -> Figures:
-        """Figures of a text from elsewhere. Raises UserError if it cannot be scored, or if the metric needs a model."""
-        raise UserError(f"{path}: a text cannot stand beside models here: compare by BLEU or ROUGE")
-
     @abstractmethod
     def cells(self, figures: Figures) -> Dict[str, Cell]:
         """Columns of the metric for a run or a text."""
@@ -111,6 +107,7 @@ class TextMetric(Metric):
         return figures
 
     def measure_text(self, path: Path) -> Figures:
+        """Figures of a text from elsewhere. Raises UserError if it cannot be scored."""
         return self.scored(path, "text")
 
     def decoded(self, run: TrainedRun) -> Path:
@@ -336,7 +333,7 @@ def compare_runs(
 
     Args:
         runs: name, and ``--save-dir`` or checkpoint, of each run. Runs of one name differ in their seed.
-        texts: name and file of texts from elsewhere.
+        texts: name and file of texts from elsewhere, for a :class:`TextMetric`.
         baseline: name of the runs or texts against which the others are tested, by sentence or, by perplexity, over
             seeds. None for no test.
         command: command line of the user.
@@ -352,7 +349,10 @@ def compare_runs(
     _check_trainings(read)
     for run in read:
         metric.check(run)
-    others = [{"name": name, **metric.measure_text(path)} for name, path in texts]
+    others: List[Figures] = []
+    if texts:
+        assert isinstance(metric, TextMetric)
+        others = [{"name": name, **metric.measure_text(path)} for name, path in texts]
     trained = []
     for number, run in enumerate(read, start=1):
         print(f"== measure {run.save_dir} ({number} of {len(read)})", file=sys.stderr, flush=True)

@@ -9,7 +9,6 @@ are averaged as probabilities. Writes evaluation_DEVICE.md and .json, with --nam
 """
 
 import argparse
-import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,12 +18,12 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel
-from output_layer import make_parser, report_name, run_command
+from output_layer import main, report_name
 from torch import Tensor
-from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.command_line import add_checkpoints, add_cpu, add_data, add_out, add_split, choose_device
+from fairseq_plugins.console import Command, progress
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.dynamic_evaluation import every_parameter_learns
 from fairseq_plugins.evaluation.evaluator import Evaluator, FlagValues, read_methods
@@ -136,7 +135,7 @@ def median_speeds(readings: Mapping[str, Reading], *, num_rounds: int) -> Dict[s
     """Median words per second of each reading. Rounds alternate in order. A first round warms up and does not count."""
     speeds: Dict[str, List[float]] = {name: [] for name in readings}
     turns = [name for turn in range(1 + num_rounds) for name in list(readings)[:: -1 if turn % 2 else 1]]
-    for name in tqdm(turns, unit="reading", disable=not sys.stderr.isatty()):
+    for name in progress(turns, unit="reading"):
         speeds[name].append(readings[name]())
     return {name: median(found[1:]) for name, found in speeds.items()}
 
@@ -155,10 +154,7 @@ def _ratio(speeds: Mapping[str, float], name: str, reference: str) -> Optional[s
     return f"{speeds[name] / speeds[reference]:.2f}" if reference in REFERENCES.get(name, ()) else None
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """The parser of this benchmark."""
-    example = "python scripts/benchmarks/evaluation.py data-bin/ptb --path checkpoints/doc --words 500 --out benchmarks"
-    parser = make_parser(__doc__, example=example)
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
     add_checkpoints(parser, help="one or more checkpoints")
     add_split(parser)
@@ -172,7 +168,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", metavar="NAME", default="", help="of the models, for the report (default: none)")
     add_cpu(parser)
     add_out(parser, help="directory for the report", default="results/benchmarks")
-    return parser
 
 
 def run(args: argparse.Namespace) -> None:
@@ -233,5 +228,12 @@ def run(args: argparse.Namespace) -> None:
     print(report.write(args.out, name=report_name("evaluation", device, *filter(None, [args.name]))), end="")
 
 
+BENCHMARK = Command(
+    add_arguments=_add_arguments,
+    run=run,
+    description=__doc__ or "",
+    example="data-bin/ptb --path checkpoints/doc --words 500 --out benchmarks",
+)
+
 if __name__ == "__main__":
-    run_command(get_parser(), run)
+    main(BENCHMARK)

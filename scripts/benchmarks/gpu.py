@@ -33,13 +33,14 @@ from fairseq.data.indexed_dataset import make_builder
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import setup_task
 from fairseq.trainer import Trainer
-from output_layer import Case, Inputs, allocated_peak, floor, fused, make_parser, run_command, run_once, seconds_of
+from output_layer import Case, Inputs, allocated_peak, floor, fused, main, run_once, seconds_of
 from speed_recipes import SPEED_PRESETS_PTB
 from torch.profiler import ProfilerActivity, profile
 from training import NUM_INTERVALS, training_run
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.command_line import add_cpu
+from fairseq_plugins.console import Command
 from fairseq_plugins.files import data_folder, output_file
 from fairseq_plugins.models.presets import command_line
 from fairseq_plugins.ops.kernels import PLAIN, choose_kernels
@@ -144,10 +145,10 @@ LANGUAGE_MODELS = {
     "variational": "lstm_lm_variational_medium_ptb",
     "rhn": "rhn_lm_ptb",
     "mogrifier": "mogrifier_lm_ptb",
-    "fairseq lstm_lm": "host",
+    "fairseq lstm_lm": "fairseq",
 }
 """Systems of PTB by the names of their measurements."""
-TRANSLATORS = {"lstm_encdec": "encdec", "lstm_encdec_doc": "doc", "fairseq lstm": "host"}
+TRANSLATORS = {"lstm_encdec": "encdec", "lstm_encdec_doc": "doc", "fairseq lstm": "fairseq"}
 """Systems of MULTI30K."""
 L2_ADAM = ["--optimizer", "l2_adam"]
 NUM_UPDATES = 50
@@ -286,15 +287,13 @@ def read_measurements(path: Path) -> List[Mapping[str, Any]]:
     for number, line in enumerate(lines, start=1):
         try:
             found.append(json.loads(line))
-            assert found[-1]["name"] in MEASUREMENTS
-        except (ValueError, TypeError, KeyError, AssertionError) as error:
+            MEASUREMENTS[found[-1]["name"]]
+        except (ValueError, TypeError, KeyError) as error:
             raise UserError(f"{path}, line {number}: no measurement of this script: delete the line") from error
     return found
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """The parser of this benchmark."""
-    parser = make_parser(__doc__, example="python scripts/benchmarks/gpu.py --out gpu.jsonl --only launch loss")
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=output_file, metavar="FILE.jsonl", help="file that gets a line a measurement")
     parser.add_argument(
         "--only",
@@ -309,7 +308,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--repetitions", type=int, default=15, help="timings of an op (default: %(default)s)")
     parser.add_argument("--small", action="store_true", help="tiny sizes, to try the script; figures mean nothing")
     add_cpu(parser)
-    return parser
 
 
 def run(args: argparse.Namespace) -> None:
@@ -356,5 +354,12 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"{', '.join(failed)}: failed, see {args.out}")
 
 
+BENCHMARK = Command(
+    add_arguments=_add_arguments,
+    run=run,
+    description=__doc__ or "",
+    example="--out gpu.jsonl --only launch loss",
+)
+
 if __name__ == "__main__":
-    run_command(get_parser(), run)
+    main(BENCHMARK)

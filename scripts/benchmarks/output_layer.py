@@ -25,7 +25,6 @@ import logging
 import math
 import multiprocessing
 import re
-import shlex
 import statistics
 import sys
 import time
@@ -40,10 +39,9 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from fairseq_plugins.command_line import add_cpu, add_out, choose_device
-from fairseq_plugins.console import OneLineParser, ended_in_a_line
+from fairseq_plugins.console import Command, OneLineParser, ended_in_a_line, progress
 from fairseq_plugins.criterions.noise_contrastive import UnigramNoise
 from fairseq_plugins.ops.kernels import Kernels
 from fairseq_plugins.ops.matmul import accumulation_dtype, add_matmul, has_native_bfloat16, matmul
@@ -457,7 +455,7 @@ def _ratio(values: Mapping[str, float], name: str, other: str, *, digits: int) -
     return f"{values[name] / values[other]:.{digits}f}" if name in values and values.get(other) else None
 
 
-# The command line. The other benchmarks use the first three functions.
+# The command line. The other benchmarks use the first two functions.
 
 MAX_NAME_LENGTH = 200
 """File systems allow 255 bytes, and a file has a longer name while it is written."""
@@ -468,41 +466,15 @@ def report_name(*parts: str) -> str:
     return re.sub(r"[^\w.-]+", "-", "_".join(parts), flags=re.ASCII)[:MAX_NAME_LENGTH]
 
 
-def make_parser(description: Optional[str], *, example: str) -> argparse.ArgumentParser:
-    """A parser whose help is a module's description and ends with an example."""
-    return OneLineParser(
-        description=description,
-        epilog=f"example:\n  {example}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-
-
-def run_command(
-    parser: argparse.ArgumentParser,
-    run: Callable[[argparse.Namespace], None],
-    typed: Optional[Sequence[str]] = None,
-    *,
-    forwards: bool = False,
-) -> None:
-    """Run a benchmark with the arguments of the command line, or with those given. User errors end it with one line.
-
-    If it ``forwards`` flags to ``fairseq-train``, those after ``--`` are ``args.forwarded``.
-    """
+def main(benchmark: Command, typed: Optional[Sequence[str]] = None) -> None:
+    """Run a benchmark with the arguments of the command line, or with those given. User errors end it with one line."""
     logging.getLogger().setLevel(logging.WARNING)  # hides fairseq's messages about imports and loading
-    typed = list(sys.argv[1:] if typed is None else typed)
-    end = typed.index("--") if forwards and "--" in typed else len(typed)
-    args = parser.parse_args(typed[:end])
-    args.forwarded = typed[end + 1 :]
-    args.command_line = shlex.join(["python", sys.argv[0], *typed])
-    with ended_in_a_line(parser):
-        run(args)
+    program = f"python {sys.argv[0]}"
+    with ended_in_a_line(OneLineParser(prog=program)):
+        benchmark.main(sys.argv[1:] if typed is None else typed, program=program)
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """The parser of this benchmark."""
-    parser = make_parser(
-        __doc__, example="python scripts/benchmarks/output_layer.py 10000,4,64,100 --repetitions 3 --out benchmarks"
-    )
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "cases",
         nargs="*",
@@ -521,7 +493,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads (default: all)")
     parser.add_argument("--repetitions", type=int, default=9, help="timed repetitions (default: %(default)s)")
     add_out(parser, help="directory for the report", default="results/benchmarks")
-    return parser
 
 
 def run(args: argparse.Namespace) -> None:
@@ -532,7 +503,7 @@ def run(args: argparse.Namespace) -> None:
     device, dtype = torch.device(choose_device(args)), getattr(torch, args.dtype)
     results = [
         measure(case, device=device, dtype=dtype, num_repetitions=args.repetitions)
-        for case in tqdm(args.cases, unit="case", disable=not sys.stderr.isatty())
+        for case in progress(args.cases, unit="case")
     ]
     hardware = torch.cuda.get_device_name() if device.type == "cuda" else f"{args.threads} CPU threads"
     report = Report(
@@ -551,5 +522,12 @@ def run(args: argparse.Namespace) -> None:
     print(report.write(args.out, name=report_name("output_layer", device.type, args.dtype)), end="")
 
 
+BENCHMARK = Command(
+    add_arguments=_add_arguments,
+    run=run,
+    description=__doc__ or "",
+    example="10000,4,64,100 --repetitions 3 --out benchmarks",
+)
+
 if __name__ == "__main__":
-    run_command(get_parser(), run)
+    main(BENCHMARK)

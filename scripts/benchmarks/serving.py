@@ -18,9 +18,10 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
-from output_layer import make_parser, report_name, run_command
+from output_layer import main, report_name
 
 from fairseq_plugins.command_line import add_cpu, add_input, add_out, choose_device
+from fairseq_plugins.console import Command
 from fairseq_plugins.files import given_path, read_lines
 from fairseq_plugins.options import UserError, check_at_least_one
 from fairseq_plugins.reports.tables import Report, as_table
@@ -85,10 +86,7 @@ def texts_of(answer: Dict[str, Any]) -> Any:
     return found.get("hypotheses", [{}])[0].get("text"), found["tokens"]
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """The parser of this benchmark."""
-    example = "python scripts/benchmarks/serving.py shipped/m30k --input data-bin/multi30k.en-de/raw/test.en"
-    parser = make_parser(__doc__, example=example)
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", nargs="+", metavar="DIR", type=given_path, help="what fairseq-plugins serve takes")
     add_input(parser, help="text, a sentence a line")
     parser.add_argument("--requests", type=int, default=500, help="of each reading (default: %(default)s)")
@@ -98,7 +96,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--name", metavar="NAME", default="", help="of the model, for the report (default: none)")
     add_cpu(parser)
     add_out(parser, help="directory for the report", default="results/benchmarks")
-    return parser
 
 
 def run(args: argparse.Namespace) -> None:
@@ -143,5 +140,12 @@ def run(args: argparse.Namespace) -> None:
     print(report.write(Path(args.out), name=name), end="")
 
 
+BENCHMARK = Command(
+    add_arguments=_add_arguments,
+    run=run,
+    description=__doc__ or "",
+    example="shipped/m30k --input data-bin/multi30k.en-de/raw/test.en",
+)
+
 if __name__ == "__main__":
-    run_command(get_parser(), run)
+    main(BENCHMARK)

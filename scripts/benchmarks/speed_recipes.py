@@ -100,13 +100,13 @@ SPEED_FPNN = _speed_recipe(
         }
     ),
 )
-SPEED_HOST = _speed_recipe(
-    name="host",
+SPEED_FAIRSEQ = _speed_recipe(
+    name="fairseq",
     title="fairseq's own lstm_lm against lstm_lm_awd: three layers of width 512, a tied softmax",
     corpus="ptb",
     training={**_SGD, "batch-size": 20},
     systems={
-        "host": System(
+        "fairseq": System(
             {
                 "task": "language_modeling",
                 "arch": "lstm_lm",
@@ -137,15 +137,16 @@ def _speed_of_presets() -> Recipe:
     for arch, preset in presets.items():
         rows = {flag: preset.training[flag] for flag in kept if flag in preset.training}
         systems[arch] = System({**_REGULARIZED, **rows, "arch": arch})
-    host, awd = (
-        System({**SPEED_HOST.training, **system.flags}, label=system.label) for system in SPEED_HOST.systems.values()
+    own, awd = (
+        System({**SPEED_FAIRSEQ.training, **system.flags}, label=system.label)
+        for system in SPEED_FAIRSEQ.systems.values()
     )
     return _speed_recipe(
         name="presets_ptb",
         title="every preset for Penn Treebank, with the rows and windows of its paper, and fairseq's own lstm_lm",
         corpus="ptb",
         training=_SGD,
-        systems={"host": host, "awd": awd, **systems},
+        systems={"fairseq": own, "awd": awd, **systems},
     )
 
 

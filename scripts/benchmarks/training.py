@@ -7,7 +7,7 @@ Suites (the first system of each is the reference of the ratios):
   labels     AWD-LSTM's network for Penn Treebank with a tied, bilinear, dual and DRILL output layer
   mmlstm     AWD-LSTM-MoS and AWD-LSTM for Penn Treebank, on Major-Minor LSTMs and on LSTMs of the same widths
   wt103      the Major-Minor LSTM and the LSTM for WikiText-103, at the paper's 128 rows: 267,735 words, one softmax
-  host       fairseq's own lstm_lm against lstm_lm_awd: three layers of width 512, a tied softmax
+  fairseq    fairseq's own lstm_lm against lstm_lm_awd: three layers of width 512, a tied softmax
   fpnn       the linear and rectifier networks for text8's words, by maximum likelihood and from 25 noise words
   rhn        the recurrent highway networks of depth 8 and width 890 for Penn Treebank
   reduced, mmlstm-reduced   small Penn Treebank models
@@ -17,8 +17,7 @@ Suites (the first system of each is the reference of the ratios):
 Every system trains for a few updates in its own process, in both orders by turns, with the machine otherwise idle.
 Speed is the median over the logged intervals of all its runs without the first interval of a run. Memory is the largest
 of its runs: resident memory of the process on a CPU, allocated memory on a GPU. Translators then decode the test set
-with beam 5 in one process, batch by batch by turns; every hypothesis is --length tokens long. The suites fpnn, rhn and
-lstm also show how fast training would be if it consisted of its matrix products in float32 alone.
+with beam 5 in one process, batch by batch by turns; every hypothesis is --length tokens long.
 
 With --output-precision float32 bfloat16 every system runs with its output layer in both, by turns. Flags of
 fairseq-train follow a --, such as -- --fp16. Writes lm_SUITE_DEVICE.md, translation_DEVICE.md or transformer_DEVICE.md,
@@ -27,33 +26,28 @@ and .json, with systems, precisions and names of further flags appended.
 
 import argparse
 import statistics
-import sys
 import tempfile
 import time
 from argparse import Namespace
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import torch
 from fairseq import options
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
-from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import FairseqTask
 from fairseq.utils import move_to_cuda
-from output_layer import Case, Inputs, floor, make_parser, report_name, run_command
+from output_layer import main, report_name
 from speed_recipes import ALL_RECIPES
-from torch.utils.benchmark import Timer
-from tqdm import tqdm
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.command_line import add_cpu, add_data, add_out, choose_device
-from fairseq_plugins.console import ProgramFailed
+from fairseq_plugins.console import Command, ProgramFailed, progress
 from fairseq_plugins.evaluation.checkpoints import split_languages
 from fairseq_plugins.models.presets import ARCHITECTURES
-from fairseq_plugins.ops.matmul import has_native_bfloat16, matmul
+from fairseq_plugins.ops.matmul import has_native_bfloat16
 from fairseq_plugins.options import UserError, check_at_least_one
 from fairseq_plugins.processes import run_fairseq
 from fairseq_plugins.recipes import training_arguments
@@ -114,7 +108,7 @@ def measure_trainings(
     turns = [system for turn in range(num_rounds) for system in (systems if turn % 2 == 0 else systems[::-1])]
     speeds: Dict[str, List[float]] = {system: [] for system in systems}
     peaks: Dict[str, List[float]] = {system: [] for system in systems}
-    for system in tqdm(turns, unit="run", disable=not sys.stderr.isatty()):
+    for system in progress(turns, unit="run"):
         with tempfile.TemporaryDirectory() as save_dir:
             limits = ["--max-update", str(num_updates), "--no-save", "--disable-validation"]
             logged = ["--log-interval", str(max(1, num_updates // NUM_INTERVALS))]
@@ -157,16 +151,8 @@ def as_markdown(found: Mapping[str, TrainingSpeed]) -> str:
     return as_table(["model", "words per second", "speed, ratio", "time, ratio", "peak memory", "ratio"], rows)
 
 
-def products_as_markdown(products: Mapping[str, float], training: Mapping[str, TrainingSpeed]) -> str:
-    """Speed of the matrix products alone, and the share of it that training reaches."""
-    rows = [
-        (name, f"{speed:,.0f}", f"{training[name].words_per_second / speed:.2f}") for name, speed in products.items()
-    ]
-    return as_table(["model", "matrix products alone in float32, words per second", "share reached"], rows)
-
-
 SUITES: Dict[str, Sequence[str]] = {
-    **{name: [f"speed_{name}"] for name in ("ptb", "labels", "mmlstm", "wt103", "fpnn", "host")},
+    **{name: [f"speed_{name}"] for name in ("ptb", "labels", "mmlstm", "wt103", "fpnn", "fairseq")},
     "rhn": ["speed_presets_ptb", "rhn_lm_ptb", "rhn_lm_tied_ptb"],
     "reduced": ["reduced", "tied", "mos", "doc"],
     "mmlstm-reduced": ["reduced", "tied", "9:1", "7:3", "5:5", "mos", "mmlstm-mos", "mmlstm-doc"],
@@ -233,7 +219,7 @@ def train_briefly(
         ProgramFailed: if a run fails.
     """
     checkpoints = {}
-    for system in tqdm(systems, unit="model", disable=not sys.stderr.isatty()):
+    for system in progress(systems, unit="model"):
         save_dir = folder / system
         save_dir.mkdir(parents=True)
         more = ["--max-update", "2", "--disable-validation", "--distributed-world-size", "1", *flags]
@@ -241,30 +227,6 @@ def train_briefly(
         training_run(arguments, log=save_dir / "train.log")
         checkpoints[recipe.label(system)] = str(save_dir / "checkpoint_last.pt")
     return checkpoints
-
-
-def speed_of_products(checkpoint: str, *, device: str) -> float:
-    """Target words per second if training consisted of matrix products alone, in float32, at the speed of large ones.
-
-    Each matrix is multiplied once forward and twice backward for each target word, or for a source word in its place.
-    That of an output layer with J experts is multiplied J times as often. Products of attention with the annotations
-    are left out. They are below 2 %.
-    """
-    model = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["model"]
-    num_experts = next((prior.size(0) for name, prior in model.items() if name.endswith("output.prior.weight")), 1)
-    weights_per_word = sum(
-        weight.numel() * (num_experts if name.endswith("output.projection.weight") else 1)
-        for name, weight in model.items()
-        if weight.dim() == 2 and "embed" not in name
-    )
-    return _multiply_adds_per_second(device) / (3 * weights_per_word)
-
-
-def _multiply_adds_per_second(device: str) -> float:
-    size = 2048
-    a = b = torch.randn(size, size, device=device)
-    timer = Timer("matmul(a, b)", globals={"matmul": matmul, "a": a, "b": b}, num_threads=torch.get_num_threads())
-    return size**3 / timer.blocked_autorange(min_run_time=2).median
 
 
 def measure_decoding(
@@ -290,7 +252,7 @@ def measure_decoding(
     batches = [move_to_cuda(batch) if device == "cuda" else batch for batch in batches]
     seconds = dict.fromkeys(decoders, 0.0)
     turns = [(turn, batch) for turn in range(1 + num_rounds) for batch in range(len(batches))]
-    for turn, batch in tqdm(turns, unit="batch", disable=not sys.stderr.isatty()):
+    for turn, batch in progress(turns, unit="batch"):
         for name in list(decoders)[:: 1 if (turn + batch) % 2 == 0 else -1]:
             models, task, generator = decoders[name]
             start = time.perf_counter()
@@ -318,79 +280,12 @@ def decoding_as_markdown(sentences_per_second: Mapping[str, float]) -> str:
     return as_table(["model", "sentences per second", "ratio"], rows)
 
 
-# Matrix products alone.
-
-MIN_SECONDS = 5.0
-"""Duration of a measurement at least."""
-
-
-def words_per_second(run: Callable[[], None], num_words: int) -> float:
-    """Words per second of a function that processes ``num_words``."""
-    timer = Timer("run()", globals={"run": run}, num_threads=torch.get_num_threads())
-    return num_words / timer.blocked_autorange(min_run_time=MIN_SECONDS).median
-
-
-def highway_products(settings: Mapping[str, Any], *, device: str) -> Callable[[], None]:
-    """Products with the recurrent matrices of a recurrent highway layer in one window, forward and backward.
-
-    They are computed step by step, except for the gradients of the matrices.
-    """
-    num_rows, num_steps, width = (int(settings[name]) for name in ("batch_size", "tokens_per_sample", "hidden_sizes"))
-
-    def operands(*shape: int) -> List[torch.Tensor]:
-        return [torch.randn(shape, device=device) for _ in range(int(settings["recurrence_depth"]))]
-
-    matrices, states = operands(2 * width, width), operands(num_steps, num_rows, width)
-    gradients = operands(num_steps, num_rows, 2 * width)
-
-    def run() -> None:
-        for t in range(num_steps):
-            for matrix, state in zip(matrices, states):
-                matmul(state[t], matrix.t())
-        for t in reversed(range(num_steps)):
-            for matrix, gradient in zip(matrices, gradients):
-                matmul(gradient[t], matrix)
-        for state, gradient in zip(states, gradients):
-            matmul(gradient.flatten(0, 1).t(), state.flatten(0, 1))
-
-    return run
-
-
-def speed_of_recipe_products(recipe: Recipe, *, data: Path, device: str) -> Dict[str, float]:
-    """Words per second of matrix products alone, by label of the systems.
-
-    These are the recurrent products of networks with one recurrent highway layer, and the output layer of linear
-    networks that learn by maximum likelihood, whose cell has no matrix product. Other systems are left out.
-
-    Args:
-        recipe: recipe of the systems.
-        data: directory that data-prep wrote.
-        device: "cpu" or "cuda".
-    """
-    found = {}
-    for system in recipe.systems:
-        settings = recipe.settings(system)
-        num_words = int(settings.get("batch_size") or 0) * int(settings.get("tokens_per_sample") or 0)
-        is_linear = settings.get("rnn_cell") == "diagonal" and settings.get("transition") == "diagonal"
-        if settings.get("rnn_cell") == "rhn" and str(settings["hidden_sizes"]).isdecimal():
-            found[recipe.label(system)] = words_per_second(highway_products(settings, device=device), num_words)
-        elif is_linear and settings["output_layer"] == "full" and settings["criterion"] != "noise_contrastive":
-            vocab_size = len(Dictionary.load(str(data / "dict.txt")))
-            case = Case(vocab_size, num_experts=1, width=int(settings["hidden_sizes"]), num_tokens=num_words)
-            x = Inputs(case, device=torch.device(device), dtype=torch.float32)
-            found[recipe.label(system)] = words_per_second(partial(floor, x), num_words)
-    return found
-
-
 # The command line.
 
 MIN_UPDATES = 10
 
 
-def get_parser() -> argparse.ArgumentParser:
-    """The parser of this benchmark."""
-    example = "python scripts/benchmarks/training.py data-bin/ptb --suite reduced --updates 40 --out benchmarks"
-    parser = make_parser(__doc__, example=example)
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
     parser.add_argument("--suite", required=True, choices=list(SUITES), metavar="NAME", help=", ".join(SUITES))
     parser.add_argument(
@@ -418,7 +313,6 @@ def get_parser() -> argparse.ArgumentParser:
     )
     add_cpu(parser)
     add_out(parser, help="directory for the report", default="results/benchmarks")
-    return parser
 
 
 def run(args: argparse.Namespace) -> None:
@@ -442,7 +336,8 @@ def run(args: argparse.Namespace) -> None:
         raise UserError(f"--systems {' '.join(sorted(unknown))}: choose among {' '.join(systems)}")
     chosen = [name for name in systems if args.systems is None or name in args.systems]
     recipe = in_output_precisions(recipe, chosen, args.output_precision)
-    report = (_report_translation if args.suite in TRANSLATION else _report_training)(recipe, args, device=device)
+    translates = args.suite in TRANSLATION
+    report = _report_translation(recipe, args, device=device) if translates else _report_training(recipe, args)
     conditions = {"num_threads": torch.get_num_threads(), "updates": args.updates, "rounds": args.rounds}
     report = replace(report, figures={**conditions, **report.figures})
     stem = {"lstm": "translation", "transformer": "transformer"}.get(args.suite, f"lm_{args.suite}")
@@ -466,23 +361,12 @@ def _flags(args: argparse.Namespace) -> List[str]:
     return [*(["--cpu"] if args.cpu else []), *args.forwarded]
 
 
-def _report_training(recipe: Recipe, args: argparse.Namespace, *, device: str) -> Report:
-    """Products alone are timed before and after the runs, of which the faster counts.
-
-    They are left out where further flags may change their shapes.
-    """
-    times = [{} if args.forwarded else speed_of_recipe_products(recipe, data=args.data, device=device)]
+def _report_training(recipe: Recipe, args: argparse.Namespace) -> Report:
     found = _measure(recipe, args)
-    times.append({} if args.forwarded else speed_of_recipe_products(recipe, data=args.data, device=device))
-    products = {name: max(speed, times[1][name]) for name, speed in times[0].items()}
-    tables = [as_markdown(found), *([products_as_markdown(products, found)] if products else [])]
     return Report(
-        text="\n\n".join(tables) + f"\n\nMedians of {args.rounds} interleaved runs of {args.updates} updates, "
+        text=f"{as_markdown(found)}\n\nMedians of {args.rounds} interleaved runs of {args.updates} updates, "
         f"threads: {torch.get_num_threads()}.",
-        figures={
-            "models": {name: asdict(speed) for name, speed in found.items()},
-            **({"words_per_second_of_products": products} if products else {}),
-        },
+        figures={"models": {name: asdict(speed) for name, speed in found.items()}},
         command=args.command_line,
     )
 
@@ -495,13 +379,9 @@ def _report_translation(recipe: Recipe, args: argparse.Namespace, *, device: str
         checkpoints = train_briefly(recipe, list(recipe.systems), data=data, folder=Path(folder), flags=_flags(args))
         training = _measure(recipe, args)
         decoding = measure_decoding(data, checkpoints, num_rounds=args.rounds, length=args.length, device=device)
-        products: Dict[str, float] = {}
-        if args.suite == "lstm":
-            products = {name: speed_of_products(path, device=device) for name, path in checkpoints.items()}
     parts = [
         "Training (target tokens):",
         as_markdown(training),
-        *([products_as_markdown(products, training)] if products else []),
         f"Decoding, beam 5, {args.length} tokens a hypothesis:",
         decoding_as_markdown(decoding),
         f"Training: medians of {args.rounds} interleaved runs of {args.updates} updates. Decoding: the test set, "
@@ -512,12 +392,19 @@ def _report_translation(recipe: Recipe, args: argparse.Namespace, *, device: str
         figures={
             "length": args.length,
             "training": {name: asdict(speed) for name, speed in training.items()},
-            "words_per_second_of_products": products,
             "sentences_per_second": decoding,
         },
         command=args.command_line,
     )
 
 
+BENCHMARK = Command(
+    add_arguments=_add_arguments,
+    run=run,
+    description=__doc__ or "",
+    example="data-bin/ptb --suite reduced --updates 40 --out benchmarks",
+    forwards_to="fairseq-train",
+)
+
 if __name__ == "__main__":
-    run_command(get_parser(), run, forwards=True)
+    main(BENCHMARK)

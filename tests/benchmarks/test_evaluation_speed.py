@@ -8,18 +8,17 @@ import pytest
 import torch
 from builders import build_tiny_lm, make_dictionary
 from evaluation import (
+    BENCHMARK,
     FLOOR,
     LINES,
     METHODS,
     PLAIN,
     PLAIN_ROWS,
     as_markdown,
-    get_parser,
     gradient_reading,
     lines_of,
+    main,
     median_speeds,
-    run,
-    run_command,
 )
 from short_trainings import SMALL_MODELS
 
@@ -95,7 +94,7 @@ def line(tmp_path):
 )
 def test_what_cannot_be_measured_is_one_line(typed, message, line, tmp_path, capsys):
     with pytest.raises(SystemExit) as error:
-        run_command(get_parser(), run, [*line, *typed.split()])
+        main(BENCHMARK, [*line, *typed.split()])
     (printed,) = capsys.readouterr().err.splitlines()
     assert error.value.code == 2 and message in printed and not (tmp_path / "out").exists()
 
@@ -103,7 +102,7 @@ def test_what_cannot_be_measured_is_one_line(typed, message, line, tmp_path, cap
 @pytest.mark.slow
 def test_all_methods_and_lines_are_timed(line, tmp_path, capsys):
     limits = ["--words", "30", "--lines", "60", "--rounds", "1", "--split", "train", "--name", "tiny"]
-    run_command(get_parser(), run, [*line, *limits])
+    main(BENCHMARK, [*line, *limits])
     assert capsys.readouterr().out == (tmp_path / "out/evaluation_cpu_tiny.md").read_text()
     figures = json.loads((tmp_path / "out/evaluation_cpu_tiny.json").read_text())
     assert figures["num_words"] == 30 and figures["num_lines"] == 60 and len(figures["words_per_second"]) == 10

@@ -5,11 +5,11 @@ import json
 import gpu
 import pytest
 import torch
-from gpu import CASES, MEASUREMENTS, PRECISIONS, get_parser, run, run_command
+from gpu import BENCHMARK, CASES, MEASUREMENTS, PRECISIONS, main
 
 
 def run_script(typed):
-    run_command(get_parser(), run, typed.split())
+    main(BENCHMARK, typed.split())
 
 
 def lines(path):
@@ -92,7 +92,7 @@ def test_what_the_file_has_is_skipped_and_what_failed_is_tried_again(tmp_path, m
 def test_models_are_timed_and_profiled(tmp_path):
     names = ["translation fairseq lstm, l2_adam", "lm variational", "profile doc", "profile lstm_encdec"]
     typed = ["--cpu", "--small", "--out", str(tmp_path / "out"), "--only", *names]
-    run_command(get_parser(), run, typed)
+    main(BENCHMARK, typed)
     found = {line["name"]: line.get("figures", line) for line in lines(tmp_path / "out")}
     assert sorted(found) == sorted(names)
     for name in names[:2]:

@@ -16,19 +16,18 @@ from binarised_lines import write_split
 from fairseq.data import Dictionary
 from output_layer import (
     BARS,
+    BENCHMARK,
     DEFAULT_CASES,
     NOISE,
     Case,
     Inputs,
     as_markdown,
     draw,
-    get_parser,
+    main,
     measure,
     methods_of,
     peak_memory,
     report_name,
-    run,
-    run_command,
 )
 from speed_recipes import SPEED_LABELS
 
@@ -249,7 +248,7 @@ def test_the_picture_of_one_softmax_where_there_is_no_mixture():
 
 def test_a_wrong_number_is_one_line(capsys):
     with pytest.raises(SystemExit) as error:
-        run_command(get_parser(), run, ["10,2,3,4", "--repetitions", "0"])
+        main(BENCHMARK, ["10,2,3,4", "--repetitions", "0"])
     (line,) = capsys.readouterr().err.splitlines()
     assert error.value.code == 2 and line.endswith("--repetitions 0: give at least 1")
 
@@ -258,7 +257,7 @@ def test_a_wrong_number_is_one_line(capsys):
 def test_the_script_writes_a_table_figures_and_a_picture(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [output_layer.__file__])
-    run_command(get_parser(), run, ["1000,2,16,50", "--repetitions", "1", "--cpu", "--out", "my results"])
+    main(BENCHMARK, ["1000,2,16,50", "--repetitions", "1", "--cpu", "--out", "my results"])
     printed, stem = capsys.readouterr().out, tmp_path / "my results/output_layer_cpu_float32"
     assert stem.with_suffix(".md").read_text() == printed
     assert "output_layer.py 1000,2,16,50 --repetitions 1" in printed

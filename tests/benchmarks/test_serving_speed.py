@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 from binarised_lines import copy_data
-from output_layer import run_command
+from output_layer import main
 from tables import rows_of
 
 from fairseq_plugins.evaluation.export import export_model
 
 pytest.importorskip("fastapi")
-from serving import get_parser, run  # noqa: E402
+from serving import BENCHMARK  # noqa: E402
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
 
@@ -24,7 +24,7 @@ def test_clients_are_timed_by_turns(tmp_path, capsys):
     export_model([FIXTURES / "lstm_encdec_doc.pt"], data=folder, out=tmp_path / "model", command="")
     (tmp_path / "text").write_text("a b c\nh i\n")
     typed = f"{tmp_path}/model --input {tmp_path}/text --requests 12 --clients 3 --cpu --out {tmp_path}/out --name x"
-    run_command(get_parser(), run, typed.split())
+    main(BENCHMARK, typed.split())
     _, _, *rows = rows_of(capsys.readouterr().out.partition("\n\n")[0])
     figures = json.loads((tmp_path / "out/serving_cpu_x.json").read_text())
     assert [row[0] for row in rows] == list(figures["by_clients"]) == ["1", "3"]

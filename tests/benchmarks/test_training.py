@@ -2,31 +2,22 @@
 
 import json
 import resource
-from collections import Counter
-from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
 import training
 from fairseq import options
 from speed_recipes import ALL_RECIPES
-from torch.utils.benchmark import Timer
 from training import (
+    BENCHMARK,
     SUITES,
     TRANSLATION,
     TrainingSpeed,
     as_markdown,
     decoding_as_markdown,
-    get_parser,
-    highway_products,
     in_output_precisions,
+    main,
     measure_trainings,
-    products_as_markdown,
-    run,
-    run_command,
-    speed_of_recipe_products,
-    words_per_second,
 )
 
 from fairseq_plugins.console import ProgramFailed
@@ -93,54 +84,8 @@ def test_ratios_are_those_to_the_first():
     _, _, one, two = rows_of(as_markdown(found))
     assert one == ["one", "1,000", "1.00", "1.00", "1.0 GiB", "1.0"]
     assert two == ["two", "2,500", "2.50", "0.40", "1.5 GiB", "1.5"]
-    *_, share = rows_of(products_as_markdown({"two": 10000.0}, found))
-    assert share == ["two", "10,000", "0.25"]
     *_, decoded = rows_of(decoding_as_markdown({"one": 50.0, "two": 75.0}))
     assert decoded == ["two", "75.0", "1.50"]
-
-
-# products alone
-
-
-class HalfASecond(Timer):
-    """torch's timer, except that it runs its statement once and reports half a second."""
-
-    def blocked_autorange(self, callback=None, min_run_time=0.2):
-        self.timeit(1)
-        return SimpleNamespace(median=0.5)
-
-
-def test_a_window_has_a_product_a_micro_layer_and_step_both_ways_and_one_gradient_a_matrix(monkeypatch):
-    found = Counter()
-    monkeypatch.setattr(training, "matmul", lambda a, b: found.update([(*a.shape, *b.shape)]))
-    monkeypatch.setattr(training, "Timer", HalfASecond)
-    settings = {"batch_size": 2, "tokens_per_sample": 5, "hidden_sizes": "3", "recurrence_depth": 4}
-    assert words_per_second(highway_products(settings, device="cpu"), 10) == 20
-    runs = found[6, 10, 10, 3] // 4
-    assert runs and found == {(2, 3, 3, 6): 20 * runs, (2, 6, 6, 3): 20 * runs, (6, 10, 10, 3): 4 * runs}
-
-
-@pytest.mark.parametrize(
-    "recipe, expected",
-    [
-        (
-            "speed_presets_ptb",
-            {"rhn_lm_ptb": ("run", 700), "rhn_lm_tied_ptb": ("run", 700), "fpnn_lm_ptb": ("floor", 700)},
-        ),
-        ("speed_fpnn", {"FPNN": ("floor", 64 * 20)}),
-        ("speed_ptb", {}),
-        ("speed_host", {}),
-    ],
-)
-def test_products_are_measured_of_systems_that_have_no_others(recipe, expected, tmp_path, monkeypatch):
-    def named(run, num_words):
-        if isinstance(run, partial):
-            assert len(run.args[0].weight) == 7 + 4 and len(run.args[0].target) == num_words
-        return (run.func if isinstance(run, partial) else run).__name__, num_words
-
-    (tmp_path / "dict.txt").write_text("".join(f"w{number} 1\n" for number in range(7)))
-    monkeypatch.setattr(training, "words_per_second", named)
-    assert speed_of_recipe_products(ALL_RECIPES[recipe], data=tmp_path, device="cpu") == expected
 
 
 # suites, and precisions of the output layer
@@ -151,7 +96,7 @@ THREE_SYSTEMS = Recipe(
     title="Three systems",
     corpus="none",
     systems={
-        "host": System({"arch": "lstm_lm"}, label="fairseq lstm_lm"),
+        "fairseq": System({"arch": "lstm_lm"}, label="fairseq lstm_lm"),
         "doc": System({"arch": "lstm_lm_doc"}, label="DOC"),
         "plain": System({"arch": "lstm_lm_doc", "output-loss": "plain"}),
     },
@@ -159,12 +104,12 @@ THREE_SYSTEMS = Recipe(
 
 
 def test_every_system_with_a_precision_stands_once_in_each():
-    found = in_output_precisions(THREE_SYSTEMS, ["host", "doc", "plain"], BOTH)
-    assert list(found.systems) == ["host", "doc-float32", "doc-bfloat16", "plain"]
+    found = in_output_precisions(THREE_SYSTEMS, ["fairseq", "doc", "plain"], BOTH)
+    assert list(found.systems) == ["fairseq", "doc-float32", "doc-bfloat16", "plain"]
     assert found.system("doc-bfloat16").flags == {"arch": "lstm_lm_doc", "output-precision": "bfloat16"}
     labels = [found.label(name) for name in list(found.systems)[:3]]
     assert labels == ["fairseq lstm_lm", "DOC, output in float32", "DOC, output in bfloat16"]
-    assert all(found.system(name) == THREE_SYSTEMS.system(name) for name in ("host", "plain"))
+    assert all(found.system(name) == THREE_SYSTEMS.system(name) for name in ("fairseq", "plain"))
     found = in_output_precisions(THREE_SYSTEMS, ["plain", "doc"], [])
     assert list(found.systems.items()) == [(name, THREE_SYSTEMS.system(name)) for name in ("plain", "doc")]
 
@@ -176,8 +121,8 @@ def test_every_system_of_a_suite_takes_its_flags(suite):
     recipe = in_output_precisions(recipe, systems or list(recipe.systems), BOTH)
     labels, precisions = [recipe.label(system) for system in recipe.systems], []
     assert len(set(labels)) == len(labels) > 1
-    assert suite not in (*TRANSLATION, "host") or labels[0].startswith("fairseq ")
-    for system in recipe.systems if suite in ("ptb", "host", *TRANSLATION) else ():
+    assert suite not in (*TRANSLATION, "fairseq") or labels[0].startswith("fairseq ")
+    for system in recipe.systems if suite in ("ptb", "fairseq", *TRANSLATION) else ():
         typed = training_arguments(recipe, system, data="data", save_dir="checkpoints")
         parsed = options.parse_args_and_arch(options.get_training_parser(), input_args=typed)
         precisions.append(str(getattr(parsed, "output_precision", "none")))
@@ -218,12 +163,11 @@ def asked(monkeypatch):
     monkeypatch.setattr(training, "measure_trainings", measure)
     monkeypatch.setattr(training, "train_briefly", train)
     monkeypatch.setattr(training, "measure_decoding", decode)
-    monkeypatch.setattr(training, "speed_of_products", lambda path, *, device: 1000.0)
     return calls
 
 
 def run_script(typed):
-    run_command(get_parser(), run, typed.split(), forwards=True)
+    main(BENCHMARK, typed.split())
 
 
 @pytest.mark.parametrize(
@@ -235,9 +179,9 @@ def run_script(typed):
         ("data --suite ptb --updates 9", "--updates 9: give at least 10"),
         ("data --suite ptb --rounds 0", "--rounds 0: give at least 1"),
         ("data --suite lstm --length 0", "--length 0: give at least 1"),
-        ("data --suite lstm --systems nobody", "--systems nobody: choose among host "),
+        ("data --suite lstm --systems nobody", "--systems nobody: choose among fairseq "),
         ("data --suite ptb -- --cpu", "--cpu: give it before the --"),
-        ("data --suite ptb --fp16", "unrecognized arguments: --fp16"),
+        ("data --suite ptb --fp16", "--fp16: flags of fairseq-train come after --"),
         ("data --suite ptb --output-precision half", "--output-precision: invalid choice: 'half'"),
         (
             "data --suite ptb --output-precision float32 -- --output-precision=bfloat16",
@@ -265,39 +209,24 @@ def test_further_flags_reach_the_runs_and_the_name_of_the_report(folder, asked):
     assert (call["num_updates"], call["num_rounds"]) == (40, 4)
     figures = json.loads((folder / "results/benchmarks/lm_reduced_cpu_restore-file_a-b.pt.json").read_text())
     assert len(figures["models"]) == 3 and figures["rounds"] == 4 and figures["updates"] == 40
-    assert "words_per_second_of_products" not in figures
-
-
-def test_products_alone_stand_beside_the_runs_that_have_some(folder, asked, monkeypatch):
-    speeds = iter([400.0, 200.0])  # before and after the runs
-
-    def measure(recipe, *, data, device):
-        return dict.fromkeys(map(recipe.label, recipe.systems), next(speeds))
-
-    monkeypatch.setattr(training, "speed_of_recipe_products", measure)
-    run_script("data --suite rhn --cpu --out out")
-    figures = json.loads((folder / "out/lm_rhn_cpu.json").read_text())
-    assert figures["words_per_second_of_products"] == {"rhn_lm_ptb": 400.0, "rhn_lm_tied_ptb": 400.0}
-    rows = [row.replace("|", " ").split() for row in (folder / "out/lm_rhn_cpu.md").read_text().splitlines()]
-    assert ["rhn_lm_ptb", "400", "0.25"] in rows and not list(speeds)
 
 
 @pytest.mark.parametrize(
     "typed, file, systems",
     [
         ("--suite transformer --systems tied drill", "transformer_cpu_tied_drill", ["tied", "drill"]),
-        ("--suite host --output-precision float32 bfloat16", "lm_host_cpu_float32_bfloat16", None),
+        ("--suite fairseq --output-precision float32 bfloat16", "lm_fairseq_cpu_float32_bfloat16", None),
         (
-            "--suite lstm --systems host mos --output-precision float32 bfloat16",
-            "translation_cpu_host_mos_float32_bfloat16",
-            ["host", "mos-float32", "mos-bfloat16"],
+            "--suite lstm --systems fairseq mos --output-precision float32 bfloat16",
+            "translation_cpu_fairseq_mos_float32_bfloat16",
+            ["fairseq", "mos-float32", "mos-bfloat16"],
         ),
     ],
 )
 def test_chosen_systems_are_measured_in_all_precisions_in_one_run(typed, file, systems, folder, asked):
     run_script(f"data {typed} --cpu --rounds 2 --length 7 --out out")
     trained = [call for call in asked if "systems" in call]
-    expected = systems or ["host", "awd-float32", "awd-bfloat16"]
+    expected = systems or ["fairseq", "awd-float32", "awd-bfloat16"]
     assert trained and all(call["systems"] == expected and call["flags"] == ["--cpu"] for call in trained)
     assert (trained[-1]["num_updates"], trained[-1]["num_rounds"]) == (40, 2)
     figures = json.loads((folder / f"out/{file}.json").read_text())

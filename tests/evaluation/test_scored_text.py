@@ -16,8 +16,6 @@ FLAGS = ["--beam", "--max-tokens", "--remove-bpe"]
 def data(tmp_path, monkeypatch):
     """A folder of pairs with the texts beside it."""
     monkeypatch.chdir(tmp_path)
-    for name in ("BEAM", "MAX_TOKENS", "BPE"):
-        monkeypatch.delenv(name, raising=False)
     data = tmp_path / "data"
     data.mkdir()
     for side in ("en", "de"):
@@ -44,12 +42,8 @@ def chosen(*flags):
     return [*values, subwords]
 
 
-def test_the_environment_is_the_default_and_flags_win(data, monkeypatch):
+def test_flags_replace_the_defaults(data):
     assert chosen() == ["5", "4000", "subword_nmt"]
-    monkeypatch.setenv("BEAM", "20")
-    monkeypatch.setenv("MAX_TOKENS", "100")
-    monkeypatch.setenv("BPE", "sentencepiece")
-    assert chosen() == ["20", "100", "sentencepiece"]
     assert chosen("--beam", "3", "--max-tokens", "7", "--bpe", "subword_nmt") == ["3", "7", "subword_nmt"]
 
 
@@ -61,12 +55,10 @@ def test_the_environment_is_the_default_and_flags_win(data, monkeypatch):
         ("sentencepiece.unigram.model", "sentencepiece"),
     ],
 )
-def test_the_kind_of_subwords_is_found_in_the_data(name, kind, data, monkeypatch):
+def test_the_kind_of_subwords_is_found_in_the_data(name, kind, data):
     (data / name).touch()
     assert chosen()[2] == kind
     assert chosen("--bpe", "wordpiece")[2] == "wordpiece"
-    monkeypatch.setenv("BPE", "letter")
-    assert chosen()[2] == "letter"
 
 
 def test_several_models_of_subwords_are_refused_unless_the_kind_is_named(data):
@@ -86,18 +78,10 @@ def test_numbers_below_one_are_refused(flag, value, message, data):
         chosen(flag, value)
 
 
-@pytest.mark.parametrize(
-    "name, value, message",
-    [
-        ("BEAM", "many", "argument --beam: invalid int value: 'many'"),
-        ("BPE", "sentencpiece", "argument --bpe: sentencpiece: give subword_nmt or sentencepiece"),
-    ],
-)
-def test_the_environment_is_checked_as_if_it_were_typed(name, value, message, data, monkeypatch, capsys):
-    monkeypatch.setenv(name, value)
+def test_an_unknown_kind_of_subwords_is_refused(data, capsys):
     with pytest.raises(SystemExit):
-        chosen()
-    assert message in capsys.readouterr().err
+        chosen("--bpe", "sentencpiece")
+    assert "argument --bpe: sentencpiece: give subword_nmt or sentencepiece" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,8 @@ REFUSALS = {
     f"{MASKING} no.pt": "no.pt: give it as NAME=PATH",
     f"{MASKING} =no.pt": "=no.pt: give it as NAME=PATH",
     f"{MASKING} A=no.pt": "no.pt does not exist",
+    f"{MASKING} A=lm.pt lm": "lm is no model: give DATA first",
+    f"{MASKING} A=lm": "A=lm is no model",
     f"{MASKING} A=no.pt A=other.pt": "NAME",
     f"{MASKING} A=no.pt --probabilities 50": "--probabilities 50",
     f"{MASKING} A=no.pt --probabilities 0 0": "--probabilities",
@@ -155,9 +157,9 @@ REFUSALS = {
     "analyze experts bare --path lm.pt --input text --out out": "text.json is missing",
     "analyze attention pairs --path mt.pt --input blank --out out": "all lines are blank",
     "analyze expert-history lm --path A=nowhere": "nowhere is no folder",
-    "analyze expert-history lm --path A=bare": "checkpoint_EPOCH_UPDATES.pt",
+    "analyze expert-history lm --path A=.": "checkpoint_EPOCH_UPDATES.pt",
     "analyze expert-history lm --path nowhere": "NAME=PATH",
-    "analyze expert-history lm --path A=bare --num 0": "--num 0",
+    "analyze expert-history lm --path A=. --num 0": "--num 0",
 }
 """For each command line, the words of its error: a flag with its value, or a file."""
 

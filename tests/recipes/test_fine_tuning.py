@@ -1,5 +1,6 @@
 """Fine-tuning in rounds, with stubs in place of training and evaluation."""
 
+import math
 import sys
 
 import pytest
@@ -92,8 +93,9 @@ def test_rounds_go_on_from_the_best_until_one_brings_no_gain(rounds, tmp_path, c
     assert (tmp_path / "fin/checkpoint_fin.pt").read_text() == "model 2"
 
 
-def test_a_start_that_no_round_betters_is_the_result(rounds, tmp_path):
-    rounds.next_nlls = [5.5]
+@pytest.mark.parametrize("nll", [5.5, math.nan])
+def test_a_start_that_no_round_betters_is_the_result(nll, rounds, tmp_path):
+    rounds.next_nlls = [nll]
     fine_tune()
     assert (tmp_path / "fin/checkpoint_fin.pt").read_text() == "the start"
 

@@ -24,7 +24,7 @@ def recipe():
     systems = {
         "plain": System({"arch": "lstm_lm_awd"}),
         "longer": System({"arch": "lstm_lm_awd", "max-epoch": 9, "label-depth": 2}, label="for longer"),
-        "host": System({"arch": "lstm_lm"}),
+        "fairseq": System({"arch": "lstm_lm"}),
     }
     return Recipe(name="some", title="", corpus="", systems=systems, training={"max-epoch": 8, "seed": 3})
 
@@ -34,7 +34,7 @@ def test_flags_are_the_presets_then_the_recipes_then_the_systems(recipe):
     expected = {**COMMON, **preset, "arch": "lstm_lm_awd", "seed": 3}
     assert recipe.flags("plain") == {**expected, "max-epoch": 8}
     assert recipe.flags("longer") == {**expected, "max-epoch": 9, "label-depth": 2}
-    assert recipe.flags("host") == {**COMMON, "arch": "lstm_lm", "max-epoch": 8, "seed": 3}
+    assert recipe.flags("fairseq") == {**COMMON, "arch": "lstm_lm", "max-epoch": 8, "seed": 3}
 
 
 def test_settings_are_the_flags_and_those_that_the_architecture_supplies(recipe):
@@ -43,7 +43,9 @@ def test_settings_are_the_flags_and_those_that_the_architecture_supplies(recipe)
     assert set(preset) <= set(settings) and (settings["embed_dim"], settings["label_depth"]) == (preset["embed_dim"], 2)
     wider = Recipe(name="wider", title="", corpus="", systems=recipe.systems, training={"embed-dim": 7})
     assert wider.settings("plain")["embed_dim"] == 7
-    assert recipe.settings("host") == {name.replace("-", "_"): value for name, value in recipe.flags("host").items()}
+    assert recipe.settings("fairseq") == {
+        name.replace("-", "_"): value for name, value in recipe.flags("fairseq").items()
+    }
     one_softmax = {"doc": System({"arch": "lstm_lm_doc", "output-layer": "tied"})}
     tied = Recipe(name="tied", title="", corpus="", systems=one_softmax).settings("doc")
     assert "hidden_sizes" in tied and not tied.keys() & {"experts_per_layer", "latent_dropout"}
@@ -119,7 +121,7 @@ def test_what_does_not_exist_is_answered_with_what_does(recipe):
     with pytest.raises(ValueError, match=r"^there is no recipe mult: choose one of .*gigaword, .*multi30k.*$"):
         find_recipe("mult")
     for ask in (recipe.system, recipe.label, recipe.flags, recipe.settings):
-        with pytest.raises(ValueError, match="^recipe some has no system x: choose one of plain, longer, host$"):
+        with pytest.raises(ValueError, match="^recipe some has no system x: choose one of plain, longer, fairseq$"):
             ask("x")
     assert find_recipe("reduced") is RECIPES["reduced"]
     assert (recipe.label("plain"), recipe.label("longer")) == ("plain", "for longer")

@@ -116,11 +116,6 @@ def test_headlines_have_a_length_and_three_scores(tmp_path):
     assert "rouge-score-" in metric.note([figures])
 
 
-def test_a_text_has_no_perplexity_of_a_model(tmp_path):
-    with pytest.raises(ValueError, match="text: a text cannot stand beside models here: compare by BLEU or ROUGE"):
-        PerplexityMetric().measure_text(tmp_path / "text")
-
-
 def test_the_language_of_translations_is_that_of_the_data_whatever_the_references_name(tmp_path):
     (tmp_path / "references.txt").write_text("l'ami est là.\n", encoding="utf-8")
     run = decoded(tmp_path, text="l&apos; ami est là .")

@@ -30,7 +30,7 @@ from .translation import split_rows
 
 
 class HeadlineCorpus(ParallelCorpus):
-    """Articles and titles in plain English, which are tokenised here, by default in lower case."""
+    """Articles and titles in English, by default in lower case."""
 
     pairs = ["article-title"]
     max_ratio = 0.0
@@ -207,17 +207,13 @@ WORD = re.compile(r"[^\W_]")
 BRACKET_NAMES = frozenset({"-lrb-", "-rrb-", "-lsb-", "-rsb-", "-lcb-", "-rcb-", "-LRB-", "-RRB-"})
 
 
-class Gigaword(ParallelCorpus):
+class Gigaword(HeadlineCorpus):
     """Rush et al. 2015, *A Neural Attention Model for Abstractive Sentence Summarization*; test: Zhou et al. 2017."""
 
     name = "gigaword"
-    recipe_of_two_dictionaries = "gigaword"
-    recipe_of_one_dictionary = "agnews"
     title = "annotated English Gigaword, articles and titles"
-    pairs = ["article-title"]
+    lowercase = False
     num_merges = 5000
-    max_ratio = 0.0
-    max_length = 250
     symbols = (UNKNOWN,)
     extra_options = {
         "--test-source": dict(type=Path, metavar="FILE", help="articles of the test set, as of Zhou et al. 2017"),
