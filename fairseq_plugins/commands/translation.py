@@ -87,7 +87,7 @@ def _add_translate_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-len",
         type=int,
         metavar="N",
-        help=f"subwords of a translation at most (default: {EXTRA_PIECES} more than its source has)",
+        help=f"subwords of a translation at most (default: at least {EXTRA_PIECES - 1} more than its source has)",
     )
     parser.add_argument(
         "--replace-unk",
@@ -168,9 +168,7 @@ def _translations_json(line: str, found: Sequence[TranslatedSentence]) -> str:
     hypotheses = [
         {"text": one.text, "score": one.score, "tokens": one.target, "alignment": one.alignment} for one in found
     ]
-    return json_text(
-        {"source": line.removesuffix("\r"), "tokens": found[0].source, "hypotheses": hypotheses}, letters="kept"
-    )
+    return json_text({"source": line, "tokens": found[0].source, "hypotheses": hypotheses}, letters="kept")
 
 
 TAKEN_FLAGS = ", ".join(map(flag_of, GENERATION_FLAGS))

@@ -1,6 +1,5 @@
 """Models as folders that are complete in themselves: weights, dictionaries, subwords, and where they come from."""
 
-import glob
 import json
 import os
 import re
@@ -117,7 +116,7 @@ def export_model(
         "user_dirs": folders,
     }
     aside = out.with_name(f".{out.name}.{os.getpid()}")
-    shutil.rmtree(aside, ignore_errors=True)  # of a killed process
+    shutil.rmtree(aside, ignore_errors=True)  # of a killed process with this number
     aside.mkdir(parents=True)
     try:
         for name, content in contents.items():
@@ -172,7 +171,8 @@ def _without_folders(value: Any) -> Any:
 
 def _restore(out: Path) -> None:
     """Undo the first half of a replacement by a killed process, or complete its second."""
-    for old in sorted(out.parent.glob(f".{glob.escape(out.name)}.*.old")):
+    of_out = re.compile(rf"\.{re.escape(out.name)}\.\d+\.old")
+    for old in sorted(one for one in out.parent.glob(".*.old") if of_out.fullmatch(one.name) and one.is_dir()):
         if out.exists():
             shutil.rmtree(old)
         else:

@@ -13,7 +13,7 @@ import torch
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
-from fairseq_plugins.evaluation.raw_text import SideText, encode_line
+from fairseq_plugins.evaluation.raw_text import SideText, encode_line, number_words
 from fairseq_plugins.evaluation.scoring import ScoredStream, average_log_probs, check_vocabularies, device_of
 from fairseq_plugins.modules.cell import select_rows
 from fairseq_plugins.options import UserError, check_at_least_one, check_positive, check_whole
@@ -226,7 +226,7 @@ class TextGenerator:
     ) -> List[Continuation]:
         """Continuations with these indices."""
         pieces, words = self._read(prefix, num_rows=len(texts), after=after)
-        numbers = self._numbers(pieces)
+        numbers = number_words(pieces, self.dictionary)[:-1].tolist()
         chances = [np.random.default_rng((seed, k, *numbers)) for k in texts]
         rows, alive = [_Row() for _ in texts], list(range(len(texts)))
         for step in range(self.max_length):
@@ -283,12 +283,9 @@ class TextGenerator:
             stream.score(torch.tensor(numbers, dtype=torch.long))
             yield stream
 
-    def _numbers(self, pieces: Sequence[str]) -> List[int]:
-        return [self.dictionary.index(piece) for piece in pieces]
-
     def _read(self, prefix: str, *, num_rows: int, after: Optional[ScoredStream]) -> Tuple[List[str], NextWords]:
         pieces = self.text.split(prefix)
-        numbers = torch.tensor(self._numbers(pieces), dtype=torch.long)
+        numbers = number_words(pieces, self.dictionary)[:-1]
         words = NextWords(self.models, num_rows=num_rows)
         before = ScoredStream(self.models) if after is None else after.fork()
         with before as stream:
@@ -317,8 +314,8 @@ class TextGenerator:
     def _continuation(self, prefix: Sequence[str], row: _Row) -> Continuation:
         tokens: List[str] = [self.dictionary[number] for number in row.numbers]
         end = self.dictionary.eos_word
-        lines: List[List[str]] = [[]]
-        for piece in [*prefix, *(tokens[:-1] if row.numbers and self._stops(row.numbers[-1]) else tokens)]:
+        lines: List[List[str]] = [list(prefix)]
+        for piece in tokens[:-1] if row.numbers and self._stops(row.numbers[-1]) else tokens:
             if piece == end:
                 lines.append([])
             else:

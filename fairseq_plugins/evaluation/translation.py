@@ -22,7 +22,7 @@ from fairseq_plugins.evaluation.generation import Sampling
 from fairseq_plugins.evaluation.raw_text import SideText, Subwords, checked_lines, load_pair_texts, number_words
 from fairseq_plugins.evaluation.scoring import device_of
 from fairseq_plugins.evaluation.text_scorer import buffered
-from fairseq_plugins.files import data_folder, read_lines
+from fairseq_plugins.files import STANDARD_INPUT, data_folder, read_lines
 from fairseq_plugins.metrics.rouge import without_escapes
 from fairseq_plugins.options import UserError, check_at_least_one, check_whole, flag_of
 
@@ -56,7 +56,7 @@ class SearchOptions:
         beam: number of hypotheses.
         nbest: number of translations of each line, at most ``beam``.
         lenpen: scores are divided by the length to this power.
-        max_len: largest number of subwords of a translation. Default: :data:`EXTRA_PIECES` more than the source has.
+        max_len: largest number of subwords of a translation. Default: see :data:`EXTRA_PIECES`.
         replace_unk: replace unknown words by the source words that the attention reads most, or by what a file of
             ``source target`` lines gives for these.
         sampling: draw the hypotheses instead of searching. What is drawn depends on the line and the seed alone.
@@ -126,6 +126,8 @@ class SearchOptions:
         """Words that replace unknown ones, by words of the source."""
         if isinstance(self.replace_unk, bool):
             return {}
+        if Path(self.replace_unk) == STANDARD_INPUT:
+            raise UserError("--replace-unk -: the standard input is what is translated, give a file")
         pairs = [line.split() for line in read_lines(Path(self.replace_unk), when_empty="kept")]
         wrong = next((number for number, pair in enumerate(pairs, start=1) if len(pair) != 2), None)
         if wrong is not None:
@@ -266,6 +268,8 @@ class Translator:
         """
         lines = list(self.source.watched(checked_lines(lines)))
         search = SearchOptions(**options)
+        for number, line in enumerate(lines, start=1):
+            self._check_length(self.source.split(line), where=f"the text: line {number:,}")
         return list(self.translate_stream(lines, search, batch_size=batch_size, buffer=max(len(lines), 1)))
 
     def attention(self, line: str, *, beam: int = 5) -> "WordAttention":
@@ -291,8 +295,8 @@ class Translator:
         """Translate raw lines as they come, in their order, neither checked nor watched; see :meth:`translate`.
 
         ``buffer`` lines are read before they are translated, sorted by length among themselves. ``name`` is that of the
-        text, in messages. Raises UserError, after the translations of the lines before, if a
-        line is longer than the models can read, or shorter than its translation must be.
+        text, in messages. Raises UserError if a line is shorter than its translation must be, or, after the
+        translations of the lines before, if one is longer than the models can read.
         """
         check_at_least_one(batch_size, flag="--batch-size")
         num_read = 0
@@ -301,11 +305,15 @@ class Translator:
             too_long = next((n for n, one in enumerate(pieces) if len(one) >= self.max_length), len(pieces))
             yield from self._translate_group(pieces[:too_long], search, batch_size=batch_size)
             if too_long < len(pieces):
-                raise UserError(
-                    f"{name}: line {num_read + too_long + 1:,} has {len(pieces[too_long]):,} subwords, the model reads "
-                    f"up to {self.max_length - 1:,}: divide it into sentences"
-                )
+                self._check_length(pieces[too_long], where=f"{name}: line {num_read + too_long + 1:,}")
             num_read += len(group)
+
+    def _check_length(self, pieces: Sequence[str], *, where: str) -> None:
+        if len(pieces) >= self.max_length:
+            raise UserError(
+                f"{where} has {len(pieces):,} subwords, the model reads up to {self.max_length - 1:,}: divide it into "
+                "sentences"
+            )
 
     def _translate_group(
         self, pieces: Sequence[List[str]], search: SearchOptions, *, batch_size: int

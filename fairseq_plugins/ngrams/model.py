@@ -300,6 +300,8 @@ class NGramModel:
                 lower = self._log_probs_of(self.index.words(order + 1, numbers)[:, 1:]).exp()
                 total.index_add_(0, contexts, self._log_probs[order][numbers].exp() - weights[contexts] * lower)
             totals.append(total)
+            if not len(total):  # such as where no trigram is of words of the dictionary: nor are longer ones
+                break
             worst = int(total.argmax())
             if total[worst] > MAX_SUM:
                 words = self.index.words(order, torch.tensor([worst]))[0].tolist()

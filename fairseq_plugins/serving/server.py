@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 import fairseq_plugins
 from fairseq_plugins.evaluation.api import TrainedLanguageModel
 from fairseq_plugins.evaluation.text_scorer import Context
-from fairseq_plugins.evaluation.translation import EXTRA_PIECES, TranslatedSentence, Translator
+from fairseq_plugins.evaluation.translation import EXTRA_PIECES, STEP, TranslatedSentence, Translator
 from fairseq_plugins.options import UserError
 from fairseq_plugins.serving.batching import Batcher, TooManyWaiting
 
@@ -226,7 +226,8 @@ class ModelServer:
                 if request.nbest > request.beam:
                     raise UserError(f"nbest {request.nbest} of a beam of {request.beam}: give a larger beam")
                 # a line has at most as many subwords as characters
-                self._check_tokens(request.beam * sum(len(line) + EXTRA_PIECES for line in request.lines), "beam")
+                longest = (len(line) + EXTRA_PIECES + STEP for line in request.lines)
+                self._check_tokens(request.beam * sum(longest), "beam")
                 return Translations(translations=await self._answers(request))
 
         else:
@@ -339,16 +340,30 @@ class _Limited:
             refusal = _error(413, f"the body has more than {self._limits.body:,} bytes", Connection="close")
             return await refusal(scope, receive, send)
         messages = [{"type": "http.request", "body": body, "more_body": False}]
+        left = asyncio.ensure_future(receive())  # comes when the client leaves, or has its answer
+        has_begun = False
 
         async def receive_body() -> Any:
-            return messages.pop() if messages else await receive()
+            return messages.pop() if messages else await asyncio.shield(left)
 
+        async def send_answer(message: Any) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await send(message)
+
+        answer = asyncio.ensure_future(self._app(scope, receive_body, send_answer))
         try:
             async with asyncio.timeout_at(end):
-                await self._app(scope, receive_body, send)
+                await asyncio.wait({answer, left}, return_when=asyncio.FIRST_COMPLETED)
+                if answer.done() or has_begun:
+                    await answer
         except TimeoutError:
+            answer.cancel()
             refusal = _error(504, f"there was no answer within {self._limits.seconds:g} s: send less at a time")
             await refusal(scope, receive, send)
+        finally:  # the request of a client that has left is not worked on
+            answer.cancel()
+            left.cancel()
 
     async def _read(self, receive: Any) -> Optional[bytes]:
         """The body, or None if it is too large. One above READ_TO_THE_END times the limit is not read to its end."""

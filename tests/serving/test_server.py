@@ -155,8 +155,8 @@ def shared(translator):
 
 
 def test_no_request_asks_for_too_many_tokens(translator, language_model):
-    with running(translator, tokens=1000) as server:
-        told = "lines, beam ask for up to 1,005 tokens: a request has up to 1,000"
+    with running(translator, tokens=1100) as server:
+        told = "lines, beam ask for up to 1,255 tokens: a request has up to 1,100"
         assert ask(server, "/translate", {"lines": ["a"], "beam": 5})[:2] == (422, {"error": told})
         assert ask(server, "/translate", {"lines": ["a"], "beam": 4})[0] == 200
     with running(language_model, tokens=1000) as server:
@@ -206,6 +206,41 @@ def test_too_many_and_too_slow(translator, monkeypatch):
         go_on.set()
         assert ask(server, "/translate", {"lines": ["d"]})[0] == 200
     assert seen == ["a", "d"]
+
+
+def test_requests_of_clients_that_have_left_are_dropped(translator, monkeypatch):
+    go_on, translate, seen = threading.Event(), translator.translate, []
+
+    def slow(lines, **options):
+        seen.extend(lines)
+        assert go_on.wait(20)
+        return translate(lines, **options)
+
+    monkeypatch.setattr(translator, "translate", slow)
+    with running(translator, waiting=2) as server, ThreadPoolExecutor(2) as clients:
+        first = clients.submit(ask, server, "/translate", {"lines": ["a"]})
+        while not seen:
+            time.sleep(0.01)
+        body = b'{"lines": ["b"]}'
+        head = f"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        for _ in range(2):
+            with socket.create_connection(("127.0.0.1", server.port)) as leaving:
+                leaving.sendall(f"{head}\r\n\r\n".encode() + body)
+                while not any(not job.answer.cancelled() for job in server.batcher._jobs):
+                    time.sleep(0.01)
+            while any(not job.answer.cancelled() for job in server.batcher._jobs):
+                time.sleep(0.01)
+        last = clients.submit(ask, server, "/translate", {"lines": ["c"]})
+        time.sleep(0.2)
+        go_on.set()
+        assert [one.result()[0] for one in (first, last)] == [200, 200]
+    assert seen == ["a", "c"]
+
+
+def test_an_overlong_line_is_refused_before_others_are_translated(translator, monkeypatch):
+    monkeypatch.setattr(translator, "_translate_group", lambda *_, **__: pytest.fail("lines were translated"))
+    with pytest.raises(UserError, match="the text: line 2 has 1,100 subwords, the model reads up to"):
+        translator.translate(["a b", "a " * 1100])
 
 
 def test_slow_clients_are_cut(translator):
