@@ -252,7 +252,7 @@ def _filter_or_refuse(
 ) -> Any:
     _, too_long = dataset.filter_indices_by_size(indices, max_positions)
     if len(too_long) > 0 and not ignore_invalid_inputs:
-        split = next(name for name, loaded in task.datasets.items() if loaded is dataset)
+        split = next((name for name, loaded in task.datasets.items() if loaded is dataset), "the input")
         number = min(too_long)
         sizes = np.atleast_1d(dataset.size(number)).tolist()
         raise UserError(

@@ -119,6 +119,8 @@ def test_fairseq_alone_finds_a_long_sentence_in_validation():
             FairseqTask.filter_indices_by_size.__wrapped__(task, numpy.arange(2), pairs, limits)
         with pytest.raises(UserError, match=told):
             FairseqTask.filter_indices_by_size(task, numpy.arange(2), pairs, limits)
+    with pytest.raises(UserError, match="^the input: 2 sentences"):  # of fairseq-interactive
+        FairseqTask.filter_indices_by_size(SimpleNamespace(datasets={}), numpy.arange(2), pairs, (1, 1))
     assert FairseqTask.filter_indices_by_size(task, numpy.arange(2), pairs, (3, 3), True).tolist() == [0]
     assert FairseqTask.filter_indices_by_size(task, numpy.arange(2), pairs, (4, 4)).tolist() == [0, 1]
 
