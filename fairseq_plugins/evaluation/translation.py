@@ -268,9 +268,11 @@ class Translator:
         """
         lines = list(self.source.watched(checked_lines(lines)))
         search = SearchOptions(**options)
-        for number, line in enumerate(lines, start=1):
-            self._check_length(self.source.split(line), where=f"the text: line {number:,}")
-        return list(self.translate_stream(lines, search, batch_size=batch_size, buffer=max(len(lines), 1)))
+        check_at_least_one(batch_size, flag="--batch-size")
+        pieces = [self.source.split(line) for line in lines]
+        for number, one in enumerate(pieces, start=1):
+            self._check_length(one, where=f"the text: line {number:,}")
+        return list(self._translate_group(pieces, search, batch_size=batch_size))
 
     def attention(self, line: str, *, beam: int = 5) -> "WordAttention":
         """Attention between the words of a raw line and those of its translation.

@@ -182,8 +182,9 @@ def test_errors_of_the_model(translator, monkeypatch, caplog):
     assert "/home/secret" in caplog.text
 
 
-def test_too_many_and_too_slow(translator, monkeypatch):
-    """With room for one that waits, others come back later. An answer that is late is not waited for."""
+@pytest.fixture
+def held(translator, monkeypatch):
+    """An event that translations wait for, and the lines whose translation has begun."""
     go_on, translate, seen = threading.Event(), translator.translate, []
 
     def slow(lines, **options):
@@ -192,6 +193,12 @@ def test_too_many_and_too_slow(translator, monkeypatch):
         return translate(lines, **options)
 
     monkeypatch.setattr(translator, "translate", slow)
+    return go_on, seen
+
+
+def test_too_many_and_too_slow(translator, held):
+    """With room for one that waits, others come back later. An answer that is late is not waited for."""
+    go_on, seen = held
     with running(translator, waiting=1, seconds=1.5) as server, ThreadPoolExecutor(2) as clients:
         first = clients.submit(ask, server, "/translate", {"lines": ["a"]})
         while not seen:
@@ -208,15 +215,8 @@ def test_too_many_and_too_slow(translator, monkeypatch):
     assert seen == ["a", "d"]
 
 
-def test_requests_of_clients_that_have_left_are_dropped(translator, monkeypatch):
-    go_on, translate, seen = threading.Event(), translator.translate, []
-
-    def slow(lines, **options):
-        seen.extend(lines)
-        assert go_on.wait(20)
-        return translate(lines, **options)
-
-    monkeypatch.setattr(translator, "translate", slow)
+def test_requests_of_clients_that_have_left_are_dropped(translator, held):
+    go_on, seen = held
     with running(translator, waiting=2) as server, ThreadPoolExecutor(2) as clients:
         first = clients.submit(ask, server, "/translate", {"lines": ["a"]})
         while not seen:
