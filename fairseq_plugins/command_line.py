@@ -20,7 +20,7 @@ from fairseq_plugins.files import (
     output_folder,
     picture_file,
 )
-from fairseq_plugins.options import UserError
+from fairseq_plugins.options import UserError, count
 
 
 class Checkpoints(argparse.Action):
@@ -150,7 +150,7 @@ def add_tokenised(parser: argparse.ArgumentParser) -> None:
 def add_beam(parser: argparse.ArgumentParser) -> None:
     """Declare ``--beam``, ``args.beam``."""
     parser.add_argument(
-        "--beam", type=int, default=5, metavar="N", help="hypotheses that are kept (default: %(default)s)"
+        "--beam", type=count, default=5, metavar="N", help="hypotheses that are kept (default: %(default)s)"
     )
 
 

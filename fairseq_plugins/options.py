@@ -2,10 +2,11 @@
 
 import argparse
 import math
+import re
 from dataclasses import fields
 from numbers import Integral
 from pathlib import Path
-from typing import Collection, List, Literal, Sequence, Tuple, Type, TypeVar, get_args
+from typing import Callable, Collection, List, Literal, Sequence, Tuple, Type, TypeVar, get_args
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
@@ -19,6 +20,20 @@ def flag_of(destination: str) -> str:
     """Return the flag of argparse's name for it: ``--init-range`` for ``init_range``."""
     return f"--{destination.replace('_', '-')}"
 
+
+def whole_number(*, at_least: int) -> Callable[[str], int]:
+    """Return a type of arguments: a whole number that is not less than ``at_least``."""
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < at_least:
+            raise UserError(f"{text}: give a whole number of at least {at_least}")
+        return int(text)
+
+    return read
+
+
+count = whole_number(at_least=1)
+"""Type of arguments that count something."""
 
 Number = TypeVar("Number", int, float)
 

@@ -25,7 +25,6 @@ WIDTHS = [9, 8]
 RATE = 0.5
 
 every_precision = pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-6)])
-every_mode = pytest.mark.parametrize("mode", ["evaluation", "training"])
 
 
 def make_stack(cell, flags, *, rate=0.0, dtype=torch.float64):
@@ -106,7 +105,7 @@ class CellContract:
 
     # a layer
 
-    @every_mode
+    @pytest.mark.parametrize("mode", ["evaluation", "training"])
     def test_the_run_of_the_base_class_is_the_cells_own(self, run_layers):
         own = run_layers(lambda layer, *arguments: layer(*arguments))
         torch.testing.assert_close(run_layers(RecurrentCell.forward), own, rtol=1e-10, atol=1e-12)
@@ -144,13 +143,13 @@ class CellContract:
     # a stack
 
     def test_two_half_windows_with_carried_state_are_one_whole_window(self, make, x, tokens):
-        stack, tolerance = make(), 1e-12
+        stack = make()
         whole, first = stack(x, tokens=tokens), stack(x[:, :3], tokens=tokens[:, :3])
         second = stack(x[:, 3:], first.state, tokens=tokens[:, 3:])
         for n in range(len(WIDTHS)):
             halves = torch.cat([first.layers[n], second.layers[n]], dim=1)
-            torch.testing.assert_close(halves, whole.layers[n], rtol=tolerance, atol=tolerance)
-        torch.testing.assert_close(second.state, whole.state, rtol=tolerance, atol=tolerance)
+            torch.testing.assert_close(halves, whole.layers[n], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(second.state, whole.state, rtol=1e-12, atol=1e-12)
 
     @pytest.mark.parametrize(
         "num_known, mode, dtype, tolerance",

@@ -66,9 +66,10 @@ class Hypotheses:
         self.encoder_out = encoder_out
         self.incremental_state = {}
 
-    def step(self, tokens: Tensor):
+    def step(self, tokens: Tensor, **options):
         """Output of the last of tokens (B, t), as a beam search asks."""
-        return self.model.decoder(tokens, encoder_out=self.encoder_out, incremental_state=self.incremental_state)
+        shared = dict(encoder_out=self.encoder_out, incremental_state=self.incremental_state)
+        return self.model.decoder(tokens, **shared, **options)
 
     def reorder(self, order: Tensor) -> None:
         """Go on with rows ``order``, as a beam search does."""
@@ -191,53 +192,40 @@ class DecoderContract:
     # decoding
 
     @torch.no_grad()
-    def test_incremental_decoding_is_the_full_forward(self, build, tokens):
-        decoding = build(**self.dropouts)
-        decoding.model.eval()
-        full, hypotheses = parts(decoding(tokens)), decoding.start()
-        for t in range(T):
-            step = parts(hypotheses.step(tokens[:, : t + 1]))
-            assert step[0].shape == (B, 1, V)
-            torch.testing.assert_close([x[:, 0] for x in step], [x[:, t] for x in full], rtol=1e-5, atol=1e-5)
-
-    @torch.no_grad()
     def test_targets_can_be_scored_step_by_step(self, build, tokens):
         decoding, target = build(), torch.randint(V, (B, T))
         decoding.model.eval()
         nll, hypotheses = decoding(tokens, target=target)[1]["scores"].nll, decoding.start()
         for t in range(T):
-            _, extra = hypotheses.model.decoder(
-                tokens[:, : t + 1],
-                encoder_out=hypotheses.encoder_out,
-                incremental_state=hypotheses.incremental_state,
-                target=target[:, t : t + 1],
-            )
+            _, extra = hypotheses.step(tokens[:, : t + 1], target=target[:, t : t + 1])
             torch.testing.assert_close(extra["scores"].nll[:, 0], nll[:, t], rtol=1e-5, atol=1e-5)
 
     orders = [[0, 0, 1, 1, 2, 3], [5, 2, 0, 0], [1, 3, 0, 2], [0, 1, 2], [2, 1, 1, 0], [3]]
     """Rows that a beam search goes on with before each step."""
 
     @torch.no_grad()
-    def test_rows_can_be_reordered_before_the_first_step_and_after_every_one(self, build, tokens):
-        decoding = build()
+    def test_steps_are_the_full_forward_and_rows_can_be_reordered_before_each(self, build, tokens):
+        decoding = build(**self.dropouts)
         decoding.model.eval()
         hypotheses, rows = decoding.start(), torch.arange(B)
         for t, order in enumerate(self.orders):
             hypotheses.reorder(torch.tensor(order))
             rows = rows[order]
             step, full = parts(hypotheses.step(tokens[rows, : t + 1])), parts(decoding(tokens[rows], rows=rows))
+            assert step[0].shape == (len(order), 1, V)
             torch.testing.assert_close([x[:, 0] for x in step], [x[:, t] for x in full], rtol=1e-5, atol=1e-5)
 
     @torch.no_grad()
     def test_two_decodings_do_not_know_of_each_other(self, build, tokens):
         decoding, backwards = build(), torch.arange(B).flip(0)
         decoding.model.eval()
-        full, first, second = decoding(tokens)[0], decoding.start(), decoding.start()
+        full, first, second = parts(decoding(tokens)), decoding.start(), decoding.start()
         second.reorder(backwards)
         for t in range(3):
-            torch.testing.assert_close(first.step(tokens[:, : t + 1])[0][:, 0], full[:, t], rtol=1e-5, atol=1e-5)
-            step = second.step(tokens[backwards, : t + 1])[0]
-            torch.testing.assert_close(step[:, 0], full[backwards, t], rtol=1e-5, atol=1e-5)
+            for hypotheses, rows in ((first, torch.arange(B)), (second, backwards)):
+                found = parts(hypotheses.step(tokens[rows, : t + 1]))
+                expected = [x[rows, t] for x in full]
+                torch.testing.assert_close([x[:, 0] for x in found], expected, rtol=1e-5, atol=1e-5)
 
     # checkpoints
 

@@ -1,8 +1,10 @@
 """Work in forked processes, under limits, and what became of it."""
 
 import io
+import logging
 import os
 import resource
+import runpy
 import select
 import signal
 import sys
@@ -10,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Callable, Optional, Sequence
 
 HANGING = 60
 """Seconds after which work is killed that has not ended."""
@@ -96,6 +98,21 @@ class Fork:
 def in_fork(work: Callable[[], None], **options) -> Ended:
     """Do work in a fork of this process, to its end; options are those of :class:`Fork`."""
     return Fork(work, **options).finish()
+
+
+def program(words: Sequence[str]) -> Callable[[], None]:
+    """The work of a process that is started with these words."""
+
+    def work() -> None:
+        logging.root.handlers.clear()  # of tests before, whose streams are closed
+        sys.argv = list(words)
+        if words[0].endswith(".py"):
+            sys.path.insert(0, words[0].rpartition("/")[0])
+            runpy.run_path(words[0], run_name="__main__")
+        else:
+            runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+
+    return work
 
 
 def _held() -> int:

@@ -5,26 +5,20 @@ import os
 import signal
 import sys
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 import torch
 
-from fairseq_plugins.command_line import (
-    add_checkpoints,
-    add_cpu,
-    add_data,
-    add_input,
-    add_json,
-    choose_device,
-)
+from fairseq_plugins.command_line import add_checkpoints, add_cpu, add_data, add_input, add_json, choose_device
 from fairseq_plugins.console import Command, OneLineParser, ProgramFailed, ended_in_a_line
-from fairseq_plugins.options import check_at_least_one, named_paths
+from fairseq_plugins.options import UserError
 
 
 @pytest.fixture(autouse=True)
 def folders(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("data", "my data", "wrong", "unpacked", "broken", "interrupted"):
+    for name in ("data", "my data"):
         (tmp_path / name).mkdir()
 
 
@@ -36,14 +30,6 @@ def add_arguments(parser):
 
 
 def show(args):
-    if args.data.name == "wrong":
-        check_at_least_one(0, flag="--wrong")
-    if args.data.name == "unpacked":
-        _one, _two = args.path
-    if args.data.name == "broken":
-        raise ProgramFailed("last line of a log")
-    if args.data.name == "interrupted":
-        os.kill(os.getpid(), signal.SIGINT)
     print(args.data, args.path, args.json, args.forwarded, args.command_line, sep="|")
 
 
@@ -109,16 +95,11 @@ def test_flags_of_another_program_follow_two_dashes(capsys):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["wrong", "--path", "a.pt"], "--wrong 0: give at least 1"),
         (["data", "--path"], "argument --path: expected at least one argument"),
         (["data", "a.txt", "--path", "a.pt"], "unrecognized arguments: a.txt (did you mean --input a.txt?)"),
         (["data", "--path", "a.pt", "--json", "-"], "unrecognized arguments: - (did you mean --input -?)"),
         (["data", "--path", "a.pt", "--jason"], "unrecognized arguments: --jason (did you mean --json?)"),
-        (
-            ["nowhere", "--path", "a.pt"],
-            "argument DATA: nowhere does not exist: give the directory that data-prep wrote",
-        ),
-        (["a.pt", "data"], "argument DATA: a.pt does not exist: give the directory that data-prep wrote"),
+        (["nowhere"], "argument DATA: nowhere does not exist: give the directory that data-prep wrote"),
     ],
 )
 def test_a_mistake_ends_with_one_line_and_status_2(arguments, message, capsys):
@@ -132,34 +113,28 @@ def test_a_mistake_ends_with_one_line_and_status_2(arguments, message, capsys):
     [
         (FileNotFoundError(2, "No such file or directory", "model.pt"), "model.pt: No such file or directory"),
         (OSError("no device"), "no device"),
+        (UserError("one line\nand another: give less"), "one line and another: give less"),
     ],
 )
 def test_an_error_is_told_in_a_line_that_begins_with_its_file(error, message, capsys):
-    def fail(args):
-        raise error
-
-    command = replace(SHOW, run=fail)
+    command = replace(SHOW, run=Mock(side_effect=error))
     assert ends(["data", "--path", "a.pt"], capsys, command) == (2, f"fairseq-plugins show: error: {message}\n")
 
 
-def test_a_user_error_of_several_lines_is_shown_in_one(capsys):
-    command = replace(SHOW, run=lambda args: named_paths(["one line\nand another"]))
-    _, line = ends(["data", "--path", "a.pt"], capsys, command)
-    assert line.endswith("error: one line and another: give it as NAME=PATH\n")
-
-
 def test_a_fault_of_the_package_keeps_its_traceback():
+    command = replace(SHOW, run=Mock(side_effect=ValueError("not enough values to unpack")))
     with pytest.raises(ValueError, match="not enough values to unpack"):
-        type_line(["unpacked", "--path", "a.pt"])
+        type_line(["data", "--path", "a.pt"], command)
 
 
 def test_a_program_that_fails_is_told_with_status_1(capsys):
-    assert ends(["broken", "--path", "a.pt"], capsys) == (1, "last line of a log\n")
+    command = replace(SHOW, run=Mock(side_effect=ProgramFailed("last line of a log")))
+    assert ends(["data", "--path", "a.pt"], capsys, command) == (1, "last line of a log\n")
 
 
 def test_an_interrupt_from_the_keyboard_is_one_line_and_status_130(capsys):
-    code, message = ends(["interrupted", "--path", "a.pt"], capsys)
-    assert (code, message) == (130, "fairseq-plugins show: interrupted\n")
+    command = replace(SHOW, run=lambda args: signal.raise_signal(signal.SIGINT))
+    assert ends(["data", "--path", "a.pt"], capsys, command) == (130, "fairseq-plugins show: interrupted\n")
 
 
 @pytest.mark.parametrize(

@@ -162,19 +162,13 @@ def subclasses(cls):
 
 
 OPTIONS = [cls for cls in subclasses(FairseqDataclass) if cls.__module__.startswith("fairseq_plugins.")]
-OPTIONS.sort(key=lambda cls: f"{cls.__module__} {cls.__qualname__}")
 
 
-@pytest.mark.parametrize("options", OPTIONS, ids=lambda cls: f"{cls.__module__} {cls.__qualname__}")
-def test_a_told_default_is_the_fields(options):
-    for each in fields(options):
-        message = re.search(r"\(default: ([^ ,;)]+)", each.metadata.get("help", ""))
-        if message and each.default is not None:
-            assert message[1] == str(each.default), each.name
-
-
-def test_defaults_are_told():
-    message = [
-        field for options in OPTIONS for field in fields(options) if "(default: " in field.metadata.get("help", "")
-    ]
-    assert len(OPTIONS) > 20 and len(message) > 50
+def test_told_defaults_are_those_of_the_fields():
+    num_told = 0
+    for options in OPTIONS:
+        for each in fields(options):
+            told = re.search(r"\(default: ([^ ,;)]+)", each.metadata.get("help", ""))
+            num_told += bool(told)
+            assert not told or each.default is None or told[1] == str(each.default), (options, each.name)
+    assert len(OPTIONS) > 20 and num_told > 50

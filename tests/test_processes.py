@@ -9,7 +9,8 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from threading import Thread, Timer, get_ident, main_thread
+from pathlib import Path
+from threading import Thread, get_ident, main_thread
 
 import pytest
 
@@ -29,16 +30,45 @@ from fairseq_plugins.processes import (
 )
 
 
-@pytest.fixture
-def heeded(number):
-    """Handle the signal ``number``, which is ignored if tests run in the background of a shell."""
-    before = signal.signal(number, lambda *_: None)
+@pytest.fixture(autouse=True)
+def heeded():
+    """Signals that come too early or too late end no test."""
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGUSR1)}
     yield
-    signal.signal(number, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def run(program, tmp_path):
     return run_logged([sys.executable, "-c", program], log=tmp_path / "log")
+
+
+def wait_until(condition):
+    end = time.monotonic() + 60
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+
+
+def printed(word, log):
+    """The condition that a word stands in a log."""
+    log.touch()
+    return lambda: word in log.read_bytes()
+
+
+@contextmanager
+def signal_once(is_ready, number, *, interrupted="main thread"):
+    """Send this process a signal when something is so; it interrupts a call of one thread."""
+
+    def send():
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+        wait_until(is_ready)
+        time.sleep(0.2)  # until its end is waited for
+        signal.pthread_kill(get_ident() if interrupted == "another thread" else main_thread().ident, number)
+
+    thread = Thread(target=send)
+    thread.start()
+    yield
+    thread.join()
 
 
 def test_output_is_shown_and_appended(tmp_path, capfdbinary):
@@ -49,20 +79,11 @@ def test_output_is_shown_and_appended(tmp_path, capfdbinary):
     assert capfdbinary.readouterr().out == expected == (tmp_path / "log").read_bytes()
 
 
-def test_output_is_there_before_the_end(tmp_path):
-    program = "import pathlib, sys, time; print('began', flush=True); time.sleep(0.2)\n"
-    program += "end = time.monotonic() + 60\n"
-    program += "while not pathlib.Path(sys.argv[1]).read_bytes() and time.monotonic() < end: time.sleep(0.01)"
-    assert run_logged([sys.executable, "-c", program, tmp_path / "log"], log=tmp_path / "log") == 0
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGUSR1])
-@pytest.mark.usefixtures("heeded")
-def test_signals_reach_the_process_once(number, tmp_path, capfd):
-    program = f"""
+def test_output_is_in_the_log_before_the_end_and_a_signal_reaches_the_process_once(tmp_path, capfd):
+    program = """
 import signal, time
 caught = []
-signal.signal({int(number)}, lambda *_: caught.append(1))
+signal.signal(signal.SIGINT, lambda *_: caught.append(1))
 print("ready", flush=True)
 end = time.monotonic() + 60
 while not caught and time.monotonic() < end: time.sleep(0.01)
@@ -70,24 +91,12 @@ time.sleep(0.1)
 print("caught", len(caught))
 raise SystemExit(5)
 """
-
-    def interrupt():
-        end = time.monotonic() + 60
-        while b"ready" not in (tmp_path / "log").read_bytes() and time.monotonic() < end:
-            time.sleep(0.01)
-        os.kill(os.getpid(), number)
-
-    before = signal.getsignal(number)
-    timer = Timer(0.0, interrupt)
-    (tmp_path / "log").touch()
-    timer.start()
-    assert run(program, tmp_path) == 5
-    timer.join()
-    assert "caught 1" in capfd.readouterr().out and signal.getsignal(number) == before
+    before = signal.getsignal(signal.SIGINT)
+    with signal_once(printed(b"ready", tmp_path / "log"), signal.SIGINT):
+        assert run(program, tmp_path) == 5
+    assert "caught 1" in capfd.readouterr().out and signal.getsignal(signal.SIGINT) == before
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1])
-@pytest.mark.usefixtures("heeded")
 def test_a_signal_that_interrupts_no_call_is_handed_on(tmp_path):
     # as one does that comes just before the call: here it interrupts another thread's
     program = """
@@ -97,22 +106,10 @@ signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
 print("ready", flush=True)
 time.sleep(60)
 """
-
-    def interrupt():
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR1])
-        end = time.monotonic() + 60
-        while b"ready" not in (tmp_path / "log").read_bytes() and time.monotonic() < end:
-            time.sleep(0.01)
-        time.sleep(0.2)  # until the output is waited for
-        signal.pthread_kill(get_ident(), signal.SIGUSR1)
-
-    (tmp_path / "log").touch()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     try:
-        thread = Thread(target=interrupt)
-        thread.start()
-        assert run(program, tmp_path) == 5
-        thread.join()
+        with signal_once(printed(b"ready", tmp_path / "log"), signal.SIGUSR1, interrupted="another thread"):
+            assert run(program, tmp_path) == 5
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -145,9 +142,7 @@ def test_a_command_dies_with_this_process(run_command, tmp_path, monkeypatch):
     if caller == 0:
         run_command(command, tmp_path / "log")
         os._exit(0)
-    end = time.monotonic() + 60
-    while not (tmp_path / "pid").exists() and time.monotonic() < end:
-        time.sleep(0.01)
+    wait_until((tmp_path / "pid").exists)
     ended = os.pidfd_open(int((tmp_path / "pid").read_text()))
     os.kill(caller, signal.SIGKILL)
     os.waitpid(caller, 0)
@@ -183,13 +178,19 @@ def test_what_the_user_has_set_stays(name, monkeypatch):
     assert environment[name] == "1" and environment.get("GLIBC_TUNABLES") in (None, "1")
 
 
-@pytest.mark.parametrize("program, expected", [("train", TUNABLES), ("generate", "None")])
-def test_only_trainings_have_it(program, expected, tmp_path, monkeypatch):
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """A stand-in for the package of fairseq's programs, without any."""
     package = tmp_path / "stub/fairseq_cli"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    (package / f"{program}.py").write_text("import os; print(os.environ.get('GLIBC_TUNABLES'))")
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    return package
+
+
+@pytest.mark.parametrize("program, expected", [("train", TUNABLES), ("generate", "None")])
+def test_only_trainings_have_it(program, expected, package, tmp_path):
+    (package / f"{program}.py").write_text("import os; print(os.environ.get('GLIBC_TUNABLES'))")
     run_fairseq(program, [], log=tmp_path / "log")
     assert (tmp_path / "log").read_text() == f"{expected}\n"
     if program == "train":
@@ -200,7 +201,8 @@ def test_only_trainings_have_it(program, expected, tmp_path, monkeypatch):
 @pytest.mark.parametrize("tunable", TUNABLES.split(":"))
 def test_glibc_takes_the_value(tunable):
     """glibc silently ignores unknown names, so the test reads its list of them."""
-    loader = next((part for part in _mapped_files() if "/ld-linux" in part), None)
+    mapped = Path("/proc/self/maps").read_text().split()
+    loader = next((part for part in mapped if "/ld-linux" in part), None)
     if loader is None:
         pytest.skip("the C library is not glibc")
     listed = subprocess.run(
@@ -211,14 +213,6 @@ def test_glibc_takes_the_value(tunable):
     name, value = tunable.split("=")
     (line,) = [line for line in listed.stdout.splitlines() if line.startswith(f"{name}:")]
     assert int(line.split()[1], 16) == int(value)
-
-
-def _mapped_files():
-    try:
-        with open("/proc/self/maps") as maps:
-            return {line.split()[-1] for line in maps}
-    except FileNotFoundError:
-        return set()
 
 
 STUB = """
@@ -243,12 +237,8 @@ if sys.argv[1] == "endless":
 
 
 @pytest.fixture
-def log(tmp_path, monkeypatch):
-    package = tmp_path / "stub/fairseq_cli"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
+def log(package, tmp_path, monkeypatch):
     (package / "generate.py").write_text(STUB)
-    monkeypatch.setenv("PYTHONPATH", str(package.parent))
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
     return tmp_path / "log"
 
@@ -282,37 +272,18 @@ def test_a_failure_is_told_with_the_end_of_the_log_and_a_user_error_is_one(way, 
 @pytest.fixture
 def started(monkeypatch):
     """The processes that were started."""
-    started = []
+    started, popen = [], subprocess.Popen
 
-    class Recorded(subprocess.Popen):
-        def __init__(self, *arguments, **options):
-            started.append(self)
-            super().__init__(*arguments, **options)
+    def record(*arguments, **options):
+        started.append(popen(*arguments, **options))
+        return started[-1]
 
-    monkeypatch.setattr(subprocess, "Popen", Recorded)
+    monkeypatch.setattr(subprocess, "Popen", record)
     return started
 
 
-@contextmanager
-def signal_once_it_runs(log, number, *, interrupted="main thread"):
-    """Send this process a signal when the program has printed something; it interrupts a call of one thread."""
-
-    def send():
-        end = time.monotonic() + 60
-        while b"another" not in log.read_bytes() and time.monotonic() < end:
-            time.sleep(0.01)
-        time.sleep(0.2)  # until its end is waited for
-        signal.pthread_kill(get_ident() if interrupted == "another thread" else main_thread().ident, number)
-
-    log.touch()
-    thread = Thread(target=send)
-    thread.start()
-    yield
-    thread.join()
-
-
 def test_an_interrupt_ends_the_program(log, started):
-    with signal_once_it_runs(log, signal.SIGINT), pytest.raises(KeyboardInterrupt):
+    with signal_once(printed(b"another", log), signal.SIGINT), pytest.raises(KeyboardInterrupt):
         run_fairseq("generate", ["endless"], log=log)
     (process,) = started
     assert process.returncode == -signal.SIGKILL
@@ -322,8 +293,9 @@ def test_an_interrupt_ends_the_program(log, started):
 def test_the_end_of_this_process_is_that_of_the_program(log, started, interrupted):
     # one that interrupts another thread's call is as one that comes just before this thread's
     begun = time.monotonic()
-    with signal_once_it_runs(log, signal.SIGTERM, interrupted=interrupted), pytest.raises(ProgramFailed):
-        run_fairseq("generate", ["endless"], log=log)
+    with signal_once(printed(b"another", log), signal.SIGTERM, interrupted=interrupted):
+        with pytest.raises(ProgramFailed):
+            run_fairseq("generate", ["endless"], log=log)
     assert time.monotonic() - begun < 30
     (process,) = started
     assert process.returncode == -signal.SIGTERM
@@ -401,32 +373,22 @@ def test_one_that_fails_ends_no_other_and_leaves_out_what_needs_it(task, tmp_pat
     assert "== fails ended with status 3" in capfd.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM])
-@pytest.mark.usefixtures("heeded")
-def test_a_signal_reaches_all_that_run_once_and_nothing_is_begun_after_it(number, task, tmp_path):
-    program = f"""
+def test_a_signal_reaches_all_that_run_once_and_nothing_is_begun_after_it(task, tmp_path):
+    program = """
 import signal
 caught = []
-signal.signal({int(number)}, lambda *_: caught.append(1))
-open(f"{{name}}.ready", "w").close()
+signal.signal(signal.SIGTERM, lambda *_: caught.append(1))
+open(f"{name}.ready", "w").close()
 end = time.monotonic() + 60
 while not caught and time.monotonic() < end: time.sleep(0.01)
 time.sleep(0.1)
 sys.exit(len(caught))
 """
 
-    def interrupt():
-        end = time.monotonic() + 60
-        while not all((tmp_path / f"{name}.ready").exists() for name in "ab") and time.monotonic() < end:
-            time.sleep(0.01)
-        os.kill(os.getpid(), number)
-
-    before = signal.getsignal(number)
-    timer = Timer(0.0, interrupt)
-    timer.start()
-    assert run_side_by_side([task(name, program) for name in "abc"], num=2) == {"a": 1, "b": 1}
-    timer.join()
-    assert signal.getsignal(number) == before
+    before = signal.getsignal(signal.SIGTERM)
+    with signal_once(lambda: all((tmp_path / f"{name}.ready").exists() for name in "ab"), signal.SIGTERM):
+        assert run_side_by_side([task(name, program) for name in "abc"], num=2) == {"a": 1, "b": 1}
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_nothing_is_begun_after_a_signal_that_comes_as_one_is_begun(task, monkeypatch):
@@ -439,13 +401,11 @@ def test_nothing_is_begun_after_a_signal_that_comes_as_one_is_begun(task, monkey
     assert set(run_side_by_side([task(name, "time.sleep(60)") for name in "ab"], num=2)) == {"a"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGUSR1])
-@pytest.mark.usefixtures("heeded")
 def test_an_interruption_is_no_good_end_though_what_ran_ended_well(task):
-    program = f"""
+    program = """
 import signal
-signal.signal({int(signal.SIGUSR1)}, lambda *_: sys.exit(0))
-os.kill(os.getppid(), {int(signal.SIGUSR1)})
+signal.signal(signal.SIGUSR1, lambda *_: sys.exit(0))
+os.kill(os.getppid(), signal.SIGUSR1)
 time.sleep(60)
 """
     with pytest.raises(SystemExit) as end:

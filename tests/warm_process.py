@@ -134,18 +134,8 @@ def warm_programs(folder: Path) -> Iterator[str]:
     here = Path(__file__).resolve()
     installed = subprocess.check_output([PYTHON, "-c", FIND_INSTALLED], cwd=programs, env=WITHOUT_PATH, text=True)
     for name in ("python", "python3", "fairseq-plugins", *(f"fairseq-{name}" for name in HOST_PROGRAMS)):
-        client = (
-            PYTHON,
-            "-I",
-            "-S",
-            str(here.with_name("warm_client.py")),
-            address,
-            str(here.parents[1]),
-            installed,
-            name,
-        )
-        words = map(shlex.quote, client)
-        (programs / name).write_text(f'#!/bin/sh\nexec {" ".join(words)} "$@"\n')
+        client = (PYTHON, "-I", "-S", here.with_name("warm_client.py"), address, here.parents[1], installed, name)
+        (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(map(str, client))} "$@"\n')
         (programs / name).chmod(0o755)
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)

@@ -37,7 +37,7 @@ from fairseq_plugins.evaluation.analyses.words import (
 )
 from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
 from fairseq_plugins.evaluation.scoring import check_rows, check_vocabularies
-from fairseq_plugins.options import UserError, check_at_least_one, check_not_negative, check_positive, named_paths
+from fairseq_plugins.options import UserError, check_not_negative, check_positive, count, named_paths, whole_number
 from fairseq_plugins.reports.analyses import (
     correlation_row,
     correlation_table,
@@ -125,7 +125,7 @@ def _add_rank_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
     add_checkpoints(parser, help="one checkpoint")
     add_split(parser, help="split whose positions are taken")
-    parser.add_argument("--positions", type=int, help="take the first positions only (default: all)")
+    parser.add_argument("--positions", type=count, help="take the first positions only (default: all)")
     parser.add_argument(
         "--threshold",
         type=float,
@@ -136,8 +136,6 @@ def _add_rank_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _analyze_rank(args: argparse.Namespace) -> Results:
-    if args.positions is not None:
-        check_at_least_one(args.positions, flag="--positions")
     check_not_negative(args.threshold, flag="--threshold")
     model, dictionary = _load_one(args)
     tokens = load_token_stream(args.data, args.split, dictionary)
@@ -216,7 +214,7 @@ def _add_masking_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="from 0 to 1 (default: 0 to 0.5 in steps of 0.05)",
     )
-    parser.add_argument("--runs", type=int, default=5, help="runs of each, seeds 1, 2, ... (default: %(default)s)")
+    parser.add_argument("--runs", type=count, default=5, help="runs of each, seeds 1, 2, ... (default: %(default)s)")
     parser.add_argument(
         "--mask",
         choices=LAYER_MASKS,
@@ -225,7 +223,7 @@ def _add_masking_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--rows",
-        type=int,
+        type=count,
         default=10,
         help="parallel rows the stream is cut into, for speed: each starts from zero, its first token unscored; "
         "1 gives the perplexity of lm eval where P is 0 (default: %(default)s)",
@@ -234,14 +232,12 @@ def _add_masking_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _analyze_masking(args: argparse.Namespace) -> Results:
-    check_at_least_one(args.runs, flag="--runs")
     probabilities = args.probabilities or PROBABILITIES
     wrong = [probability for probability in probabilities if not 0 <= probability <= 1]
     if wrong:
         raise UserError(f"--probabilities {wrong[0]:g}: give numbers from 0 to 1")
     if len(set(probabilities)) < len(probabilities):
         raise UserError("--probabilities: give each number once")
-    check_at_least_one(args.rows, flag="--rows")
     device = choose_device(args)
     models, _, dictionary = _load_layered(args)
     tokens = load_token_stream(args.data, args.split, dictionary)
@@ -276,19 +272,17 @@ def _add_gate_words_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--words", nargs="+", action="extend", required=True, metavar="WORD", help="input words")
     parser.add_argument(
         "--min-count",
-        type=int,
+        type=whole_number(at_least=0),
         default=100,
         metavar="N",
         help="leave out words that the training text has less often (default: %(default)s)",
     )
     parser.add_argument(
-        "--num", type=int, default=5, metavar="N", help="words to show after each input word (default: %(default)s)"
+        "--num", type=count, default=5, metavar="N", help="words to show after each input word (default: %(default)s)"
     )
 
 
 def _analyze_gate_words(args: argparse.Namespace) -> Results:
-    check_not_negative(args.min_count, flag="--min-count")
-    check_at_least_one(args.num, flag="--num")
     word_indices(args.words, load_dictionary(args.data))
     model, dictionary = _load_one(args)
     raised = raised_words(

@@ -33,7 +33,7 @@ from fairseq_plugins.evaluation.translation_scores import (
 from fairseq_plugins.files import STANDARD_INPUT, check_not_read, given_path, read_lines, write_lines
 from fairseq_plugins.metrics.corpus import LetterCase, bleu_of_text
 from fairseq_plugins.metrics.rouge import add_rouge_settings, check_tokens, read_rouge_settings
-from fairseq_plugins.options import UserError, check_at_least_one
+from fairseq_plugins.options import UserError, count
 
 HYPOTHESIS = re.compile(r"H-[0-9]+\t")
 """Beginning of a line of ``fairseq-generate``."""
@@ -219,12 +219,11 @@ def _add_baselines_arguments(parser: argparse.ArgumentParser) -> None:
         help="training headlines, such as WORK/article-title/text/train.title",
     )
     add_out(parser, help="directory for the two texts, a headline a line")
-    parser.add_argument("--words", type=int, default=8, help="words of the article (default: %(default)s)")
+    parser.add_argument("--words", type=count, default=8, help="words of the article (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random choice (default: %(default)s)")
 
 
 def _write_baselines(args: argparse.Namespace) -> None:
-    check_at_least_one(args.words, flag="--words")
     articles, titles = read_lines(args.articles), read_lines(args.titles)
     draw = random.Random(args.seed).choice
     headlines = {

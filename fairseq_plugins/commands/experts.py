@@ -52,7 +52,7 @@ from fairseq_plugins.evaluation.scoring import (
 from fairseq_plugins.evaluation.translation import SearchOptions, load_translator
 from fairseq_plugins.files import STANDARD_INPUT, name_of, read_lines
 from fairseq_plugins.models.checkpoints import check_checkpoints, checkpoints_of_updates, naming_checkpoint
-from fairseq_plugins.options import UserError, check_at_least_one, named_paths, optionally_named_paths
+from fairseq_plugins.options import UserError, count, named_paths, optionally_named_paths
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.plots import (
     draw_expert_map,
@@ -69,7 +69,7 @@ def _add_attention_arguments(parser: argparse.ArgumentParser) -> None:
     add_checkpoints(parser, help="one encoder-decoder, or several as an ensemble")
     add_input(parser, help="sentences, one a line (default: the standard input)")
     parser.add_argument(
-        "--num", type=int, default=10, metavar="N", help="sentences to draw, the first (default: %(default)s)"
+        "--num", type=count, default=10, metavar="N", help="sentences to draw, the first (default: %(default)s)"
     )
     add_beam(parser)
     add_out(parser, help="directory for the pictures")
@@ -78,8 +78,6 @@ def _add_attention_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _analyze_attention(args: argparse.Namespace) -> None:
-    check_at_least_one(args.num, flag="--num")
-    check_at_least_one(args.beam, flag="--beam")
     paths: List[Path] = args.input or [STANDARD_INPUT]
     with_words = (line for line in stream_lines(paths) if line.strip())
     translator = load_translator(args.path, args.data)
@@ -119,11 +117,11 @@ def _add_experts_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_tokenised(parser)
     parser.add_argument(
-        "--num", type=int, default=3, metavar="N", help="sentences to draw, the first (default: %(default)s)"
+        "--num", type=count, default=3, metavar="N", help="sentences to draw, the first (default: %(default)s)"
     )
     parser.add_argument(
         "--rows",
-        type=int,
+        type=count,
         default=1,
         help="rows a language model's stream is cut into, for speed (default: %(default)s)",
     )
@@ -132,8 +130,6 @@ def _add_experts_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _analyze_experts(args: argparse.Namespace) -> Results:
-    check_at_least_one(args.num, flag="--num")
-    check_at_least_one(args.rows, flag="--rows")
     if args.tokenised and not args.input:
         raise UserError("--tokenised tells how --input is to be read: give it, or leave out --tokenised")
     lines: Optional[List[str]] = None
@@ -277,13 +273,12 @@ def _add_expert_history_arguments(parser: argparse.ArgumentParser) -> None:
     add_folders(parser, metavar="NAME=DIR", help="runs, by the directory of their checkpoints")
     add_split(parser, help="split whose sentences are read", default="valid")
     parser.add_argument(
-        "--num", type=int, default=200, metavar="N", help="sentences that are read (default: %(default)s)"
+        "--num", type=count, default=200, metavar="N", help="sentences that are read (default: %(default)s)"
     )
     add_cpu(parser)
 
 
 def _analyze_expert_history(args: argparse.Namespace) -> Results:
-    check_at_least_one(args.num, flag="--num")
     folders = dict(named_paths(args.path, repeated_names="refused"))
     checkpoints = {name: checkpoints_of_updates(folder) for name, folder in folders.items()}
     for paths in checkpoints.values():

@@ -37,7 +37,7 @@ from fairseq_plugins.evaluation.scoring import check_vocabularies, prepare_to_sc
 from fairseq_plugins.evaluation.text_scorer import CONTEXTS, ScoredLine, TextScorer
 from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, output_file, read_lines, write_text
 from fairseq_plugins.models.checkpoints import check_checkpoints
-from fairseq_plugins.options import UserError, check_at_least_one, check_not_negative
+from fairseq_plugins.options import UserError, count, whole_number
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.analyses import perplexity_figures, perplexity_lines
 from fairseq_plugins.reports.plots import draw_surprisal
@@ -57,7 +57,7 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
     add_split(parser)
     parser.add_argument(
         "--rows",
-        type=int,
+        type=count,
         default=1,
         help="parallel rows the stream is cut into; the first token of each is not scored (default: %(default)s). "
         "With the rows of a run's validation (--batch-size-valid times processes) the result is the loss that "
@@ -65,7 +65,7 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--window",
-        type=int,
+        type=count,
         default=1000,
         help="tokens of a forward pass; the result depends on it only with dropout masks (default: %(default)s)",
     )
@@ -85,8 +85,6 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> Results:
-    check_at_least_one(args.rows, flag="--rows")
-    check_at_least_one(args.window, flag="--window")
     flags = given_flags(args)
     points = grid_points(args.tune, fixed=flags)
     for point in points:
@@ -172,13 +170,13 @@ def _add_score_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--buffer",
-        type=int,
+        type=count,
         metavar="N",
         help="lines that are read before any of them is scored; results stay in the order of the text "
         f"(default: {LINES_AT_ONCE}, 1 on a terminal; give 1 if a program waits for each answer)",
     )
     parser.add_argument(
-        "--max-tokens", type=int, default=4096, metavar="N", help="tokens of a batch (default: %(default)s)"
+        "--max-tokens", type=count, default=4096, metavar="N", help="tokens of a batch (default: %(default)s)"
     )
     add_output_precision(parser, choices=OUTPUT_PRECISIONS)
     add_cpu(parser)
@@ -189,8 +187,6 @@ def _score(args: argparse.Namespace) -> None:
     buffer: Optional[int] = args.buffer
     if buffer is None:
         buffer = 1 if STANDARD_INPUT in paths and sys.stdin.isatty() else LINES_AT_ONCE
-    check_at_least_one(buffer, flag="--buffer")
-    check_at_least_one(args.max_tokens, flag="--max-tokens")
     if args.json and args.per == "token":
         raise UserError("--per token --json: an object holds a line with its tokens; leave out --per token")
     # an empty text is an error only if all texts are empty
@@ -273,30 +269,34 @@ def _add_generate_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--num",
-        type=int,
+        type=count,
         default=1,
         metavar="N",
         help="texts for each beginning; a beam search may find fewer (default: %(default)s)",
     )
     parser.add_argument(
         "--beam",
-        type=int,
+        type=count,
         metavar="N",
         help="search with so many hypotheses; the best texts come first (default: texts are sampled)",
     )
     parser.add_argument(
         "--temperature", type=float, default=1.0, help="divides log-probabilities before sampling (default: 1)"
     )
-    parser.add_argument("--top-k", type=int, metavar="K", help="sample from the K most probable words (default: all)")
+    parser.add_argument("--top-k", type=count, metavar="K", help="sample from the K most probable words (default: all)")
     parser.add_argument(
         "--top-p",
         type=float,
         metavar="P",
         help="sample from the fewest words whose probabilities sum up to P (default: all)",
     )
-    parser.add_argument("--seed", type=int, help=f"of sampling: the same one draws the same texts (default: {SEED})")
     parser.add_argument(
-        "--max-length", type=int, default=100, metavar="N", help="tokens that are written at most (default: 100)"
+        "--seed",
+        type=whole_number(at_least=0),
+        help=f"of sampling: the same one draws the same texts (default: {SEED})",
+    )
+    parser.add_argument(
+        "--max-length", type=count, default=100, metavar="N", help="tokens that are written at most (default: 100)"
     )
     parser.add_argument(
         "--stop",
@@ -317,10 +317,7 @@ def _add_generate_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _generate(args: argparse.Namespace) -> None:
     paths: List[Path] = args.input or [STANDARD_INPUT]
-    check_at_least_one(args.num, flag="--num")
-    check_at_least_one(args.max_length, flag="--max-length")
     seed = SEED if args.seed is None else args.seed
-    check_not_negative(seed, flag="--seed")
     sampling = Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
     if args.beam is not None and args.num > args.beam:
         raise UserError(f"--num {args.num} --beam {args.beam}: give a beam of at least {args.num}")

@@ -13,19 +13,18 @@ from fairseq_plugins.evaluation.test_time import EvaluatedText
 from fairseq_plugins.files import check_not_read, given_path
 from fairseq_plugins.ngrams.kneser_ney import FALLBACK, Estimate, estimate_model
 from fairseq_plugins.ngrams.model import NGramModel
-from fairseq_plugins.options import check_at_least_one
+from fairseq_plugins.options import count
 from fairseq_plugins.reports.analyses import perplexity_figures, perplexity_lines
 
 
 def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
     add_split(parser, help="split to count", default="train")
-    parser.add_argument("--order", type=int, default=5, help="words of the longest n-grams (default: %(default)s)")
+    parser.add_argument("--order", type=count, default=5, help="words of the longest n-grams (default: %(default)s)")
     add_output_file(parser, "--out", required=True, help="ARPA file to write, compressed where its name ends in .gz")
 
 
 def _estimate(args: argparse.Namespace) -> Results:
-    check_at_least_one(args.order, flag="--order")
     dictionary = load_dictionary(args.data)
     check_not_read(args.out, args.data.iterdir(), flag="--out")
     tokens = load_training_stream(args.data, dictionary, subset=args.split)

@@ -7,7 +7,7 @@ from fairseq_plugins.command_line import add_cpu, add_trained_model, choose_devi
 from fairseq_plugins.console import Command
 from fairseq_plugins.evaluation.api import load_trained
 from fairseq_plugins.files import BEST, LAST
-from fairseq_plugins.options import UserError, check_at_least_one, check_positive
+from fairseq_plugins.options import UserError, check_positive, count
 
 LIBRARIES = ("fastapi", "pydantic", "starlette", "uvicorn")
 
@@ -40,7 +40,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=_port, default=8000, help="0 is any free one (default: %(default)s)")
     for name, (default, help) in LIMITS.items():
         parser.add_argument(
-            f"--max-{name}", type=int, default=default, metavar="N", help=f"{help} (default: %(default)s)"
+            f"--max-{name}", type=count, default=default, metavar="N", help=f"{help} (default: %(default)s)"
         )
     parser.add_argument(
         "--timeout",
@@ -60,8 +60,6 @@ def _serve(args: argparse.Namespace) -> None:
             raise
         raise UserError(f"no {error.name} in this Python: pip install fastapi uvicorn, or the extra [serve]") from error
     numbers = {name: getattr(args, f"max_{name}") for name in LIMITS}
-    for name, value in numbers.items():
-        check_at_least_one(value, flag=f"--max-{name}")
     limits = Limits(**numbers, seconds=check_positive(args.timeout, flag="--timeout"))
     with listen(args.host, args.port) as listening:
         model = load_trained(args.path, args.data, device=choose_device(args))

@@ -34,7 +34,7 @@ from fairseq_plugins.files import (
 )
 from fairseq_plugins.models.checkpoints import last_epoch_checkpoints
 from fairseq_plugins.models.presets import ARCHITECTURES
-from fairseq_plugins.options import UserError, check_at_least_one
+from fairseq_plugins.options import UserError, count, whole_number
 from fairseq_plugins.parts import user_dir
 from fairseq_plugins.processes import Job, run_side_by_side
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
@@ -73,7 +73,9 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--save-dir", type=given_path, required=True, metavar="DIR", help="directory for checkpoints and train.log"
     )
-    parser.add_argument("--seed", type=int, metavar="N", help="default: that of the architecture's preset, or 1")
+    parser.add_argument(
+        "--seed", type=whole_number(at_least=0), metavar="N", help="default: that of the architecture's preset, or 1"
+    )
     parser.add_argument(
         "--list",
         action=ListRecipes,
@@ -155,7 +157,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds",
         nargs="+",
         action="extend",
-        type=int,
+        type=whole_number(at_least=0),
         metavar="N",
         help="every system is trained with each (default: 1)",
     )
@@ -171,10 +173,10 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split", "--gen-subset", metavar="SPLIT", help="that translators decode (default: the recipe's, or test)"
     )
-    parser.add_argument("--beam", type=int, metavar="N", help="hypotheses that are kept (default: the recipe's)")
+    parser.add_argument("--beam", type=count, metavar="N", help="hypotheses that are kept (default: the recipe's)")
     parser.add_argument(
         "--jobs",
-        type=int,
+        type=count,
         default=1,
         metavar="N",
         help="runs, each with its decoding, at once; on CPUs give each a core by OMP_NUM_THREADS=1 "
@@ -187,7 +189,6 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 def _run_recipe(args: argparse.Namespace) -> None:
     recipe = find_recipe(args.recipe)
     _settle_decoding(recipe, args)
-    check_at_least_one(args.jobs, flag="--jobs")
     plan = _plan(recipe, args)
     metric = _metric(recipe, args)
     compared = [plan[system, seed] for system in dict.fromkeys(args.systems) for seed in _seeds(args)]
@@ -243,7 +244,7 @@ def _settle_decoding(recipe: Recipe, args: argparse.Namespace) -> None:
                 raise UserError(f"{flag} {value}: recipe {recipe.name} has no translators, leave it out")
         return
     args.split = args.split or recipe.decoding.split
-    args.beam = check_at_least_one(recipe.decoding.beam if args.beam is None else args.beam, flag="--beam")
+    args.beam = recipe.decoding.beam if args.beam is None else args.beam
 
 
 def _seeds(args: argparse.Namespace) -> List[int]:
@@ -360,7 +361,7 @@ def _add_fine_tune_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--rounds",
-        type=int,
+        type=count,
         metavar="N",
         help="with --arch: at most so many, 1 for the papers' single fine-tuning (default: until one brings no gain)",
     )
@@ -368,8 +369,6 @@ def _add_fine_tune_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _fine_tune(args: argparse.Namespace) -> None:
-    if args.rounds is not None:
-        check_at_least_one(args.rounds, flag="--rounds")
     check_leaves_a_model(args.more)
     more = [*(["--cpu"] if args.cpu else []), *args.more]
     options: Dict[str, Any] = dict(save_dir=args.save_dir, device=choose_device(args), more=more)
@@ -402,15 +401,18 @@ Flags that this command does not know go to fairseq-train after all others, and 
 
 def _add_average_arguments(parser: argparse.ArgumentParser) -> None:
     add_folders(parser, help="two or more checkpoints, or with --last one --save-dir", metavar="CKPT")
-    parser.add_argument("--last", type=int, metavar="N", help="average the last N epoch checkpoints of a --save-dir")
+    parser.add_argument(
+        "--last",
+        type=whole_number(at_least=2),
+        metavar="N",
+        help="average the last N epoch checkpoints of a --save-dir",
+    )
     add_output_file(parser, "--out", help="checkpoint to write", required=True)
 
 
 def _average(args: argparse.Namespace) -> None:
     paths = [Path(path) for path in args.path]
     if args.last is not None:
-        if args.last < 2:
-            raise UserError(f"--last {args.last}: give at least 2")
         if len(paths) > 1:
             raise UserError(f"--last takes one --save-dir after --path; there are {len(paths)} paths")
         paths = last_epoch_checkpoints(paths[0], args.last)

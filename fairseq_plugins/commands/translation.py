@@ -54,7 +54,7 @@ from fairseq_plugins.files import STANDARD_INPUT, check_not_read, given_path, na
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, TITLES, bootstrap_scores, check_script, paired_difference
 from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint
-from fairseq_plugins.options import UserError, check_at_least_one, check_not_negative, flag_of
+from fairseq_plugins.options import UserError, count, flag_of, whole_number
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.plots import save_attention_map
 from fairseq_plugins.reports.tables import as_table, json_text
@@ -73,7 +73,7 @@ def _add_translate_arguments(parser: argparse.ArgumentParser) -> None:
     add_input(parser, help="sentences, one a line, - is the standard input (default)")
     add_beam(parser)
     parser.add_argument(
-        "--nbest", type=int, default=1, metavar="N", help="translations of each line, the best first (default: 1)"
+        "--nbest", type=count, default=1, metavar="N", help="translations of each line, the best first (default: 1)"
     )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument(
@@ -85,7 +85,7 @@ def _add_translate_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-len",
-        type=int,
+        type=count,
         metavar="N",
         help=f"subwords of a translation at most (default: at least {EXTRA_PIECES - 1} more than its source has)",
     )
@@ -103,7 +103,9 @@ def _add_translate_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="draw --beam hypotheses instead of searching; what is drawn depends on the line and the seed alone",
     )
-    parser.add_argument("--top-k", "--sampling-topk", type=int, metavar="K", help="draw from the K most probable words")
+    parser.add_argument(
+        "--top-k", "--sampling-topk", type=count, metavar="K", help="draw from the K most probable words"
+    )
     parser.add_argument(
         "--top-p",
         "--sampling-topp",
@@ -114,14 +116,14 @@ def _add_translate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--temperature", type=float, default=1.0, help="divides log-probabilities before words are drawn (default: 1)"
     )
-    parser.add_argument("--seed", type=int, help=f"of --sampling (default: {SAMPLING_SEED})")
+    parser.add_argument("--seed", type=whole_number(at_least=0), help=f"of --sampling (default: {SAMPLING_SEED})")
     add_plot(
         parser,
         help="draw the attention of the first sentence, up to 100 words of either side, such as attention.png",
     )
     parser.add_argument(
         "--batch-size",
-        type=int,
+        type=count,
         help="lines that are translated at a time; it does not change translations "
         f"(default: {BATCH_SIZE} of files, 1 of the standard input, which answers every line at once)",
     )
@@ -133,7 +135,6 @@ def _translate(args: argparse.Namespace) -> None:
     paths: List[Path] = args.input or [STANDARD_INPUT]
     is_typed = STANDARD_INPUT in paths
     batch_size: int = (1 if is_typed else BATCH_SIZE) if args.batch_size is None else args.batch_size
-    check_at_least_one(batch_size, flag="--batch-size")
     names = [option.name for option in fields(SearchOptions) if option.name != "flags"]
     search = SearchOptions(**{name: getattr(args, name) for name in names}, flags=args.forwarded)
     lines = stream_lines(paths)
@@ -268,8 +269,13 @@ def _add_rescore_arguments(parser: argparse.ArgumentParser) -> None:
         help="what is tuned to, and which metrics are printed: BLEU and chrF, or ROUGE (default: what the weights "
         f"were tuned to, and {DEFAULT_METRIC} with --tune)",
     )
-    parser.add_argument("--restarts", type=int, metavar="N", help=f"random starts of the search (default: {RESTARTS})")
-    parser.add_argument("--seed", type=int, help=f"of the search (default: {SEED})")
+    parser.add_argument(
+        "--restarts",
+        type=whole_number(at_least=0),
+        metavar="N",
+        help=f"random starts of the search (default: {RESTARTS})",
+    )
+    parser.add_argument("--seed", type=whole_number(at_least=0), help=f"of the search (default: {SEED})")
     parser.add_argument(
         "--output",
         choices=OUTPUTS,
@@ -278,7 +284,7 @@ def _add_rescore_arguments(parser: argparse.ArgumentParser) -> None:
         "text)",
     )
     parser.add_argument(
-        "--max-tokens", type=int, default=4096, metavar="N", help="tokens of a batch (default: %(default)s)"
+        "--max-tokens", type=count, default=4096, metavar="N", help="tokens of a batch (default: %(default)s)"
     )
     add_cpu(parser)
     add_json(parser)
@@ -330,8 +336,6 @@ def _check(args: argparse.Namespace) -> None:
     for flag, value in (("--restarts", args.restarts), ("--seed", args.seed)):
         if value is not None and args.tune is None:
             raise UserError(f"{flag} {value} only applies with --tune: leave it out")
-        check_not_negative(value or 0, flag=flag)
-    check_at_least_one(args.max_tokens, flag="--max-tokens")
     if args.json and _output(args) != "scores":
         raise UserError(f"--json only applies with --output scores, not {_output(args)}: leave it out")
     if args.tune is None:

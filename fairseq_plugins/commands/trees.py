@@ -14,7 +14,7 @@ from fairseq_plugins.data.text import load_dictionary
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.files import check_file, check_not_read, given_path, write_lines
 from fairseq_plugins.metrics.rouge import NUM_BOOTSTRAP_SAMPLES
-from fairseq_plugins.options import UserError, check_at_least_one, check_choice, optionally_named_paths
+from fairseq_plugins.options import UserError, check_choice, count, optionally_named_paths
 from fairseq_plugins.reports.reranking import reranking_as_text, reranking_figures, row_names, run_names
 from fairseq_plugins.reports.tables import Report
 from fairseq_plugins.trees.reranking import (
@@ -77,7 +77,7 @@ def _add_rerank_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max-tokens",
-        type=int,
+        type=count,
         default=4096,
         metavar="N",
         help="symbols of a batch; not part of the result (default: %(default)s)",
@@ -94,7 +94,6 @@ def _add_rerank_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _rerank(args: argparse.Namespace) -> Results:
-    check_at_least_one(args.max_tokens, flag="--max-tokens")
     named = optionally_named_paths(args.path)
     paths = [path for _, path in named]
     check_paths(paths)

@@ -14,7 +14,7 @@ from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compa
 from fairseq_plugins.evaluation.translation_scores import TextFormat, check_blank_references
 from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, read_lines, write_text
 from fairseq_plugins.metrics.corpus import LetterCase
-from fairseq_plugins.options import UserError, check_at_least_one, flag_of
+from fairseq_plugins.options import UserError, count, flag_of
 
 HYPOTHESES_FILE = "hypotheses.txt"
 """File in the folder of a decoding: the last scored text, a sentence a line."""
@@ -132,7 +132,7 @@ def add_decoding(parser: argparse.ArgumentParser, *, required: bool) -> None:
     add_beam(parser)
     parser.add_argument(
         "--max-tokens",
-        type=int,
+        type=count,
         default=4000,
         metavar="N",
         help="tokens of a batch (default: %(default)s)",
@@ -184,7 +184,7 @@ NOT_FORWARDED = {
 def read_decoding(args: argparse.Namespace) -> Decoding:
     """The decoding of the arguments of :func:`add_decoding`.
 
-    Raises UserError if a number is less than 1, DATA has several models of subwords and ``--bpe`` names no kind, or a
+    Raises UserError if DATA has several models of subwords and ``--bpe`` names no kind, or a
     flag after ``--`` is one of :data:`NOT_FORWARDED`.
     """
     for flag in args.forwarded:
@@ -196,8 +196,8 @@ def read_decoding(args: argparse.Namespace) -> Decoding:
         models=args.path,
         split=args.split,
         out=args.out,
-        beam=check_at_least_one(args.beam, flag="--beam"),
-        max_tokens=check_at_least_one(args.max_tokens, flag="--max-tokens"),
+        beam=args.beam,
+        max_tokens=args.max_tokens,
         subwords=args.bpe or subword_kind(args.data),
         flags=[*args.forwarded, *(["--cpu"] if args.cpu and "--cpu" not in args.forwarded else [])],
     )

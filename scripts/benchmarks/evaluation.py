@@ -31,7 +31,7 @@ from fairseq_plugins.evaluation.raw_text import load_side_text
 from fairseq_plugins.evaluation.scoring import score_windows
 from fairseq_plugins.evaluation.test_time import EvaluatedText
 from fairseq_plugins.evaluation.text_scorer import TextScorer
-from fairseq_plugins.options import UserError, check_at_least_one
+from fairseq_plugins.options import UserError, count, whole_number
 from fairseq_plugins.reports.tables import Report, as_table
 
 SEGMENT = 5
@@ -159,12 +159,15 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     add_checkpoints(parser, help="one or more checkpoints")
     add_split(parser)
     parser.add_argument(
-        "--words", type=int, default=2000, help="that are read in one row, at least 2 (default: %(default)s)"
+        "--words",
+        type=whole_number(at_least=2),
+        default=2000,
+        help="that are read in one row; the first is not predicted (default: %(default)s)",
     )
     parser.add_argument(
-        "--lines", type=int, default=10000, help="that are read at most in many rows (default: %(default)s)"
+        "--lines", type=count, default=10000, help="that are read at most in many rows (default: %(default)s)"
     )
-    parser.add_argument("--rounds", type=int, default=3, help="timed readings of each (default: %(default)s)")
+    parser.add_argument("--rounds", type=count, default=3, help="timed readings of each (default: %(default)s)")
     parser.add_argument("--name", metavar="NAME", default="", help="of the models, for the report (default: none)")
     add_cpu(parser)
     add_out(parser, help="directory for the report", default="results/benchmarks")
@@ -172,10 +175,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Time all readings, and write and print the report."""
-    check_at_least_one(args.rounds, flag="--rounds")
-    check_at_least_one(args.lines, flag="--lines")
-    if args.words < 2:
-        raise UserError(f"--words {args.words}: give at least 2, for the first is not predicted")
     device = choose_device(args)
     models = [model.to(device) for model in load_language_models(args.path, args.data)]
     dictionary = models[0].decoder.dictionary

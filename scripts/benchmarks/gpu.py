@@ -44,7 +44,7 @@ from fairseq_plugins.console import Command
 from fairseq_plugins.files import data_folder, output_file
 from fairseq_plugins.models.presets import command_line
 from fairseq_plugins.ops.kernels import PLAIN, choose_kernels
-from fairseq_plugins.options import UserError, check_at_least_one
+from fairseq_plugins.options import UserError, count
 from fairseq_plugins.recipes import Recipe, find_recipe, training_arguments
 from fairseq_plugins.reports.tables import json_text
 from fairseq_plugins.reports.training_log import describe_code
@@ -305,7 +305,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="print the names of all measurements")
     parser.add_argument("--text", type=data_folder, metavar="DATA", help="corpus of the language models")
     parser.add_argument("--pairs", type=data_folder, metavar="DATA", help="corpus of the encoder-decoders")
-    parser.add_argument("--repetitions", type=int, default=15, help="timings of an op (default: %(default)s)")
+    parser.add_argument("--repetitions", type=count, default=15, help="timings of an op (default: %(default)s)")
     parser.add_argument("--small", action="store_true", help="tiny sizes, to try the script; figures mean nothing")
     add_cpu(parser)
 
@@ -322,7 +322,6 @@ def run(args: argparse.Namespace) -> None:
         raise UserError("give --out FILE.jsonl")
     if not args.cpu and not torch.cuda.is_available():
         raise UserError("torch finds no GPU here: give --cpu --small to try the script")
-    check_at_least_one(args.repetitions, flag="--repetitions")
     args.device = "cpu" if args.cpu else "cuda"
     made_by = {
         "device": "cpu" if args.cpu else torch.cuda.get_device_name(),

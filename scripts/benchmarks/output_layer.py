@@ -48,7 +48,7 @@ from fairseq_plugins.ops.matmul import accumulation_dtype, add_matmul, has_nativ
 from fairseq_plugins.ops.mixture_chunk import default_chunk_size
 from fairseq_plugins.ops.mixture_loss import mixture_nll
 from fairseq_plugins.ops.noise_contrastive import noise_contrast
-from fairseq_plugins.options import check_at_least_one
+from fairseq_plugins.options import count
 from fairseq_plugins.output_layers.projected import WordProjection
 from fairseq_plugins.output_layers.scores import Noise
 from fairseq_plugins.output_layers.softmax import noise_log_odds
@@ -490,15 +490,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         default="float32",
         help="of expert hidden states, matrices and gradients (default: %(default)s)",
     )
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads (default: all)")
-    parser.add_argument("--repetitions", type=int, default=9, help="timed repetitions (default: %(default)s)")
+    parser.add_argument("--threads", type=count, default=torch.get_num_threads(), help="CPU threads (default: all)")
+    parser.add_argument("--repetitions", type=count, default=9, help="timed repetitions (default: %(default)s)")
     add_out(parser, help="directory for the report", default="results/benchmarks")
 
 
 def run(args: argparse.Namespace) -> None:
     """Measure all cases, and write and print the report."""
-    check_at_least_one(args.repetitions, flag="--repetitions")
-    check_at_least_one(args.threads, flag="--threads")
     torch.set_num_threads(args.threads)
     device, dtype = torch.device(choose_device(args)), getattr(torch, args.dtype)
     results = [

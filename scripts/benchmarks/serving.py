@@ -23,7 +23,7 @@ from output_layer import main, report_name
 from fairseq_plugins.command_line import add_cpu, add_input, add_out, choose_device
 from fairseq_plugins.console import Command
 from fairseq_plugins.files import given_path, read_lines
-from fairseq_plugins.options import UserError, check_at_least_one
+from fairseq_plugins.options import UserError, count
 from fairseq_plugins.reports.tables import Report, as_table
 
 
@@ -89,9 +89,9 @@ def texts_of(answer: Dict[str, Any]) -> Any:
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("path", nargs="+", metavar="DIR", type=given_path, help="what fairseq-plugins serve takes")
     add_input(parser, help="text, a sentence a line")
-    parser.add_argument("--requests", type=int, default=500, help="of each reading (default: %(default)s)")
+    parser.add_argument("--requests", type=count, default=500, help="of each reading (default: %(default)s)")
     parser.add_argument(
-        "--clients", type=int, nargs="+", default=[4, 16, 64], metavar="N", help="at once (default: 4 16 64)"
+        "--clients", type=count, nargs="+", default=[4, 16, 64], metavar="N", help="at once (default: 4 16 64)"
     )
     parser.add_argument("--name", metavar="NAME", default="", help="of the model, for the report (default: none)")
     add_cpu(parser)
@@ -100,8 +100,6 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Time all readings, and write and print the report."""
-    for flag, value in (("--requests", args.requests), *(("--clients", number) for number in args.clients)):
-        check_at_least_one(value, flag=flag)
     if not args.input:
         raise UserError("--input: give a file with sentences")
     found = [line for path in args.input for line in read_lines(path)]

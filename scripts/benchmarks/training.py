@@ -48,7 +48,7 @@ from fairseq_plugins.console import Command, ProgramFailed, progress
 from fairseq_plugins.evaluation.checkpoints import split_languages
 from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.ops.matmul import has_native_bfloat16
-from fairseq_plugins.options import UserError, check_at_least_one
+from fairseq_plugins.options import UserError, count, whole_number
 from fairseq_plugins.processes import run_fairseq
 from fairseq_plugins.recipes import training_arguments
 from fairseq_plugins.recipes.recipe import Recipe, System
@@ -296,12 +296,16 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="only these of the suite, by the recipe's names (default: all)",
     )
     parser.add_argument(
-        "--updates", type=int, default=40, metavar="N", help=f"updates a run, at least {MIN_UPDATES} (default: 40)"
+        "--updates",
+        type=whole_number(at_least=MIN_UPDATES),
+        default=40,
+        metavar="N",
+        help=f"updates a run, at least {MIN_UPDATES} (default: 40)",
     )
     parser.add_argument(
-        "--rounds", type=int, metavar="N", help="runs of each system (default: 4, or 3 for translators)"
+        "--rounds", type=count, metavar="N", help="runs of each system (default: 4, or 3 for translators)"
     )
-    parser.add_argument("--length", type=int, default=15, help="tokens of every hypothesis (default: %(default)s)")
+    parser.add_argument("--length", type=count, default=15, help="tokens of every hypothesis (default: %(default)s)")
     parser.add_argument(
         "--output-precision",
         nargs="+",
@@ -319,10 +323,6 @@ def run(args: argparse.Namespace) -> None:
     """Check the arguments, measure the suite, and write and print the report."""
     device = choose_device(args)
     args.rounds = args.rounds if args.rounds is not None else 3 if args.suite in TRANSLATION else 4
-    if args.updates < MIN_UPDATES:
-        raise UserError(f"--updates {args.updates}: give at least {MIN_UPDATES}")
-    check_at_least_one(args.rounds, flag="--rounds")
-    check_at_least_one(args.length, flag="--length")
     if "bfloat16" in args.output_precision and not has_native_bfloat16(torch.device(device)):
         raise UserError(f"--output-precision bfloat16: this {device} has no matrix products in bfloat16: leave it out")
     if "--cpu" in args.forwarded:

@@ -86,9 +86,9 @@ def line(tmp_path):
 @pytest.mark.parametrize(
     "typed, message",
     [
-        ("--rounds 0", "--rounds 0: give at least 1"),
-        ("--lines 0", "--lines 0: give at least 1"),
-        ("--words 1", "--words 1: give at least 2, for the first is not predicted"),
+        ("--rounds 0", "argument --rounds: 0: give a whole number of at least 1"),
+        ("--lines 0", "argument --lines: 0: give a whole number of at least 1"),
+        ("--words 1", "argument --words: 1: give a whole number of at least 2"),
         ("--lines 1", "words, and 64 rows need 128: give more lines, or another --split"),
     ],
 )

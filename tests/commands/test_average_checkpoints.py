@@ -1,13 +1,14 @@
 """average, run in this process on checkpoints of earlier versions and altered copies of them."""
 
 import logging
+import math
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
-from typed_commands import type_command
+from typed_commands import refused, type_command
 
 from fairseq_plugins.evaluation.checkpoints import load_checkpoint
 
@@ -47,12 +48,10 @@ def altered(tmp_path):
     return write
 
 
-def refusal(arguments, capsys):
-    with pytest.raises(SystemExit) as error:
-        type_command("average", arguments)
-    told = capsys.readouterr().err
-    assert error.value.code == 2 and len(told.splitlines()) == 1
-    return told
+@pytest.fixture
+def refusal(capsys):
+    """``refusal(*arguments)``: the line by which ``average`` refuses them."""
+    return lambda *arguments: refused("average", arguments, capsys)
 
 
 def test_held_columns_keep_their_length(altered, tmp_path):
@@ -147,7 +146,7 @@ def test_shared_weights_stay_one_tensor(altered, tmp_path):
     assert mean["again"].data_ptr() == mean["decoder.embedding.weight"].data_ptr()
 
 
-def test_the_last_epochs_of_a_folder(altered, tmp_path, capsys):
+def test_the_last_epochs_of_a_folder(altered, tmp_path, refusal):
     folder = altered("run/checkpoint9.pt").parent
     for name in ("checkpoint10.pt", "checkpoint11.pt", "checkpoint_best.pt", "checkpoint_11_4000.pt"):
         altered(f"run/{name}")
@@ -155,105 +154,71 @@ def test_the_last_epochs_of_a_folder(altered, tmp_path, capsys):
     type_command("average", ["--path", folder, "--last", 2, "--out", out])
     expected = [str(folder / f"checkpoint{epoch}.pt") for epoch in (10, 11)]
     assert [path for path, _ in torch.load(out)["averaged_checkpoints"]] == expected
-    capsys.readouterr()
-    told = refusal(["--path", folder, "--last", 4, "--out", out], capsys)
+    told = refusal("--path", folder, "--last", 4, "--out", out)
     assert "run holds 3 epoch checkpoints, fewer than 4: train with --keep-last-epochs 4 and without" in told
-    assert "--last 1: give at least 2" in refusal(["--path", folder, "--last", 1, "--out", out], capsys)
-    assert "is no folder: --last takes" in refusal(["--path", ENCDEC, "--last", 2, "--out", out], capsys)
-    told = refusal(["--path", folder, folder, "--last", 2, "--out", out], capsys)
+    assert "argument --last: 1: give a whole number of at least 2" in refusal(
+        "--path", folder, "--last", 1, "--out", out
+    )
+    assert "is no folder: --last takes" in refusal("--path", ENCDEC, "--last", 2, "--out", out)
+    told = refusal("--path", folder, folder, "--last", 2, "--out", out)
     assert "--last takes one --save-dir after --path; there are 2 paths" in told
 
 
-def set_nan(state):
-    state["model"]["decoder.embedding.weight"][3, 1] = float("nan")
-
-
-def set_other_words(state):
-    state["model"]["decoder.vocabulary.digest"] = state["model"]["decoder.vocabulary.digest"] + 1
-
-
-def set_other_setting(state):
-    state["cfg"]["model"].encoder_merge = "layer"
-
-
-def set_more_words(state):
-    weight = state["model"]["decoder.embedding.weight"]
-    state["model"]["decoder.embedding.weight"] = torch.cat([weight, weight])
-
-
-def set_other_cell(state):
-    state["cfg"]["model"].rnn_cell = "variational"
-
-
-def set_other_direction(state):
-    state["cfg"]["task"].update(source_lang="tgt", target_lang="src")
-
-
-def set_other_seed(state):
-    state["cfg"]["common"]["seed"] = 77
+EMBEDDING, DIGEST = "decoder.embedding.weight", "decoder.vocabulary.digest"
+ONE_NAN = torch.ones(16, 8)
+ONE_NAN[3, 1] = math.nan
 
 
 @pytest.mark.parametrize(
-    "change, told",
+    "part, changes, told",
     [
+        ("model", {EMBEDDING: ONE_NAN}, f"1.pt: .* {EMBEDDING} holds inf or NaN, .*: take an"),
         (
-            set_nan,
-            "1.pt: .* decoder.embedding.weight holds inf or NaN, .*: take an",
+            "model",
+            {EMBEDDING: torch.ones(32, 8)},
+            f"1.pt holds another model than .*0.pt, they differ in {EMBEDDING}: ",
         ),
-        (set_more_words, "1.pt holds another model than .*0.pt, they differ in decoder.embedding.weight: give checkp"),
-        (set_other_cell, "1.pt was trained with --rnn-cell variational, .*0.pt has lstm: give checkpoints of one"),
-        (set_other_direction, "1.pt was trained with --source-lang tgt, .*0.pt with --source-lang None: give checkpo"),
-        (set_other_seed, "1.pt was trained with --seed 77, .*0.pt with --seed"),
-        (set_other_setting, "1.pt was trained with --encoder-merge layer, .*0.pt has top: give checkpoints of one tr"),
-        (set_other_words, "1.pt and .*0.pt differ in vocabularies: give checkpoints of one training"),
+        ("model", {DIGEST: 2 * torch.ones(4)}, "1.pt and .*0.pt differ in vocabularies: give checkpoints of one tr"),
+        ("flags", {"rnn_cell": "variational"}, "1.pt was trained with --rnn-cell variational, .*0.pt has lstm: give "),
+        ("flags", {"encoder_merge": "layer"}, "1.pt was trained with --encoder-merge layer, .*0.pt has top: give che"),
+        ("task", {"source_lang": "tgt"}, "1.pt was trained with --source-lang tgt, .*0.pt with --source-lang None: gi"),
+        ("common", {"seed": 77}, "1.pt was trained with --seed 77, .*0.pt with --seed"),
     ],
 )
-def test_what_has_no_mean_is_refused_and_nothing_is_written(change, told, altered, tmp_path, capsys):
-    first = altered("0.pt", lambda state: state["model"].update({"decoder.vocabulary.digest": torch.ones(4)}))
+def test_what_has_no_mean_is_refused_and_nothing_is_written(part, changes, told, altered, tmp_path, refusal):
+    def with_digest(state):
+        state["model"][DIGEST] = torch.ones(4)
 
-    def change_too(state):
-        state["model"]["decoder.vocabulary.digest"] = torch.ones(4)
-        change(state)
+    def change(state):
+        with_digest(state)
+        parts = {**state["cfg"], "model": state["model"], "flags": vars(state["cfg"]["model"])}
+        parts[part].update(changes)
 
-    paths, out = [first, altered("1.pt", change_too)], tmp_path / "mean.pt"
+    paths, out = [altered("0.pt", with_digest), altered("1.pt", change)], tmp_path / "mean.pt"
     out.write_text("as before")
     before = sorted(tmp_path.iterdir())
-    assert re.search(told, refusal(["--path", *paths, "--out", out], capsys))
+    assert re.search(told, refusal("--path", *paths, "--out", out))
     assert out.read_text() == "as before" and sorted(tmp_path.iterdir()) == before
 
 
-def test_a_checkpoint_counts_once_and_is_not_written_over(altered, tmp_path, capsys):
+def test_a_checkpoint_counts_once_and_is_not_written_over(altered, tmp_path, refusal):
     first, out = altered("first.pt"), tmp_path / "mean.pt"
     shutil.copy(first, tmp_path / "copy.pt")
-    told = refusal(["--path", first, tmp_path / "copy.pt", "--out", out], capsys)
+    told = refusal("--path", first, tmp_path / "copy.pt", "--out", out)
     assert "copy.pt is of update" in told and told.endswith("first.pt is: give each one once\n")
-    assert "give two or more" in refusal(["--path", first, "--out", out], capsys)
-    assert "is read by this command: give another name" in refusal(["--path", first, ENCDEC, "--out", first], capsys)
-    assert "none.pt does not exist" in refusal(["--path", first, tmp_path / "none.pt", "--out", out], capsys)
+    assert "give two or more" in refusal("--path", first, "--out", out)
+    assert "is read by this command: give another name" in refusal("--path", first, ENCDEC, "--out", first)
+    assert "none.pt does not exist" in refusal("--path", first, tmp_path / "none.pt", "--out", out)
     flipped = bytearray(first.read_bytes())
     flipped[len(flipped) // 2] ^= 1
     (tmp_path / "flipped.pt").write_bytes(flipped)
-    assert "flipped.pt is damaged" in refusal(["--path", first, tmp_path / "flipped.pt", "--out", out], capsys)
+    assert "flipped.pt is damaged" in refusal("--path", first, tmp_path / "flipped.pt", "--out", out)
 
 
-def test_a_mean_of_means_is_refused(altered, tmp_path, capsys):
+def test_a_mean_of_means_is_refused(altered, tmp_path, refusal):
     parts = [str(altered(f"{number}.pt")) for number in (1, 2, 3)]
     type_command("average", ["--path", *parts[:2], "--out", str(tmp_path / "mean.pt")])
-    capsys.readouterr()
-    told = refusal(["--path", str(tmp_path / "mean.pt"), parts[2], "--out", str(tmp_path / "both.pt")], capsys)
-    assert (
-        f"mean.pt is a mean itself, whose parts would weigh less: give those in its place: {' '.join(parts[:2])}"
-        in told
-    )
+    told = refusal("--path", str(tmp_path / "mean.pt"), parts[2], "--out", str(tmp_path / "both.pt"))
+    expected = f"mean.pt is a mean itself, whose parts would weigh less: give those in its place: {' '.join(parts[:2])}"
+    assert expected in told
     assert not (tmp_path / "both.pt").exists()
-
-
-def test_settings_that_no_shape_shows_are_compared(altered, tmp_path, capsys):
-    def with_other_activation(state):
-        state["cfg"]["model"].activation_fn = "gelu"
-
-    source = FIXTURES / "transformer_drill.pt"
-    paths = [altered("1.pt", source=source), altered("2.pt", with_other_activation, source=source)]
-    told = refusal(["--path", *paths, "--out", tmp_path / "mean.pt"], capsys)
-    assert f"{paths[1]} was trained with --activation-fn gelu, {paths[0]} has relu: give checkpoints of one" in told
-    assert not (tmp_path / "mean.pt").exists()

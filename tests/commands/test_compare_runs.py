@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from typed_commands import type_command
+from typed_commands import refused, type_command
 
 from fairseq_plugins.commands import compare
 from fairseq_plugins.metrics.rouge import RougeSettings
@@ -43,11 +43,10 @@ EPOCH = (
 def training(folder, *perplexities, seed):
     """A log of so many epochs, which scored 20 less the perplexity."""
     folder.mkdir()
-    epochs = (
-        EPOCH.format(epoch=epoch, perplexity=perplexity, bleu=20 - perplexity, wall=epoch * 36)
-        for epoch, perplexity in enumerate(perplexities, start=1)
-    )
-    (folder / "train.log").write_text("".join([FLAGS.format(seed=seed), *epochs]))
+    log = FLAGS.format(seed=seed)
+    for epoch, perplexity in enumerate(perplexities, start=1):
+        log += EPOCH.format(epoch=epoch, perplexity=perplexity, bleu=20 - perplexity, wall=epoch * 36)
+    (folder / "train.log").write_text(log)
     return f"A={folder}"
 
 
@@ -80,19 +79,16 @@ def test_the_curves_are_in_the_record_and_in_the_picture(seeds, tmp_path, capsys
 
 
 def test_one_training_given_twice_is_refused(seeds, tmp_path, capsys):
-    with pytest.raises(SystemExit) as refused:
-        type_command("compare curves", ["--path", seeds[0], seeds[0]])
     folder = seeds[0].partition("=")[2]
-    assert refused.value.code == 2 and f"{folder} and {folder} are both A with seed 1" in capsys.readouterr().err
+    told = refused("compare curves", ["--path", seeds[0], seeds[0]], capsys)
+    assert f"{folder} and {folder} are both A with seed 1" in told
 
 
 def test_a_log_without_flags_is_told(tmp_path, capsys):
     path = training(tmp_path / "one", 8.0, seed=1)
     log = tmp_path / "one" / "train.log"
     log.write_text(log.read_text().partition("\n")[2])
-    with pytest.raises(SystemExit) as refused:
-        type_command("compare curves", ["--path", path])
-    assert refused.value.code == 2 and "train.log holds no flags" in capsys.readouterr().err
+    assert "train.log holds no flags" in refused("compare curves", ["--path", path], capsys)
 
 
 @pytest.mark.parametrize("broken", ["inf", "nan"])
@@ -109,8 +105,7 @@ def test_a_seed_that_diverged_has_no_deviation_and_hides_nothing(broken, tmp_pat
 
 
 def test_the_seed_is_that_of_the_training_that_left_the_curve(tmp_path, capsys):
-    path = training(tmp_path / "one", 8.0, seed=1)
-    log = tmp_path / "one" / "train.log"
+    path, log = training(tmp_path / "one", 8.0, seed=1), tmp_path / "one/train.log"
     anew = "x | INFO | fairseq.trainer | No existing checkpoint found in x\n"
     flags, epochs = log.read_text().split("\n", 1)
     log.write_text(flags + "\n" + anew + epochs + FLAGS.format(seed=5) + anew + epochs + FLAGS.format(seed=9))

@@ -10,10 +10,11 @@ import pytest
 from builders import build_lm, randomise
 from fairseq.data import Dictionary
 from generated_corpora import write_parses
-from typed_commands import type_command
+from typed_commands import refused, type_command
 
 from fairseq_plugins.commands import trees
 from fairseq_plugins.trees.trees import count_words, frequent_words, read_linearisation, read_tree
+from tests.tables import rows_of
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
 
@@ -77,7 +78,7 @@ def test_the_table_has_the_parser_each_model_all_of_them_and_the_oracle(rerank):
         "",
         "Brackets as EVALB has them, punctuation by the parts of speech of the gold tree (--punctuation gold).",
     ]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:-2]]
+    rows = rows_of("\n".join(lines[2:-2]))
     assert rows[0] == ["system", "recall", "precision", "F1", "exact", "sentences scored"]
     assert [row[0] for row in rows[2:]] == ["parser", "a.pt", "b.pt", "sum of 2", "oracle"]
     # brackets: S, NP, VP, NP, PP, NP in gold; the parser's first has a noun phrase more
@@ -164,29 +165,19 @@ def test_sentences_that_are_left_out_are_named(rerank, here):
     lines = (here / "my parses/gold.test.trees").read_text().splitlines()
     lines[1] = lines[1].replace("The", "A")
     (here / "my parses/table").write_text("".join(f"{number}\t0\t{tree}\n" for number, tree in enumerate(lines[:3])))
-    printed = rerank("a.pt", lists="table")
-    assert (
-        "oracle leaves out 3 (no candidate, other words than the gold tree, or punctuation alone): 1, 3, 4" in printed
-    )
+    told = "oracle leaves out 3 (no candidate, other words than the gold tree, or punctuation alone): 1, 3, 4"
+    assert told in rerank("a.pt", lists="table")
+
+
+LISTS, GOLD = "{here}/my parses/nbest.test.txt.gz", "{here}/my parses/gold.test.trees"
 
 
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--gold", "{here}/my parses/gold.test.trees", "{here}/x"], "x does not exist"),
-        (
-            ["--gold", *["{here}/my parses/gold.test.trees"] * 2],
-            "--lists names 1 files and --gold 2: give as many, in the same order",
-        ),
-        (
-            [
-                "--lists",
-                *["{here}/my parses/nbest.test.txt.gz"] * 2,
-                "--gold",
-                *["{here}/my parses/gold.test.trees"] * 2,
-            ],
-            "two files have the same name",
-        ),
+        (["--gold", GOLD, "{here}/x"], "x does not exist"),
+        (["--gold", GOLD, GOLD], "--lists names 1 files and --gold 2: give as many, in the same order"),
+        (["--lists", LISTS, LISTS, "--gold", GOLD, GOLD], "two files have the same name"),
         (["--gold", "{here}/my parses/gold.train.trees"], "5 lists for 40 gold trees"),
         (["--path", "a.pt", "b.pt", "a.pt"], "--path names a.pt twice: give each model once"),
         (["--path", "AWD=a.pt", "b.pt"], "b.pt: give it as NAME=PATH as the others, without : or / in NAME"),
@@ -197,7 +188,7 @@ def test_sentences_that_are_left_out_are_named(rerank, here):
         (["--baseline", "oracle"], "--baseline oracle: choose one of parser, a.pt"),
         (["--path", "a.pt", "sum of 2"], "--path sum of 2: another row or column of the results has this name"),
         (["--lists", "{here}"], "is a folder: give a file of a parser's candidates"),
-        (["--max-tokens", "0"], "--max-tokens 0: give at least 1"),
+        (["--max-tokens", "0"], "argument --max-tokens: 0: give a whole number of at least 1"),
         (
             ["--lists", "{here}/gold.test.scores.tsv", "--out", "{here}"],
             "--out {here}/gold.test.scores.tsv is read by this command: give another name",
@@ -209,7 +200,5 @@ def test_what_is_refused(flags, message, here, rerank, capsys):
     whole = {"--path": ["a.pt"], "--lists": [parses / "nbest.test.txt.gz"], "--gold": [parses / "gold.test.trees"]}
     given = [word for name, values in whole.items() if name not in flags for word in (name, *values)]
     (here / "gold.test.scores.tsv").touch()
-    with pytest.raises(SystemExit) as error:
-        type_command("trees rerank", [here / "data", *given, *(flag.format(here=here) for flag in flags)])
-    told = capsys.readouterr().err
-    assert error.value.code == 2 and message.format(here=here) in told and told.count("\n") == 1
+    told = refused("trees rerank", [here / "data", *given, *(flag.format(here=here) for flag in flags)], capsys)
+    assert message.format(here=here) in told

@@ -32,24 +32,19 @@ def test_scripts_of_all_corpora_are_the_same_but_for_a_comment():
     assert len(bodies) == 1 and len(PREPARATIONS) > 10
 
 
-@pytest.mark.usefixtures("warm")
-def test_missing_data_is_one_line(tmp_path):
-    command = ["bash", ROOT / "scripts/evaluate_bleu.sh", "no data", "--path", ROOT / "README.md", "--out", "save"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True)
-    told = result.stderr.decode().splitlines()
-    assert result.returncode == 2 and len(told) == 1 and "does not exist" in told[0] and not list(tmp_path.iterdir())
-
-
 @pytest.mark.slow
-def test_a_script_takes_the_package_of_its_checkout(tmp_path, monkeypatch):
-    """Not the one in the working directory."""
+def test_a_script_takes_the_package_of_its_checkout_and_all_arguments(tmp_path, monkeypatch):
+    """Not the package in the working directory."""
     bleu, rouge = ((ROOT / f"scripts/evaluate_{score}.sh").read_text().splitlines()[2:] for score in ("bleu", "rouge"))
     assert rouge == [line.replace("evaluate bleu", "evaluate rouge") for line in bleu]
     monkeypatch.setenv("PATH", str(Path(PYTHON).parent), prepend=os.pathsep)
     (tmp_path / "fairseq_plugins").mkdir()
     (tmp_path / "fairseq_plugins/__init__.py").write_text("raise RuntimeError('another copy')")
-    result = subprocess.run(["bash", ROOT / "scripts/evaluate_rouge.sh"], cwd=tmp_path, capture_output=True, text=True)
-    assert result.returncode == 2 and "another copy" not in result.stderr and "--reference" in result.stderr
+    command = ["bash", ROOT / "scripts/evaluate_rouge.sh", "no data", "--path", ROOT / "README.md", "--out", "save"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    (line,) = result.stderr.splitlines()
+    assert result.returncode == 2 and "argument DATA: no data does not exist" in line
+    assert not (tmp_path / "save").exists()
 
 
 @pytest.mark.parametrize("score", ["bleu", "rouge"])
@@ -63,7 +58,6 @@ def test_a_missing_python_is_told_with_the_remedy(score, tmp_path):
 
 # scripts/setup.sh, with interpreters that only write down what they are asked
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts/setup.sh"
 INTERPRETER = """#!/usr/bin/env bash
 echo "$(basename "$0") $*" >> "{root}/calls"
 case $* in
@@ -86,7 +80,7 @@ class Checkout:
     def __init__(self, folder):
         self.root = folder / "my checkout"
         (self.root / "scripts").mkdir(parents=True)
-        shutil.copy(SCRIPT, self.root / "scripts")
+        shutil.copy(ROOT / "scripts/setup.sh", self.root / "scripts")
         for name in ("requirements.txt", "setup.py"):
             (self.root / name).touch()
         self.programs = folder / "bin"
@@ -116,6 +110,9 @@ class Checkout:
         return result.returncode, result.stderr, (self.root / "calls").read_text()
 
 
+MOVED = "command = python -m venv /elsewhere/.venv\n"
+
+
 @pytest.fixture
 def checkout(tmp_path):
     return Checkout(tmp_path)
@@ -129,31 +126,25 @@ def test_it_makes_an_environment_once(checkout):
 
 
 @pytest.mark.parametrize(
-    "left",
+    "left, imports_pip",
     [
-        {"pyvenv.cfg": "command = python -m venv --clear {root}/.venv\n"},
-        {"pyvenv.cfg": "command = python -m venv {root}/.venv\n", "install.log": "", "former": ""},
-        {"pyvenv.cfg": "home =", "install.log": ""},
-        {"install.log": ""},
-        {},
+        ({"pyvenv.cfg": "command = python -m venv --clear {root}/.venv\n"}, "exit 1"),
+        ({"pyvenv.cfg": "command = python -m venv {root}/.venv\n", "install.log": "", "former": ""}, "exit 1"),
+        ({"pyvenv.cfg": "home =", "install.log": ""}, "exit 1"),
+        ({"install.log": ""}, "exit 1"),
+        ({}, None),
+        ({"pyvenv.cfg": MOVED, ".installed": "Python 3.11", "former": ""}, "true"),
     ],
-    ids=["formerly", "without pip", "in the first file", "before the first file", "empty"],
+    ids=["formerly", "without pip", "in the first file", "before the first file", "empty", "moved"],
 )
-def test_an_environment_whose_making_was_interrupted_is_made_again(left, checkout):
-    checkout.write_environment(left, imports_pip="exit 1" if left else None)
+def test_an_environment_whose_making_was_interrupted_or_that_was_moved_is_made_again(left, imports_pip, checkout):
+    checkout.write_environment(left, imports_pip=imports_pip)
     status, error, calls = checkout.set_up(version="3.11")
     assert (status, error) == (0, "") and "-m venv" in calls
     assert (checkout.root / ".venv/.installed").is_file() and not (checkout.root / ".venv/former").exists()
 
 
-def test_an_environment_that_was_moved_is_made_again(checkout):
-    moved = {"pyvenv.cfg": "command = python -m venv /elsewhere/.venv\n", ".installed": "Python 3.11", "former": ""}
-    checkout.write_environment(moved, imports_pip="true")
-    status, error, calls = checkout.set_up(version="3.11")
-    assert (status, error) == (0, "") and "-m venv" in calls and not (checkout.root / ".venv/former").exists()
-
-
-@pytest.mark.parametrize("cfg", ["home = /usr/bin\nuv = 0.5.1\n", "command = python -m venv /elsewhere/.venv\n", None])
+@pytest.mark.parametrize("cfg", ["home = /usr/bin\nuv = 0.5.1\n", MOVED, None])
 def test_an_environment_of_somebody_else_is_left_alone(cfg, checkout):
     checkout.write_environment({"pyvenv.cfg": cfg} if cfg else {"mine": ""}, imports_pip="true")
     status, error, calls = checkout.set_up(version="3.11")

@@ -3,6 +3,7 @@
 import math
 from collections import Counter
 from dataclasses import replace
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -20,13 +21,12 @@ from fairseq_plugins.data.streams import (
 
 def make(num_tokens, num_rows, first=0, num_own=None):
     tokens = torch.arange(num_tokens)
-    return ContiguousStreams(
-        tokens, name="text", num_rows=num_rows, first_row=first, num_own_rows=num_rows if num_own is None else num_own
-    )
+    own = {"first_row": first, "num_own_rows": num_rows if num_own is None else num_own}
+    return ContiguousStreams(tokens, name="text", num_rows=num_rows, **own)
 
 
 def rotated_windows(streams, length, offsets):
-    windows = fixed_windows(streams.num_predictions_per_row, length=length)
+    windows = fixed_windows(len(streams), length=length)
     return [replace(window, row_offsets=offsets) for window in windows]
 
 
@@ -99,9 +99,8 @@ def test_a_corpus_that_is_too_short_is_refused_with_the_remedy(num_tokens, num_r
 @pytest.mark.parametrize("length", [1, 7, 24, 1000])
 def test_every_token_but_the_one_that_a_rotated_row_begins_with_is_predicted_once(length):
     offsets = (0, 1, 13, 24)
-    predicted = Counter(
-        token for batch in batches(make(103, 4), length, offsets) for token in batch["target"].flatten().tolist()
-    )
+    found = batches(make(103, 4), length, offsets)
+    predicted = Counter(token for batch in found for token in batch["target"].flatten().tolist())
     firsts = {25 * row + offset for row, offset in enumerate(offsets)}
     assert predicted == Counter(set(range(100)) - firsts)
 
@@ -134,10 +133,6 @@ def assert_covers_in_order(windows, num_predictions):
     assert covered == list(range(num_predictions))
 
 
-def normal_cdf(x, mean, deviation):
-    return 0.5 * (1 + math.erf((x - mean) / (deviation * math.sqrt(2))))
-
-
 @pytest.fixture(scope="module")
 def lengths():
     """Nominal lengths around 70 without a limit, the truncated last window left out."""
@@ -145,8 +140,7 @@ def lengths():
     return np.array([window.nominal_length for window in windows[:-1]])
 
 
-@pytest.mark.parametrize("num_predictions", [1, 69, 70, 71, 140, 1001])
-@pytest.mark.parametrize("length", [1, 7, 70])
+@pytest.mark.parametrize("num_predictions, length", [(5, 1), (1, 70), (69, 70), (70, 70), (71, 70), (1001, 70)])
 def test_fixed_windows_cover_every_prediction_once_in_order(num_predictions, length):
     windows = fixed_windows(num_predictions, length=length)
     assert_covers_in_order(windows, num_predictions)
@@ -179,7 +173,7 @@ def test_one_window_in_twenty_has_half_the_base(lengths):
 def test_lengths_follow_the_stated_distribution(lengths):
     """Kolmogorov-Smirnov at the 0.1 % level against the whole part of 0.95 N(70, 5) + 0.05 N(35, 5)."""
     values = np.arange(10, 100)
-    expected = [0.95 * normal_cdf(k + 1, 70, 5) + 0.05 * normal_cdf(k + 1, 35, 5) for k in values]
+    expected = [0.95 * NormalDist(70, 5).cdf(k + 1) + 0.05 * NormalDist(35, 5).cdf(k + 1) for k in values]
     observed = [np.mean(lengths <= k) for k in values]
     assert np.max(np.abs(np.subtract(observed, expected))) < 1.95 / math.sqrt(len(lengths))
 
@@ -194,9 +188,8 @@ def test_both_parts_have_a_standard_deviation_of_five(lengths, low, high, mean):
 def test_windows_have_at_least_five_tokens():
     lengths = [window.nominal_length for window in random_windows(20_000, length=8, max_length=None, seed=0)]
     assert min(lengths) == 5
-    assert np.mean(np.equal(lengths, 5)) == pytest.approx(
-        0.95 * normal_cdf(6, 8, 5) + 0.05 * normal_cdf(6, 4, 5), abs=0.04
-    )
+    share = 0.95 * NormalDist(8, 5).cdf(6) + 0.05 * NormalDist(4, 5).cdf(6)
+    assert np.mean(np.equal(lengths, 5)) == pytest.approx(share, abs=0.04)
 
 
 def test_the_half_of_an_odd_length_is_not_rounded_before_the_draw(monkeypatch):

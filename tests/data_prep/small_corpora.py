@@ -209,13 +209,11 @@ def tatoeba_files() -> dict[str, bytes]:
 def own_files() -> dict[str, bytes]:
     """Each split in another compression."""
     files = {}
-    for seed, (split, pack) in enumerate(
-        {"train": gzip.compress, "valid": bz2.compress, "test": lzma.compress}.items()
-    ):
-        end = {"valid": ".bz2", "test": ".xz"}.get(split, ".gz")
+    packs = {"gz": bytes, "bz2": bz2.compress, "xz": lzma.compress}  # write_files makes .gz
+    for seed, (split, end) in enumerate(zip(SPLITS, packs)):
         for lang in LANGUAGES:
             text = text_of(sentences(lang, 60 if split == "train" else 6, seed))
-            files[f"{split}.{lang}{end}"] = text if end == ".gz" else pack(text)
+            files[f"{split}.{lang}.{end}"] = packs[end](text)
     return files
 
 

@@ -64,12 +64,9 @@ def manythings(code: str) -> list[dict[str, bytes]]:
     return [{f"{code}.txt": text.replace(b"\n", b"\r\n")}, {f"{code}-eng.zip": zipped({f"{code}.txt": text})}]
 
 
-def below(folder: str, files: dict[str, bytes]) -> dict[str, bytes]:
-    return {f"{folder}/{name}": data for name, data in files.items()}
-
-
 IWSLT16_FILES = iwslt16_files("de-en")
 GIGAWORDS = [gigaword_files(layout, end=e) for layout in (GIGAWORD, PLAIN_GIGAWORD, ORG_DATA) for e in ("", ".gz")]
+GIGAWORDS.append({f"sumdata/{name}": data for name, data in gigaword_files().items()})
 ARTICLES = [wsj_articles("."), wsj_articles("parsed/mrg/wsj"), wsj_articles("combined/wsj", ".mrg.gz")]
 LAYOUTS = [
     ("ptb", "", [ptb_files(), *(named(names, PTB) for names in ("ptb.*.txt", "*.txt", "*.txt.gz"))]),
@@ -80,7 +77,7 @@ LAYOUTS = [
     ("iwslt14", "de-en", [{"de-en.tgz": tgz(IWSLT14)}, IWSLT14, iwslt14_files()]),
     ("iwslt16", "de-en", [{"2016-01.tgz": tgz(RELEASE16)}, {"de-en.tgz": tgz(IWSLT16)}, IWSLT16, IWSLT16_FILES]),
     *[("wmt14", pair, [release_files(), release_files(end="\r\n")]) for pair in ("de-en", "en-de")],
-    ("gigaword", "", [*GIGAWORDS, below("sumdata", gigaword_files())]),
+    ("gigaword", "", GIGAWORDS),
     ("reuters21578", "", [{"reut2-000-020.sgm": REUTERS}, REUTERS_PARTS, {"reuters21578.tar.gz": tgz(REUTERS_PARTS)}]),
     ("wsj", "", [*ARTICLES, wsj_sections(), wsj_sections("wsj/wsj_{:02d}.trees")]),
     ("wsj", "", [nltk_sample(place) for place in ("corpora/treebank/combined", "treebank/combined", "combined", ".")]),
@@ -161,8 +158,11 @@ def test_real_corpus(folder: str, name: str, options: str, sizes: tuple[int, ...
         assert raw[0] == "yes, you know it." and not any(re.search(r"&(apos|quot|amp);", line) for line in raw)
     if name in ("agnews", "reuters21578"):
         for side in range(2):
-            train, valid, test = ({re.sub(r"\W+", " ", row[side].lower()) for row in part} for part in texts.values())
-            assert name == "reuters21578" or not (train & valid or train & test or valid & test)
+            sides = [[row[side] for row in part] for part in texts.values()]
+            if name == "agnews":
+                sides = [[re.sub(r"\W+", " ", text.lower()) for text in part] for part in sides]
+            train, valid, test = map(set, sides)
+            assert not (train & valid or train & test or valid & test)
         assert not [row for row in rows if re.search(r"#\d\d;|quot;|\\|&[lg]t;|[\x00-\x1f\x7f-\x9f]", " ".join(row))]
     if name == "agnews":
         assert not any(re.match(r".{0,30}\((AP|Reuters|AFP)\) -|(AP|Reuters|AFP) -", row[0]) for row in texts["test"])
@@ -171,9 +171,6 @@ def test_real_corpus(folder: str, name: str, options: str, sizes: tuple[int, ...
         assert all(title == title.lower() and 0 < len(article.split()) < 70 for article, title in rows)
         dateline = re.compile(r"[A-Z .,]{3,30}, (Jan|Feb|March|April|June|Oct)\b.* - ")
         assert not [article for article, _ in rows if dateline.match(article)]
-        for side in range(2):
-            train, valid, test = ({row[side] for row in part} for part in texts.values())
-            assert not (train & valid or train & test or valid & test)
 
 
 @pytest.mark.data
@@ -239,10 +236,8 @@ USAGE_ERRORS = [  # command line, part of the last line
     ("own de --seed 2", "--seed is of --split"),
     ("own de --tokenizer icu", "'icu' is none of moses, none, character, hf:FILE"),
     ("own de --tokenizer character --subwords bpe", "--tokenizer character has no other subwords"),
-    *[
-        (f"own de --tokenised {flag}", f"as it is: leave out {flag.split()[0]}")
-        for flag in ("--tokenizer none", "--nfc")
-    ],
+    ("own de --tokenised --tokenizer none", "as it is: leave out --tokenizer"),
+    ("own de --tokenised --nfc", "as it is: leave out --nfc"),
     ("own de --codes x", "--codes goes with --source-dict"),
     ("own de --codes x --source-dict y --merges 9", "--merges is for new subwords: leave it out, or --codes"),
     ("own de --codes x --source-dict y --subwords sentencepiece", "x is of bpe, not of --subwords sentencepiece"),
@@ -267,8 +262,8 @@ def test_checks_are_on_or_off(here: Path) -> None:
     assert done.returncode == 2 and "EXPECTED_COUNTS is check or skip, not no" in done.stderr
 
 
-def text(name: str, content: bytes | str) -> dict[str, bytes]:
-    return {name: content if isinstance(content, bytes) else content.encode()}
+def text(name: str, content: str) -> dict[str, bytes]:
+    return {name: content.encode()}
 
 
 def ptb(name: str, content: bytes) -> dict[str, bytes]:
@@ -288,7 +283,8 @@ def without(files: dict[str, bytes], *names: str) -> dict[str, bytes]:
 
 NO_TEST = without(named("simple-examples/data/ptb.*.txt", PTB), "simple-examples/data/ptb.test.txt")
 NO_VALID = without(named("wikitext-2/wiki.*.tokens", WIKITEXT), "wikitext-2/wiki.valid.tokens")
-RAW = named("wikitext-2-raw/wiki.*.raw", WIKITEXT)
+RAW = {"wikitext-2-v1.zip": zipped(named("wikitext-2-raw/wiki.*.raw", WIKITEXT))}
+PREFIX = {"text8.prefix": b"abc def " * 1568730}
 TST2013 = "IWSLT16.TED.tst2013.de-en.en.xml"
 NO_TST2013 = without(iwslt16_files("de-en", "de-en/"), f"de-en/{TST2013}")
 NLTK = "corpora/treebank/combined"
@@ -300,6 +296,7 @@ NOT_UTF_8 = {**COMMONCRAWL, "commoncrawl.de-en.en": b"a\na\nb\xff\na\na\n"}
 ORG_FILES = gigaword_files(ORG_DATA, end="")
 WORDS = "--tokenizer none --subwords none"
 VOCABULARY = "--codes x/codes --source-dict x/dict"
+OWN, MULTI30K = own_files(), multi30k_files()
 FILE_ERRORS = [  # command line, files in x, the error
     ("ptb", without(named("ptb.*.txt", PTB), "ptb.test.txt"), r"simple-examples.tgz .*ptb\.test\.txt"),
     ("ptb", ptb("valid.txt", b"a b\nc \xff d\n"), r"x/valid.txt:2: not UTF-8 text \(byte 3 of the line\)"),
@@ -310,11 +307,7 @@ FILE_ERRORS = [  # command line, files in x, the error
     ("ptb", {"simple-examples.tgz": tgz(NO_TEST)}, "tgz has no member simple-examples/data/ptb.test.txt:"),
     ("text8", {"text8.zip": zipped({"text": b"a b"})}, "zip has no member text8:"),
     ("wikitext-2", {"wikitext-2-v1.zip": zipped(NO_VALID)}, "zip has no member wikitext-2/wiki.valid.tokens:"),
-    (
-        "wikitext-2",
-        {"wikitext-2-v1.zip": zipped(RAW)},
-        "no member .*/wiki.test.tokens, .*/wiki.train.tokens, .*/wiki.valid.tokens:",
-    ),
+    ("wikitext-2", RAW, "no member .*/wiki.test.tokens, .*/wiki.train.tokens, .*/wiki.valid.tokens:"),
     ("check text8", text("text8", "a few words only now"), "x/text8 has 5 words in 20 .* expected 17005207 in 10"),
     ("text8", text("text8", "ein paar wörter nur und nichts sonst"), r"x/text8 has more than a-z .* \(at byte 10\)"),
     ("text8", text("text8", "twenty words and \na line"), r"\(at byte 17\)"),
@@ -322,20 +315,16 @@ FILE_ERRORS = [  # command line, files in x, the error
     ("text8", text("text8", "nor any 1 of the digits"), r"\(at byte 8\)"),
     ("text8", text("text8.prefix.gz", text8(400)), r"x has no .*, but a prefix: say how much with --characters N"),
     ("text8 --characters 99999", text("text8.prefix.gz", text8(400)), "gz has [0-9]+ characters, expected 99999"),
-    (
-        "check text8 --characters 12549840",
-        text("text8.prefix", b"abc def " * 1568730),
-        "prefix of x/text8.prefix has SHA-256",
-    ),
-    ("multi30k de-en", without(multi30k_files(), "train.de.gz", "val.de.gz"), "no train.de.gz, val.de.gz: put"),
+    ("check text8 --characters 12549840", PREFIX, "prefix of x/text8.prefix has SHA-256"),
+    ("multi30k de-en", without(MULTI30K, "train.de.gz", "val.de.gz"), "no train.de.gz, val.de.gz: put"),
     (
         "multi30k de-en",
         multi30k("train.de.gz", "\n59 .*", b"\n"),
         r"x/train.en.gz:60: no line to .*\(60 lines against 59\)",
     ),
     ("multi30k de-en", multi30k("train.de.gz", "\n7 ", b"\n7\xfc "), r"x/train.de.gz:8: not UTF-8 .*\(byte 2 of"),
-    ("multi30k de-en", {**multi30k_files(), "val.de.gz": b"", "val.en.gz": b""}, "x/val.de.gz is empty"),
-    ("multi30k de-en --min-length 90", multi30k_files(), "the filter left no training pair: see --min-length"),
+    ("multi30k de-en", {**MULTI30K, "val.de.gz": b"", "val.en.gz": b""}, "x/val.de.gz is empty"),
+    ("multi30k de-en --min-length 90", MULTI30K, "the filter left no training pair: see --min-length"),
     ("tatoeba de-en", text("deu.txt", "".join(f"Go.\tGeh {n}!\tx\n" for n in range(40))), "txt has no pair .* valid"),
     ("tatoeba de-en", text("deu.txt", "Go.\tGeh.\tx\nRun.\n"), "deu.txt:2: 1 fields, expected English, other language"),
     ("tatoeba de-en", text("deu.txt", "Go.\tGeh.\tx\n"), "deu.txt has 1 pairs, at least 20 are expected"),
@@ -350,20 +339,11 @@ FILE_ERRORS = [  # command line, files in x, the error
     (f"iwslt14 {PAIR} --partial", {}, "the partial set cannot be downloaded: .*--from DIR"),
     (f"iwslt16 {PAIR}", {"de-en.tgz": tgz(NO_TST2013)}, f"x/de-en.tgz has no member {TST2013}"),
     (f"iwslt16 {PAIR}", NO_TST2013, rf"x/de-en has no {TST2013} \(nor has x de-en.tgz or 2016-01.tgz\)"),
-    (
-        f"iwslt16 {PAIR} --dev tst2013 --test 'tst2013 tst2014'",
-        NO_TST2013,
-        "tst2013 cannot be in both --dev and --test",
-    ),
+    ("iwslt16 de-en --dev tst2013 --test tst2013", NO_TST2013, "tst2013 cannot be in both --dev and --test"),
     (f"check iwslt16 {PAIR}", {"2016-01.tgz": tgz({"x": b""})}, "x/2016-01.tgz has not the MD5"),
     (f"wmt14 {PAIR}", release_files(without="newstest2014-deen-ref"), "no member newstest2014-deen-src.* and "),
-    *[
-        (f"wmt14 {PAIR}", release_files(without=name), f"{archive}.tgz has no member {name}")
-        for archive, name in [
-            ("commoncrawl", "commoncrawl.de-en.en"),
-            ("training-parallel-nc-v9", "news-commentary-v9.de-en.en"),
-        ]
-    ],
+    (f"wmt14 {PAIR}", release_files(without="crawl.de-en.en"), "commoncrawl.tgz has no member commoncrawl.de-en.en"),
+    (f"wmt14 {PAIR}", release_files(without="v9.de-en.en"), "nc-v9.tgz has no member news-commentary-v9.de-en.en"),
     (f"wmt14 {PAIR}", text("x", ""), "x has no training-parallel-europarl-v7.tgz .*test-full.tgz or test.tgz"),
     (f"wmt14 {PAIR}", {**release_files(), **COMMONCRAWL}, r"commoncrawl.de-en.de:5: no line .*\(5 lines against 4\)"),
     (f"wmt14 {PAIR}", {**release_files(), **NOT_UTF_8}, "commoncrawl.de-en.en:3: not UTF-8 text"),
@@ -372,46 +352,30 @@ FILE_ERRORS = [  # command line, files in x, the error
     ("gigaword", without(ORG_FILES, "test.tgt.txt"), r"x has no test: .*test.src.txt \+ test.tgt.txt.* --test-source"),
     ("gigaword", {**ORG_FILES, "train.tgt.txt": b"a\n" * 39}, r"train.src.txt:40: no line to pair .* against 39\)"),
     ("own de-en", {}, "the files are your own: .*--from DIR"),
-    ("own de-en", without(own_files(), "valid.en.bz2"), "x has no valid.en: put them there, .gz, .*--split"),
-    (
-        "own de-en",
-        {**own_files(), "test.en.xz": lzma.compress(b"a\n")},
-        r"test.de.xz:2: no line .*\(6 lines against 1\)",
-    ),
-    ("own de-en", {**own_files(), "test.en.xz": b"a\nb"}, "x/test.en.xz is truncated or damaged"),
-    ("own de", {**own_files(), "valid.de.bz2": bz2.compress(b"a")[:9]}, "x/valid.de.bz2 is truncated or damaged"),
-    ("own de", {**own_files(), "valid.de": b"a\n"}, "x has both valid.de.bz2 and valid.de: keep the right one"),
-    ("own de", {**own_files(), "train.de.gz": b""}, "x/train.de.gz is empty"),
-    ("own de", {**own_files(), "train.de.gz": b"\n\n"}, "train has only empty lines: put text there"),
-    ("own de", {**own_files(), "train.de.gz": b"a\n\xff\n"}, "x/train.de.gz:2: not UTF-8 text"),
-    (
-        "own de",
-        {**without(own_files(), "train.de.gz"), "train.de": gzip.compress(b"a")},
-        "x/train.de is compressed by gz",
-    ),
-    ("own de", {**own_files(), "test.de.xz": lzma.compress(b"\n\n")}, "test has only empty lines: put text there"),
-    (f"own de {WORDS}", {**own_files(), "train.de.gz": b"a\n\nab </s> b\n"}, "train.de has the word </s>, a symbol of"),
+    ("own de-en", without(OWN, "valid.en.bz2"), "x has no valid.en: put them there, .gz, .*--split"),
+    ("own de-en", {**OWN, "test.en.xz": lzma.compress(b"a\n")}, r"test.de.xz:2: no line .*\(6 lines against 1\)"),
+    ("own de-en", {**OWN, "test.en.xz": b"a\nb"}, "x/test.en.xz is truncated or damaged"),
+    ("own de", {**OWN, "valid.de.bz2": bz2.compress(b"a")[:9]}, "x/valid.de.bz2 is truncated or damaged"),
+    ("own de", {**OWN, "valid.de": b"a\n"}, "x has both valid.de.bz2 and valid.de: keep the right one"),
+    ("own de", {**OWN, "train.de.gz": b""}, "x/train.de.gz is empty"),
+    ("own de", {**OWN, "train.de.gz": b"\n\n"}, "train has only empty lines: put text there"),
+    ("own de", {**OWN, "train.de.gz": b"a\n\xff\n"}, "x/train.de.gz:2: not UTF-8 text"),
+    ("own de", {**without(OWN, "train.de.gz"), "train.de": gzip.compress(b"a")}, "x/train.de is compressed by gz"),
+    ("own de", {**OWN, "test.de.xz": lzma.compress(b"\n\n")}, "test has only empty lines: put text there"),
+    (f"own de {WORDS}", {**OWN, "train.de.gz": b"a\n\nab </s> b\n"}, "train.de has the word </s>, a symbol of"),
     (
         f"own de {WORDS} --lowercase",
-        {**own_files(), "valid.de.bz2": bz2.compress(b"<PAD>")},
+        {**OWN, "valid.de.bz2": bz2.compress(b"<PAD>")},
         "valid.de has the word <pad>, a symbol of",
     ),
-    ("own de --tokenizer hf:nowhere.json", own_files(), "nowhere.json is not a file: pass one that exists"),
-    ("own de --split 5,5", own_files(), r"x has test.de.xz, train.de.gz, valid.de.bz2: --split takes one file \*.de"),
+    ("own de --tokenizer hf:nowhere.json", OWN, "nowhere.json is not a file: pass one that exists"),
+    ("own de --split 5,5", OWN, r"x has test.de.xz, train.de.gz, valid.de.bz2: --split takes one file \*.de"),
     ("own de-en --split 5,5", text("news.de", "a\n"), r"x has no \*.en, such as news.en: put the file"),
     ("own de --split 5,5", text("news.de", "a\nb\n"), "news.de: 2 lines, too few for --split 5,5 and train"),
     ("own de --split 2,2", text("news.de", "a\n" * 99 + "b\n"), "only 1 lines share no side with another, too few"),
-    (f"own de {VOCABULARY}", own_files(), "x/dict is not a file: pass one that exists"),
-    (
-        f"own de {VOCABULARY}",
-        {**own_files(), "codes": b"\xff", "dict": b"a 1\n"},
-        "x/codes has no codes of subword-nmt",
-    ),
-    (
-        f"own de {VOCABULARY}",
-        {**own_files(), "codes": b"#version: 0.2\na b\n", "dict": b"a\n"},
-        "x/dict:1: not a line of",
-    ),
+    (f"own de {VOCABULARY}", OWN, "x/dict is not a file: pass one that exists"),
+    (f"own de {VOCABULARY}", {**OWN, "codes": b"\xff", "dict": b"a 1\n"}, "x/codes has no codes of subword-nmt"),
+    (f"own de {VOCABULARY}", {**OWN, "codes": b"#version: 0.2\na b\n", "dict": b"a\n"}, "x/dict:1: not a line of"),
     ("gigaword", {}, "Gigaword cannot be downloaded .*--from DIR"),
     ("agnews", text("test.csv", '"1","a","b"\n"1","a"\n'), "test.csv:2: 2 fields, expected class, headline, des"),
     ("agnews", text("test.csv", '"1","a","b\n'), "test.csv:1: not CSV"),
@@ -446,7 +410,7 @@ def test_file_error(command: str, files: dict[str, bytes], error: str, here: Pat
     assert not list(here.rglob("unpacked"))
 
 
-@pytest.mark.parametrize("kept", [0.01, 0.5, 0.99], ids=["beginning", "half", "nearly all"])
+@pytest.mark.parametrize("kept", [0.01, 0.99])
 def test_truncated_archive(kept: float, here: Path) -> None:
     rng = random.Random(1)
     content = tgz({"noise": rng.randbytes(100000), **iwslt16_files("de-en", "de-en/"), "more": rng.randbytes(100000)})

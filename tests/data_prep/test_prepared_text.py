@@ -180,9 +180,8 @@ def test_more_words_than_memory_allows(tmp_path: Path, monkeypatch: pytest.Monke
 
 def prepare_text(here: Path, subject: str, *options: object, **sides: dict[str, list[str]]) -> str:
     """Prepare a set of these sides. Its warnings."""
-    write_files(
-        here / "x", {f"{split}.{side}": text_of(text[split]) for side, text in sides.items() for split in SPLITS}
-    )
+    files = {f"{split}.{side}": text_of(text[split]) for side, text in sides.items() for split in SPLITS}
+    write_files(here / "x", files)
     done = succeed("tatoeba", subject, "--from", "x", *options, cwd=here)
     told = [line for line in done.stderr.splitlines() if line.startswith("warning: ") and "EXPECTED_COUNTS" not in line]
     return "\n".join([*told, *(line for line in done.stdout.splitlines() if "detokenising" in line)])
@@ -197,9 +196,8 @@ def test_perfect_translations_of_text_with_joiners_have_bleu_100(here: Path, cap
     _, text = load_pair_texts(data, source="en", target="fa")
     pieces = binarised(data, "test", "en-fa", "fa")
     assert [text.join(line.split()) for line in pieces] == PERSIAN
-    (here / "generate.txt").write_text(
-        "".join(f"T-{n}\t{joined(p)}\nH-{n}\t-0.1\t{joined(p)}\n" for n, p in enumerate(pieces))
-    )
+    texts = (f"T-{n}\t{joined(line)}\nH-{n}\t-0.1\t{joined(line)}\n" for n, line in enumerate(pieces))
+    (here / "generate.txt").write_text("".join(texts))
     reference = data / "raw/test.fa"
     assert reference.read_text().splitlines() == PERSIAN
     type_command("evaluate bleu", ["--input", str(here / "generate.txt"), "--reference", str(reference), "--json"])
@@ -324,13 +322,9 @@ def test_any_flipped_bit_of_an_archive_is_damage_or_nothing(tmp_path: Path) -> N
         assert sound and (tmp_path / "deu.txt").read_bytes() == text
 
 
-def full_disk(*_: object) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 def test_an_error_of_the_disk_is_no_damage() -> None:
     with pytest.raises(OSError, match="No space left"), sources.damage_reported("a.zip"):
-        full_disk()
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     with pytest.raises(DataError, match="a.zip is truncated or damaged"), sources.damage_reported("a.zip"):
         raise zipfile.BadZipFile
 
@@ -356,20 +350,19 @@ def status(code: int) -> HTTPError:
     return HTTPError(URL, code, "no", Message(), io.BytesIO())
 
 
-def whole() -> Answer:
-    return Answer(b"the file", 8)
+WHOLE = (b"the file", 8)
 
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> list:
-    """Answers of the mirror in turn, each an error or a file. The pauses between them are left out."""
+    """Answers of the mirror in turn, each an error, or content and size. The pauses between them are left out."""
     left: list = []
 
     def answer(request: object, timeout: float) -> Answer:
         found = left.pop(0)
         if isinstance(found, Exception):
             raise found
-        return Answer(found.getvalue(), int(found.headers["Content-Length"]))
+        return Answer(*found)
 
     monkeypatch.setattr(sources.urllib.request, "urlopen", answer)
     monkeypatch.setattr(sources, "PAUSE", 0.0)
@@ -382,13 +375,13 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> list:
     [
         [status(503)],
         [URLError("refused"), TimeoutError("timed out")],
-        [Answer(b"the", 8), status(429)],
-        [Answer(b"", 0)],
+        [(b"the", 8), status(429)],
+        [(b"", 0)],
     ],
     ids=["busy", "network", "cut", "drip"],
 )
 def test_passing_error_is_tried_again(errors: list, answers: list, tmp_path: Path) -> None:
-    answers += [*errors, whole()]
+    answers += [*errors, WHOLE]
     sources.download([URL], tmp_path / "file.tgz", lambda path: True)
     assert not answers and (tmp_path / "file.tgz").read_bytes() == b"the file"
     assert [path.name for path in tmp_path.iterdir()] == ["file.tgz"]
@@ -396,7 +389,7 @@ def test_passing_error_is_tried_again(errors: list, answers: list, tmp_path: Pat
 
 @pytest.mark.parametrize("errors", [[status(404)], [ValueError("unknown url type")], [status(503)] * 3])
 def test_lasting_error_goes_to_the_next_mirror(errors: list, answers: list, tmp_path: Path) -> None:
-    answers += [*errors, whole()]
+    answers += [*errors, WHOLE]
     sources.download([URL] * 2, tmp_path / "file.tgz", lambda path: True)
     assert not answers and (tmp_path / "file.tgz").read_bytes() == b"the file"
     answers += [*errors, *errors]
@@ -406,7 +399,7 @@ def test_lasting_error_goes_to_the_next_mirror(errors: list, answers: list, tmp_
 
 
 def test_a_full_disk_is_no_failure_of_a_mirror(answers: list, tmp_path: Path) -> None:
-    answers += [whole(), whole()]
+    answers += [WHOLE, WHOLE]
     (tmp_path / "full.part").symlink_to("/dev/full")
     with pytest.raises(OSError, match="No space left on device"):
         sources.download([URL] * 2, tmp_path / "full", lambda path: True)

@@ -1,7 +1,10 @@
-"""Texts scored by test-time methods as flags name them."""
+"""Texts scored by test-time methods as flags name them, and the pairs of the small models."""
+
+from pathlib import Path
 
 import pytest
 import torch
+from binarised_lines import copy_data
 
 from fairseq_plugins.evaluation.evaluator import read_methods
 from fairseq_plugins.evaluation.test_time import EvaluatedText, score_tokens
@@ -12,6 +15,13 @@ V = 23
 @pytest.fixture
 def tokens():
     return torch.randint(V, (61,))
+
+
+@pytest.fixture
+def pair_data(tmp_path):
+    folder = copy_data(Path(__file__).parents[1] / "fixtures/small_models/data/translation", tmp_path / "pairs")
+    (folder / "bpe.codes").write_text("#version: 0.2\nx a</w>\n")
+    return folder
 
 
 @pytest.fixture

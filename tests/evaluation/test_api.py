@@ -20,20 +20,12 @@ from fairseq_plugins.evaluation.scoring import evaluate_perplexity
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
 RECORD = '{"tokenizer": "moses", "language": "en", "case": "lower tokens"}\n'
-CODES = "#version: 0.2\nx a</w>\n"
 
 
 @pytest.fixture
 def lm_data(tmp_path):
     folder = copy_data(FIXTURES / "data/lm", tmp_path / "data bin")
     (folder / "text.json").write_text(RECORD)
-    return folder
-
-
-@pytest.fixture
-def pair_data(tmp_path):
-    folder = copy_data(FIXTURES / "data/translation", tmp_path / "pairs")
-    (folder / "bpe.codes").write_text(CODES)
     return folder
 
 
@@ -120,12 +112,11 @@ def test_of_several_folders_of_a_training_the_first_is_taken(lm_data, lm, tmp_pa
     assert fairseq_plugins.load(tmp_path / "model.pt").score(["the dog"]) == lm.score(["the dog"])
 
 
-@pytest.mark.parametrize("default", [torch.float64, torch.float16])
-def test_torchs_default_type_is_not_that_of_a_model(default, lm_data, lm):
-    torch.set_default_dtype(default)
+def test_torchs_default_type_is_not_that_of_a_model(lm_data, lm):
+    torch.set_default_dtype(torch.float16)
     try:
         loaded = fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data)
-        assert torch.get_default_dtype() == default
+        assert torch.get_default_dtype() == torch.float16
     finally:
         torch.set_default_dtype(torch.float32)
     assert {weight.dtype for model in loaded.models for weight in model.parameters()} == {torch.float32}
@@ -233,9 +224,8 @@ def test_arrays_of_lines_are_lines(lm):
         lm.perplexity(np.array([]))
 
 
-@pytest.mark.parametrize("name", ["lstm_encdec_doc", "transformer_drill"])
-def test_translations_can_be_compared(name, pair_data):
-    translator = fairseq_plugins.load(FIXTURES / f"{name}.pt", pair_data)
+def test_translations_can_be_compared(pair_data):
+    translator = fairseq_plugins.load(FIXTURES / "lstm_encdec_doc.pt", pair_data)
     first, second = (translator.translate(["A dog.", "a"]) for _ in range(2))
     assert first == second and first[0] in second and first[0] != first[1]
 

@@ -110,6 +110,11 @@ def test_a_decoding_that_fails_leaves_nothing_that_counts(folder, decoded, monke
         output.write_text("H-0")
         raise KeyboardInterrupt
 
+    def fail_to_rename(path, target):
+        if Path(target).name == "generate.txt":
+            raise OSError("no")
+        os.replace(path, target)
+
     repeats = decoding.run_fairseq
     monkeypatch.setattr(decoding, "run_fairseq", fail)
     with pytest.raises(KeyboardInterrupt):
@@ -143,12 +148,6 @@ def test_a_flag_that_fairseq_refuses_is_told_in_a_line(told, error, decoded, mon
         decoded()
     if error is UserError:
         assert str(refused.value).startswith(f"flags of fairseq-generate: {told.partition(': ')[2]} (log: ")
-
-
-def fail_to_rename(path, target):
-    if Path(target).name == "generate.txt":
-        raise OSError("no")
-    os.replace(path, target)
 
 
 GENERATED = """S-1\tb

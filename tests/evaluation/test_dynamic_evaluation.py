@@ -72,11 +72,6 @@ def rms_rule(mean_squares):
     return {"pull": pull, "step": {name: RATE / (one + EPSILON) for name, one in rms.items()}}
 
 
-def sgd_rule(model):
-    names = [name for name, _ in model.named_parameters()]
-    return {"pull": dict.fromkeys(names, DECAY), "step": dict.fromkeys(names, RATE)}
-
-
 @pytest.fixture
 def train():
     return torch.randint(23, (90,))
@@ -104,7 +99,9 @@ def test_it_is_that_of_the_loop(num_rows, name, flags, build_tiny_lm, tokens, tr
 
 def test_plain_gradients_are_those_of_the_loop(build_tiny_lm, tokens, score_text):
     model = build_tiny_lm("mos").double()
-    expected = adapted_by_hand(model, tokens, num_rows=1, **sgd_rule(model))
+    names = [name for name, _ in model.named_parameters()]
+    pull, step = dict.fromkeys(names, DECAY), dict.fromkeys(names, RATE)
+    expected = adapted_by_hand(model, tokens, num_rows=1, pull=pull, step=step)
     torch.testing.assert_close(score_text([model], tokens, **SGD, **SPEED), expected, rtol=1e-9, atol=1e-9)
 
 
@@ -185,21 +182,6 @@ def test_the_trained_weights_come_back_at_the_end_and_after_a_failure(build_tiny
     first, again = (score_text([model], tokens, **SGD, **SPEED) for _ in range(2))
     assert torch.equal(first, again)
     torch.testing.assert_close(model.state_dict(), weights, rtol=0, atol=0)
-
-
-def test_nothing_is_dropped_and_the_model_may_come_in_training_mode(build_tiny_lm, tokens, score_text):
-    rates = dict.fromkeys(("dropout_output", "dropout_hidden", "dropout_weight", "dropout_embedding"), 0.5)
-    found = [score_text([build_tiny_lm("tied", **flags).train()], tokens, **SGD, **SPEED) for flags in ({}, rates)]
-    assert torch.equal(*found)
-
-
-def test_a_longer_segment_learns_later(build_tiny_lm, tokens, score_text):
-    model = build_tiny_lm("tied")
-    static = score_text([model], tokens)
-    for segment in (3, 11):
-        found = score_text([model], tokens, **SGD, dynamic_segment=segment)
-        torch.testing.assert_close(found[:, :segment], static[:, :segment], rtol=1e-5, atol=1e-5)
-        assert (found[:, segment : segment + 3] != static[:, segment : segment + 3]).any()
 
 
 def test_mean_squares_of_gradients_are_those_of_segments(build_tiny_lm, train):

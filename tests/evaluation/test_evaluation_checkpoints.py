@@ -8,13 +8,10 @@ from binarised_lines import copy_data
 
 from fairseq_plugins.evaluation.checkpoints import check_split, num_sentences, split_languages
 
-PAIRS = Path(__file__).parents[1] / "fixtures/small_models/data/translation"
-NUM_SENTENCES = 12
-
 
 @pytest.fixture
 def data(tmp_path):
-    return copy_data(PAIRS, tmp_path / "data")
+    return copy_data(Path(__file__).parents[1] / "fixtures/small_models/data/translation", tmp_path / "data")
 
 
 def add(data, split, pair):
@@ -28,7 +25,7 @@ def test_language_and_number_of_sentences(data):
     add(data, "valid", "tgt-src")  # another split's pairs are its own
     assert split_languages(data, "test") == ("src", "tgt")
     for languages in (("src", "tgt"), ("tgt", "src")):
-        assert num_sentences(data, "test", languages) == NUM_SENTENCES
+        assert num_sentences(data, "test", languages) == 12
 
 
 @pytest.mark.parametrize("pair", ["other-tgt", "tgt-src"])

@@ -208,10 +208,6 @@ def shares(sampling, probs=PROBS, num_draws=20_000):
     return (torch.bincount(chosen, minlength=len(probs)) / num_draws).tolist()
 
 
-ROOTS = [prob**0.5 for prob in PROBS]
-SQUARES = [prob**2 for prob in PROBS]
-
-
 def kept(*words):
     return [prob * (word in words) for word, prob in enumerate(PROBS)]
 
@@ -221,8 +217,8 @@ def kept(*words):
     [
         ({}, PROBS, PROBS),
         ({}, [0.1, 0.4, 0.0, 0.3, 0.0], [0.1, 0.4, 0.0, 0.3, 0.0]),
-        ({"temperature": 0.5}, PROBS, SQUARES),
-        ({"temperature": 2.0}, PROBS, ROOTS),
+        ({"temperature": 0.5}, PROBS, [prob**2 for prob in PROBS]),
+        ({"temperature": 2.0}, PROBS, [prob**0.5 for prob in PROBS]),
         ({"temperature": 5e-324}, PROBS, kept(1)),
         ({"top_k": 1}, PROBS, kept(1)),
         ({"top_k": 3}, PROBS, kept(1, 3, 4)),

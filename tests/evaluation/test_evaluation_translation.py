@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from binarised_lines import copy_data
 from builders import build_tiny_encdec, build_tiny_transformer
 from fairseq.models.fconv import FConvModel, base_architecture
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -18,13 +17,6 @@ from fairseq_plugins.evaluation.translation import SearchOptions, TranslatedSent
 from fairseq_plugins.options import UserError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
-
-
-@pytest.fixture
-def pair_data(tmp_path):
-    folder = copy_data(FIXTURES / "data/translation", tmp_path / "pairs")
-    (folder / "bpe.codes").write_text("#version: 0.2\nx a</w>\n")
-    return folder
 
 
 @pytest.fixture
@@ -76,18 +68,21 @@ def translator(request, build_translator):
 LINES = ["i c k", "", "a h l e b d", "g", "q q", "a h l e b d", "c"]
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        dict(beam=3, nbest=3, lenpen=0.5, max_len=9),
-        dict(sampling=True, seed=7, top_k=9, top_p=0.9, temperature=1.5, beam=2, nbest=2, max_len=12),
-        dict(flags=["--max-len-a", "1.5", "--max-len-b=2", "--min-len", "2", "--no-repeat-ngram-size", "2"]),
-        dict(beam=4, flags=["--diverse-beam-groups", "2"], max_len=6),
-        dict(flags=["--match-source-len"]),
-    ],
-    ids=["beam", "sampling", "lengths", "diverse", "match"],
-)
-def test_a_line_is_translated_alike_whatever_the_others(options, translator):
+SEARCHES = {
+    "beam": dict(beam=3, nbest=3, lenpen=0.5, max_len=9),
+    "sampling": dict(sampling=True, seed=7, top_k=9, top_p=0.9, temperature=1.5, beam=2, nbest=2, max_len=12),
+    "lengths": dict(flags=["--max-len-a", "1.5", "--max-len-b=2", "--min-len", "2", "--no-repeat-ngram-size", "2"]),
+    "diverse": dict(beam=4, flags=["--diverse-beam-groups", "2"], max_len=6),
+    "match": dict(flags=["--match-source-len"]),
+}
+MODELS_AND_SEARCHES = [(model, search) for model in MODELS for search in ("beam", "sampling")]
+MODELS_AND_SEARCHES += [("recurrent", search) for search in ("lengths", "diverse", "match")]
+
+
+@pytest.mark.parametrize("translator, search", MODELS_AND_SEARCHES, indirect=["translator"])
+def test_a_line_is_translated_alike_whatever_the_others(search, translator):
+    options = SEARCHES[search]
+
     def found(lines, **batching):
         hypotheses = [[one, *one.others] for one in translator.translate(lines, **batching, **options)]
         return {
@@ -101,7 +96,7 @@ def test_a_line_is_translated_alike_whatever_the_others(options, translator):
     assert expected[""] == [("", 0)] * options.get("nbest", 1)
 
 
-@pytest.mark.parametrize("options", [dict(), dict(lenpen=0.3), dict(sampling=True)], ids=str)
+@pytest.mark.parametrize("options", [dict(lenpen=0.3), dict(sampling=True)], ids=str)
 def test_scores_are_those_of_the_models(options, translator):
     """Against models that read the whole translation at once."""
     for line in ("i c k", "g"):

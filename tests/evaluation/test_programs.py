@@ -1,5 +1,6 @@
 """Programs of torch.export give what the model gives, with torch alone."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,18 +24,24 @@ from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYERS, CELLS, GATES = sorted(OUTPUT_LAYERS), sorted(RECURRENT_CELLS), sorted(OUTPUT_GATES)
-PARTS = [(LAYERS[n % len(LAYERS)], CELLS[n % len(CELLS)]) for n in range(max(len(LAYERS), len(CELLS)))]
+
+
+def build_of_parts(layer, cell, gate):
+    flags = {} if gate == "none" else {"gate_dim": 5}
+    return build_tiny_lm(layer, rnn_cell=cell, output_gate=gate, **flags)
+
+
+NUM_MODELS = max(len(LAYERS), len(CELLS), len(GATES))
+PARTS = [(LAYERS[n % len(LAYERS)], CELLS[n % len(CELLS)], GATES[n % len(GATES)]) for n in range(NUM_MODELS)]
 LANGUAGE_MODELS = {
-    **{" ".join(parts): lambda parts=parts: build_tiny_lm(parts[0], rnn_cell=parts[1]) for parts in PARTS},
-    **{gate: lambda gate=gate: build_tiny_lm("doc", output_gate=gate, gate_dim=5) for gate in GATES if gate != "none"},
+    **{" ".join(parts): partial(build_of_parts, *parts) for parts in PARTS},
     "two models under a gate": lambda: build_tiny_gated_lm(tiny_base_flags("mos"), tiny_base_flags("tied")),
     "16 bits": lambda: build_tiny_lm("mos", output_precision="bfloat16"),
 }
 TRANSLATORS = {
-    "copying": {"output_layer": "doc", "copying": "attention", "rnn_cell": "smooth-rectifier"},
     "no attention": {"output_layer": "mos", "rnn_cell": "rhn", "attention": "none", "input_feeding": "off"},
-    "merged layers": {
-        **{"output_layer": "full", "rnn_cell": "mogrifier", "attention": "mlp"},
+    "copying by the attention to merged layers": {
+        **{"output_layer": "doc", "rnn_cell": "mogrifier", "attention": "mlp", "copying": "attention"},
         **{"encoder_merge": "layer", "hidden_sizes": "8 8"},
     },
 }

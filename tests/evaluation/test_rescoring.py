@@ -322,17 +322,13 @@ def test_sums_are_of_candidates_alone(data):
             assert sums[n, k] == pytest.approx(sum(data.values[n, k, f] * weights[f] for f in range(F)))
 
 
-def score_by_hand(data, weights):
-    total = np.zeros(2)
-    for n in range(N):
-        choices = [data.values[n, k] @ weights for k in range(int(data.is_candidate[n].sum()))]
-        total += data.statistics[n, int(np.argmax(choices))]
-    return 100 * total[0] / total[1]
-
-
 def test_the_score_is_of_the_candidates_that_are_chosen(data):
     for weights in np.random.default_rng(5).normal(size=(5, F)) / [1, 100, 0.01]:
-        assert data.score(weights) == pytest.approx(score_by_hand(data, weights), rel=1e-12)
+        total = np.zeros(2)
+        for n in range(N):
+            choices = [data.values[n, k] @ weights for k in range(int(data.is_candidate[n].sum()))]
+            total += data.statistics[n, int(np.argmax(choices))]
+        assert data.score(weights) == pytest.approx(100 * total[0] / total[1], rel=1e-12)
 
 
 def test_the_search_comes_near_the_best_of_a_grid(data):

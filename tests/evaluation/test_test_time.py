@@ -13,7 +13,6 @@ from fairseq_plugins.evaluation.test_time import (
     ComponentScores,
     DropoutSamples,
     EvaluatedText,
-    KnownLogProbs,
     interpolate,
     sampled_masks,
     softmax_temperature,
@@ -52,18 +51,6 @@ def test_zeros_of_a_component_and_what_it_does_not_know_are_no_error(probs):
     torch.testing.assert_close(interpolate(model, [zero], [0.25]).exp(), 0.75 * probs[0])
     unknown = ComponentScores(torch.full_like(model, torch.nan), torch.zeros_like(model, dtype=torch.bool))
     assert torch.equal(interpolate(model, [unknown], [0.25]), model)
-
-
-@pytest.mark.parametrize("num_rows, window", [(1, 7), (4, 1), (4, 1000)])
-def test_what_is_known_of_a_stream_meets_its_targets(num_rows, window, build_tiny_lm, tokens):
-    known = torch.arange(len(tokens)).double()  # at each place the place itself
-    component, found = KnownLogProbs(known, num_rows=num_rows), []
-    for one in score_windows([build_tiny_lm("tied")], tokens, num_rows=num_rows, window=window):
-        scores = component.score(one)
-        assert scores.known.all() and torch.equal(tokens[scores.log_probs.long()], one.target)
-        found.append(scores.log_probs)
-    places = torch.arange(len(tokens) // num_rows * num_rows).view(num_rows, -1)[:, 1:]
-    assert torch.equal(torch.cat(found, dim=1).long(), places)
 
 
 V = 23
@@ -150,24 +137,18 @@ def test_a_layer_without_logits_is_refused(build_tiny_lm, tokens, score_text, ma
     assert score_text([model], tokens, temperature=1).isfinite().all()
 
 
-DROPOUT_SAMPLES_V, RATE = 23, 0.4
+RATE = 0.4
 PARTS = [(layer, "lstm", "none") for layer in sorted(OUTPUT_LAYERS)]
 PARTS += [("tied", cell, "none") for cell in sorted(set(RECURRENT_CELLS) - {"lstm"})]
 PARTS += [("tied", "lstm", gate) for gate in sorted(set(OUTPUT_GATES) - {"none"})]
-
-every_part = pytest.mark.parametrize("layer, cell, gate", PARTS)
-
-
-def rates_of(*components):
-    """Names of all dropout rates."""
-    names = {name for component in components for name in option_names(component.Options)}
-    return {name for name in names if name.startswith("dropout_") or name.endswith("_dropout")}
 
 
 def build(build_tiny_lm, layer, cell, gate, *, rate, **flags):
     """A model with this rate at every place."""
     rates = {f"dropout_{place}" for place in ("embedding", "input", "hidden", "output")}
-    rates |= rates_of(OUTPUT_LAYERS[layer], RECURRENT_CELLS[cell], OUTPUT_GATES[gate])
+    for part in (OUTPUT_LAYERS[layer], RECURRENT_CELLS[cell], OUTPUT_GATES[gate]):
+        names = option_names(part.Options)
+        rates |= {name for name in names if name.startswith("dropout_") or name.endswith("_dropout")}
     if "label_encoder" in option_names(OUTPUT_LAYERS[layer].Options):
         flags["label_encoder"] = "drill"
     flags = {"hidden_sizes": "8 8", "output_gate": gate, **dict.fromkeys(rates, rate), **flags}
@@ -182,9 +163,9 @@ def read(model, tokens, *, target=None):
     return output if target is None else extra["scores"].nll
 
 
-@every_part
+@pytest.mark.parametrize("layer, cell, gate", PARTS)
 def test_masks_are_those_of_a_training_at_scaled_rates(layer, cell, gate, build_tiny_lm, scale=0.5):
-    tokens = torch.randint(DROPOUT_SAMPLES_V, (2, 9))
+    tokens = torch.randint(V, (2, 9))
     evaluated = build(build_tiny_lm, layer, cell, gate, rate=RATE, embedding_noise=0.5).eval()
     trained = build(build_tiny_lm, layer, cell, gate, rate=RATE * scale).train()
     static, in_training = read(evaluated, tokens), read(trained, tokens)
@@ -200,7 +181,7 @@ def test_masks_are_those_of_a_training_at_scaled_rates(layer, cell, gate, build_
 
 @pytest.mark.parametrize("flags", [{"word_masks": "row"}, {"dropout_masks": "standard"}])
 def test_other_kinds_of_masks(flags, build_tiny_lm):
-    tokens = torch.randint(DROPOUT_SAMPLES_V, (2, 9))
+    tokens = torch.randint(V, (2, 9))
     evaluated, trained = (build(build_tiny_lm, "mos", "lstm", "none", rate=RATE, **flags) for _ in range(2))
     expected = read(trained.train(), tokens)
     with sampled_masks([evaluated.eval()], scale=1.0):
@@ -208,7 +189,7 @@ def test_other_kinds_of_masks(flags, build_tiny_lm):
 
 
 def test_margins_of_a_training_stay_away(build_tiny_lm):
-    tokens = torch.randint(DROPOUT_SAMPLES_V, (2, 9))
+    tokens = torch.randint(V, (2, 9))
     models = [
         build(build_tiny_lm, "tied", "lstm", "none", rate=RATE, adversarial_epsilon=epsilon).eval()
         for epsilon in (0.0, 0.5)
@@ -359,9 +340,7 @@ def test_it_is_that_of_a_loop(
         torch.testing.assert_close(found[row], mixed_by_hand(static[row], caches, 0.3), rtol=1e-11, atol=1e-11)
 
 
-@pytest.mark.parametrize(
-    "length, elements", [(3, 1500), (70, 2**20), (128, 1500), (200, 2**20), (200, 1500), (400, 1500)]
-)
+@pytest.mark.parametrize("length, elements", [(3, 1500), (200, 2**20), (400, 1500)])
 def test_it_does_not_depend_on_the_cut_into_windows_and_chunks(
     length, elements, build_tiny_lm, score_text, monkeypatch
 ):
@@ -382,14 +361,6 @@ def test_a_gated_model_caches_the_states_of_its_base_models(tokens, score_text):
     assert states.size(-1) == 16  # two last layers of width 8
     cache = cache_by_hand(states[0], words[0], length=9, theta=0.5, first=10)
     torch.testing.assert_close(found[0], mixed_by_hand(static[0], [cache], 0.3), rtol=1e-11, atol=1e-11)
-
-
-@pytest.mark.parametrize("num_models", [1, 2])
-def test_with_weight_zero_it_is_static_evaluation(num_models, build_tiny_lm, tokens, score_text):
-    models = [build_tiny_lm("doc", seed=seed) for seed in range(num_models)]
-    static = score_text(models, tokens)
-    found = score_text(models, tokens, cache="9,0,1", cache_start="first", unigram_cache="5,0")
-    assert torch.equal(found, static)
 
 
 def test_large_products_do_not_overflow(build_tiny_lm, tokens, score_text):
@@ -445,7 +416,7 @@ METHODS = {
 }
 ALL = {name: value for flags in METHODS.values() for name, value in flags.items()}
 MODELS_AND_METHODS = [("one", flags) for flags in METHODS.values()]
-MODELS_AND_METHODS += [(kind, ALL) for kind in ("one", "ensemble", "iog", "iog-hidden", "iog-lstm")]
+MODELS_AND_METHODS += [(kind, ALL) for kind in ("ensemble", "iog", "iog-lstm")]
 
 
 def build_models(kind, build_tiny_lm):

@@ -40,16 +40,14 @@ def nll_of_stream(scorer, lines, *, window=5):
     return found.nll * found.num_tokens
 
 
-def models_of(kind, build_tiny_lm):
-    if kind == "gated":
-        return [build_tiny_gated_lm(tiny_base_flags("tied"), tiny_base_flags("mos")).double()]
-    names = ["tied", "mos"] if kind == "ensemble" else [kind]
-    return [build_tiny_lm(name, seed=seed).double() for seed, name in enumerate(names)]
-
-
 @pytest.mark.parametrize("kind", ["tied", "drill", "doc", "gated", "ensemble"])
 def test_a_line_is_the_sum_of_its_tokens_and_the_stream_of_an_end_mark_and_the_line(kind, build_tiny_lm):
-    scorer = scorer_of(*models_of(kind, build_tiny_lm))
+    if kind == "gated":
+        models = [build_tiny_gated_lm(tiny_base_flags("tied"), tiny_base_flags("mos"))]
+    else:
+        names = ["tied", "mos"] if kind == "ensemble" else [kind]
+        models = [build_tiny_lm(name, seed=seed) for seed, name in enumerate(names)]
+    scorer = scorer_of(*(model.double() for model in models))
     for line, text in zip(scorer.score(LINES), LINES, strict=True):
         assert line.text == text and line.tokens == [*text.split(), "</s>"]
         assert line.total == pytest.approx(sum(line.log_probs), rel=TOLERANCE)
@@ -80,21 +78,14 @@ def test_in_float32_neighbours_change_a_line_by_rounding_alone(build_tiny_lm):
 
 
 @pytest.mark.parametrize("buffer", [1, 3, 100])
-def test_a_document_is_the_stream_of_its_lines(buffer, scorer):
-    found = list(scorer.score_stream(LINES, context="document", buffer=buffer))
+@pytest.mark.parametrize("context, texts", [("document", [(0, 7)]), ("paragraph", [(0, 2), (2, 6), (6, 7)])])
+def test_a_document_is_a_stream_and_so_is_a_paragraph_up_to_its_blank_line(context, texts, buffer, scorer):
+    found = list(scorer.score_stream(LINES, context=context, buffer=buffer))
     assert [line.text for line in found] == LINES
-    assert -sum(line.total for line in found) == pytest.approx(nll_of_stream(scorer, LINES), rel=TOLERANCE)
-    for end in range(1, len(LINES)):
-        before = -sum(line.total for line in found[:end])
-        assert before == pytest.approx(nll_of_stream(scorer, LINES[:end]), rel=TOLERANCE)
-
-
-@pytest.mark.parametrize("buffer", [1, 2, 100])
-def test_a_paragraph_ends_with_its_blank_line(buffer, scorer):
-    found = list(scorer.score_stream(LINES, context="paragraph", buffer=buffer))
-    for start, end in ((0, 2), (2, 6), (6, 7)):
-        expected = nll_of_stream(scorer, LINES[start:end])
-        assert -sum(line.total for line in found[start:end]) == pytest.approx(expected, rel=TOLERANCE)
+    for first, last in texts:
+        for end in range(first + 1, last + 1):
+            total = sum(line.total for line in found[first:end])
+            assert -total == pytest.approx(nll_of_stream(scorer, LINES[first:end]), rel=TOLERANCE)
 
 
 def test_nothing_is_kept_of_a_document_not_read_to_its_end(scorer):

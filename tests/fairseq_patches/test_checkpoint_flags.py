@@ -59,20 +59,16 @@ PLACES = {
 
 @cache
 def sources():
-    return [*_read_sources()]
-
-
-def _read_sources():
-    for folder in (FAIRSEQ, FAIRSEQ.parent / "fairseq_cli"):
-        for path in folder.rglob("*.py"):
-            if "examples" not in path.parts:
-                name = path.relative_to(FAIRSEQ if folder == FAIRSEQ else FAIRSEQ.parent)
-                yield str(name), [line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")]
+    """The lines of every file of fairseq, by its name, without comments."""
+    paths = [(path, path.relative_to(FAIRSEQ)) for path in FAIRSEQ.rglob("*.py") if "examples" not in path.parts]
+    paths += [(path, path.relative_to(FAIRSEQ.parent)) for path in (FAIRSEQ.parent / "fairseq_cli").rglob("*.py")]
+    texts = {str(name): path.read_text().splitlines() for path, name in paths}
+    return {name: [line for line in text if not line.lstrip().startswith("#")] for name, text in texts.items()}
 
 
 def test_every_place_of_fairseq_that_can_run_code_is_known():
     """If a new version of fairseq has another: check what it runs, and whether a checkpoint can control it."""
-    found = Counter({name: sum(bool(RUNS_CODE.search(line)) for line in lines) for name, lines in sources()})
+    found = Counter({name: sum(bool(RUNS_CODE.search(line)) for line in lines) for name, lines in sources().items()})
     assert +found == PLACES
 
 
@@ -80,7 +76,7 @@ def test_every_module_of_fairseq_that_evaluates_takes_literals_alone():
     calls = re.compile(r"(?<![\w.])eval\(")
     modules = {
         f"fairseq.{name.removesuffix('.py').replace('/', '.')}"
-        for name, lines in sources()
+        for name, lines in sources().items()
         if any(map(calls.search, lines)) and not name.startswith("fairseq_cli")  # which evaluate a user's flags
     }
     assert modules == set(EVALUATING)
@@ -115,11 +111,8 @@ def test_other_expressions_are_refused(text):
         literal(text)
 
 
-def test_other_values_than_texts_are_what_they_were_to_fairseq():
+def test_other_values_than_texts_are_what_they_were_and_fairseq_alone_runs_code(monkeypatch, tmp_path):
     assert utils.eval_bool(True) is False and utils.eval_str_list([1]) == [1.0] and utils.eval_bool("True") is True
-
-
-def test_fairseq_alone_runs_code_of_a_checkpoint(monkeypatch, tmp_path):
     monkeypatch.delattr(utils, "eval")
     utils.eval_bool(f"open({str(tmp_path / 'canary')!r}, 'w')")
     assert (tmp_path / "canary").exists()

@@ -21,19 +21,11 @@ from fairseq_plugins.files import file_digest
 from fairseq_plugins.options import UserError
 
 LINES = [[5, 6, 2], [7, 2], [8, 9, 10, 2]]
-SECOND_LENGTH = 30  # its place in the index
 
 
 @pytest.fixture
 def split(tmp_path):
     return write_split(tmp_path / "data", "train", LINES)
-
-
-def make_second_longer(split):
-    """The second line's length in the index, from 2 to 3."""
-    content = bytearray(split.with_suffix(".idx").read_bytes())
-    content[SECOND_LENGTH] += 1
-    split.with_suffix(".idx").write_bytes(content)
 
 
 def test_whole_text_is_what_it_was(split):
@@ -50,7 +42,9 @@ def test_the_last_word_of_a_dictionary_is_one(impl, tmp_path):
 
 
 def test_fairseq_alone_reads_another_text(split):
-    make_second_longer(split)
+    index = bytearray(split.with_suffix(".idx").read_bytes())
+    index[30] += 1  # the length of the second line, from 2 to 3
+    split.with_suffix(".idx").write_bytes(index)
     opened = indexed_dataset.make_dataset.__wrapped__(str(split), impl="mmap")
     assert torch.equal(opened[1], torch.tensor([7, 2, 8]))
     with pytest.raises(ValueError, match="train.idx is damaged: copy it again, or binarise the text again with"):
@@ -85,17 +79,14 @@ def test_fairseq_alone_reads_other_words(tmp_path):
     assert alone.symbols[-2:] == ["b", "a"]
 
 
-LIMITS = [dict(max_tokens=60), dict(max_sentences=16), dict(max_tokens=100, max_sentences=9)]
-
-
 def batch(batch_by_size, indices, lengths, **limits):
     return batch_by_size(
         indices, lambda n: lengths[n], num_tokens_vec=lengths, required_batch_size_multiple=8, **limits
     )
 
 
-@pytest.mark.parametrize("num_sentences", [1, 7, 8, 10, 1014])
-@pytest.mark.parametrize("limits", LIMITS)
+@pytest.mark.parametrize("num_sentences", [1, 8, 1014])
+@pytest.mark.parametrize("limits", [dict(max_tokens=60), dict(max_sentences=16), dict(max_tokens=100, max_sentences=9)])
 def test_every_sentence_is_in_a_batch(num_sentences, limits):
     lengths = numpy.sort(numpy.random.RandomState(1).randint(1, 12, num_sentences))
     for indices in (numpy.arange(num_sentences), iter(range(num_sentences))):
@@ -148,14 +139,11 @@ def test_fairseq_alone_finds_no_lengths():
         bucket_pad_length_dataset.get_buckets.__wrapped__(numpy.arange(5), 2)
 
 
-def test_long_is_an_integer(monkeypatch):
+def test_long_is_an_integer_and_what_numpy_has_is_left_alone(monkeypatch):
     monkeypatch.delattr(numpy, "compat", raising=False)
     data_module.patch_numpy_compat()
     assert numpy.zeros(1, dtype=numpy.compat.long).dtype == numpy.int64
-
-
-def test_what_numpy_has_is_left_alone(monkeypatch):
-    monkeypatch.setattr(numpy, "compat", "its own", raising=False)
+    monkeypatch.setattr(numpy, "compat", "its own")
     data_module.patch_numpy_compat()
     assert numpy.compat == "its own"
 
@@ -181,8 +169,9 @@ def folder(tmp_path, monkeypatch):
         ("s3://a|s3://b:c", ["s3://a", "s3://b:c"]),
     ],
 )
-def test_what_exists_is_one_path(text, expected):
+def test_what_exists_is_one_path_unlike_by_fairseq_alone(text, expected):
     assert utils.split_paths(text) == expected
+    assert utils.split_paths.__wrapped__("10:00/a.pt") == ["10", "00/a.pt"]
 
 
 @pytest.mark.parametrize("data, has_shards", [("12", False), ("10:00", False), ("10:00:11:00", True), ("a:b", True)])
@@ -192,7 +181,3 @@ def test_shards_are_several_folders(data, has_shards):
     language_modeling = LanguageModelingTask.__new__(LanguageModelingTask)
     language_modeling.args = Namespace(data=data)
     assert translation.has_sharded_data("train") == language_modeling.has_sharded_data("train") == has_shards
-
-
-def test_fairseq_alone_splits_at_every_colon():
-    assert utils.split_paths.__wrapped__("10:00/a.pt") == ["10", "00/a.pt"]

@@ -25,11 +25,8 @@ def accumulates_after_an_error(no_sync):
     return module.accumulate_grads
 
 
-def test_gradients_are_shared_again_after_an_error():
+def test_gradients_are_shared_again_after_an_error_unlike_by_fairseq_alone():
     assert not accumulates_after_an_error(NO_SYNC)
-
-
-def test_fairseq_alone_shares_none_after_an_error():
     assert accumulates_after_an_error(NO_SYNC.__wrapped__)
 
 
@@ -78,11 +75,8 @@ def test_zeros_are_shared_where_nothing_was_logged(shared):
     assert SUM_LOGS(trainer, [], 0, 1) == ([{"loss": 0, "ntokens": 0}], [0, 1])
     assert [list(data) for data in shared] == [list(shared[0])] * 2
     assert [type(value) for value in shared[1].values()] == [type(value) for value in shared[0].values()]
-
-
-def test_fairseq_alone_shares_no_names(shared):
-    SUM_LOGS.__wrapped__(StandIn(), [], 0, 1)
-    assert list(shared[0]) == ["extra_stats_0", "extra_stats_1"]
+    SUM_LOGS.__wrapped__(trainer, [], 0, 1)
+    assert list(shared[2]) == ["extra_stats_0", "extra_stats_1"], "fairseq alone shares no names"
 
 
 def test_what_validation_logs_is_not_that_of_updates(shared):
@@ -105,11 +99,8 @@ def test_the_limit_ends_the_process_at_once():
     wrapper = DistributedTimeoutWrapper(nn.Identity(), timeout=0)
     assert wrapper.signal == signal.SIGTERM and wrapper.timeout == 0
     assert DistributedTimeoutWrapper(nn.Identity(), 0, signal.SIGUSR1).signal == signal.SIGUSR1
-
-
-def test_fairseq_alone_interrupts_it():
-    init = inspect.unwrap(DistributedTimeoutWrapper.__init__)
-    assert inspect.signature(init).parameters["signal"].default == signal.SIGINT
+    alone = inspect.unwrap(DistributedTimeoutWrapper.__init__)
+    assert inspect.signature(alone).parameters["signal"].default == signal.SIGINT
 
 
 @pytest.fixture
@@ -130,11 +121,8 @@ def run_under_torchrun(monkeypatch):
     return run
 
 
-def test_processes_of_torchrun_train_one_model_on_cpus(run_under_torchrun):
+def test_processes_of_torchrun_train_one_model_on_cpus_unlike_by_fairseq_alone(run_under_torchrun):
     flags = run_under_torchrun(distributed_utils.call_main)
     assert (flags.distributed_world_size, flags.distributed_rank, flags.distributed_init_method) == (3, 1, "env://")
     assert (flags.distributed_backend, flags.ddp_backend) == ("gloo", "legacy_ddp")
-
-
-def test_fairseq_alone_trains_alone_under_torchrun(run_under_torchrun):
     assert run_under_torchrun(inspect.unwrap(distributed_utils.call_main)).distributed_world_size == 1

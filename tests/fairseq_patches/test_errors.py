@@ -12,6 +12,7 @@ from functools import partial
 from inspect import unwrap
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -34,30 +35,14 @@ from fairseq_plugins.fairseq_patches.errors import (
     _parse_with_one_line_errors,
     show_error,
 )
-from fairseq_plugins.options import UserError, check_positive
+from fairseq_plugins.options import UserError
 
 
-def refuse(cfg):
-    check_positive(-1, flag="--width")
-
-
-def fail(cfg):
-    raise ValueError("not of this package")
-
-
-def read_missing(cfg):
-    open("no/such file")
-
-
-def find_no_model(cfg):
-    raise OSError("Model file not found: no/such.pt")  # as fairseq does
-
-
-def run(monkeypatch, call_main, main):
-    """Run a command of fairseq to its error, show that as Python does at the end of a process, return the status."""
+def status_after(raised, monkeypatch, call_main=distributed_utils.call_main):
+    """Run a command of fairseq to this error, show that as Python does at the end of a process, return the status."""
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
     with pytest.raises(Exception) as error:
-        call_main(OmegaConf.structured(FairseqConfig), main)
+        call_main(OmegaConf.structured(FairseqConfig), Mock(side_effect=raised))
     try:
         sys.excepthook(error.type, error.value, error.tb)
     except SystemExit as end:
@@ -66,23 +51,24 @@ def run(monkeypatch, call_main, main):
 
 
 @pytest.mark.parametrize(
-    "main, message",
+    "error, message",
     [
-        (refuse, "--width -1: give a value above 0"),
-        (read_missing, "no/such file: No such file or directory"),
-        (find_no_model, "Model file not found: no/such.pt"),
+        (UserError("--width -1: give a value above 0"), "--width -1: give a value above 0"),
+        (FileNotFoundError(2, "No such file or directory", "no/such"), "no/such: No such file or directory"),
+        (OSError("Model file not found: no/such.pt"), "Model file not found: no/such.pt"),  # as of fairseq
     ],
 )
-def test_a_user_error_is_one_line(main, message, monkeypatch, capsys):
-    assert run(monkeypatch, distributed_utils.call_main, main) == 2
+def test_a_user_error_is_one_line(error, message, monkeypatch, capsys):
+    assert status_after(error, monkeypatch) == 2
     assert capsys.readouterr().err.splitlines()[-1] == f"error: {message}"
 
 
 def test_other_errors_keep_their_traceback_and_those_of_fairseq_alone_all(monkeypatch, capsys):
-    for call_main, main in ((distributed_utils.call_main, fail), (unwrap(distributed_utils.call_main), refuse)):
-        assert run(monkeypatch, call_main, main) == 1
+    alone = unwrap(distributed_utils.call_main)
+    for call_main, kind in ((distributed_utils.call_main, ValueError), (alone, UserError)):
+        assert status_after(kind("what is wrong"), monkeypatch, call_main) == 1
         message = capsys.readouterr().err
-        assert message.startswith("Traceback") and message.splitlines()[-1].endswith(("of this package", "above 0"))
+        assert message.startswith("Traceback") and message.endswith("Error: what is wrong\n")
 
 
 def test_a_reader_that_has_gone_ends_it_quietly(monkeypatch, capsys):
@@ -195,15 +181,12 @@ def test_what_is_finite_is_clipped_as_by_fairseq(monkeypatch):
         assert torch.equal(one.grad, other.grad) and one.grad.norm() < 0.25
 
 
-def test_the_norm_is_formed_where_the_gradients_are(monkeypatch):
+def test_the_norm_is_formed_where_the_gradients_are_and_scaled_ones_are_left_to_fairseq(monkeypatch):
     """fairseq takes it to the GPU wherever there is one."""
+    assert Trainer.clip_grad_norm(make_trainer([ONES, INFINITE], fp16=True), 0) == float("inf")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     norm = Trainer.clip_grad_norm(make_trainer([ONES, 3 * ONES]), 0.25)
     assert norm.device.type == "cpu" and norm == pytest.approx(20**0.5)
-
-
-def test_scaled_gradients_are_left_to_fairseq():
-    assert Trainer.clip_grad_norm(make_trainer([ONES, INFINITE], fp16=True), 0) == float("inf")
 
 
 def test_the_error_of_fairseq_is_told_in_place_of_a_search():
@@ -258,14 +241,8 @@ WRONG = ["--clip-norm=nan", "--dropout=-NaN", "--clip-norm=-1", "--lr=0.1,-1", "
 @pytest.mark.parametrize(
     "given",
     [
-        *WRONG,
-        *OF_SIZE,
-        "--shard-id=1",
-        "--shard-id=-1",
-        "--prefix-size=-1",
-        "--save-interval=0",
-        "--log-interval=0",
-        "--seed=-1",
+        *(*WRONG, *OF_SIZE, "--shard-id=1", "--shard-id=-1", "--prefix-size=-1"),
+        *("--save-interval=0", "--log-interval=0", "--seed=-1"),
     ],
 )
 def test_a_value_that_fairseq_would_misread_is_refused(given, capsys):
@@ -276,12 +253,9 @@ def test_a_value_that_fairseq_would_misread_is_refused(given, capsys):
     assert line.count("\n") == 1
 
 
-def test_values_are_what_they_were():
+def test_other_values_are_what_they_were_and_fairseq_alone_takes_all():
     args = read(options.parse_args_and_arch, "--clip-norm", "inf", "--lr", "1", "--patience", "-1")
     assert (args.clip_norm, args.lr, args.patience, args.update_freq) == (float("inf"), [1.0], -1, [1])
-
-
-def test_fairseq_alone_takes_them():
     args = read(unwrap(options.parse_args_and_arch), *WRONG[:3], "--update-freq", "0")
     assert math.isnan(args.dropout) and args.clip_norm == -1 and args.update_freq == [0]
 
@@ -299,12 +273,9 @@ def log_to_nobody(load_checkpoint):
     os._exit(0)
 
 
-def test_it_ends_as_other_programs_do(tmp_path):
+def test_it_ends_as_other_programs_do_and_fairseq_alone_trains_on_without_a_log(tmp_path, monkeypatch):
     ended = in_fork(lambda: log_to_nobody(_load_and_watch_log), folder=tmp_path)
     assert ended.status == 141 and "trained on" not in ended.err
-
-
-def test_fairseq_alone_trains_on_without_a_log(tmp_path, monkeypatch):
     monkeypatch.setattr(logging.StreamHandler, "handleError", inspect.unwrap(logging.StreamHandler.handleError))
     ended = in_fork(lambda: log_to_nobody(lambda load: load()), folder=tmp_path)
     assert ended.status == 0 and "trained on" in ended.err

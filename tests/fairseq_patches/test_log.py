@@ -4,12 +4,14 @@ import inspect
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import time
 from inspect import unwrap
 from pathlib import Path
+from unittest.mock import Mock
 
 import fairseq_cli.train
 import pytest
@@ -97,12 +99,8 @@ def test_fairseq_alone_logs_all_flags():
 @pytest.mark.parametrize(
     "max_epoch, max_update, eta",
     [
-        (0, 0, None),
-        (3, 0, "2:05:00"),
-        (0, 30, "0:37:30"),
-        (3, 30, "0:37:30"),
-        (2, 99, "1:15:00"),
-        (200, 0, "166:15:00"),
+        *((0, 0, None), (3, 0, "2:05:00"), (200, 0, "166:15:00")),
+        *((0, 30, "0:37:30"), (3, 30, "0:37:30"), (2, 99, "1:15:00")),
     ],
 )
 def test_the_pace_so_far_is_that_of_the_rest(max_epoch, max_update, eta, monkeypatch):
@@ -155,68 +153,32 @@ def test_fairseq_alone_prints_all_flags(monkeypatch, capsys):
 # Ctrl-C
 
 
-class Child:
-    terminated = False
-
-    def terminate(self):
-        self.terminated = True
-
-
-def interrupt(cfg):
-    raise KeyboardInterrupt
+interrupt = Mock(side_effect=KeyboardInterrupt)
+SAVED = "fairseq-train: interrupted; {last} is that of update 1,234"
+NONE_SAVED = "fairseq-train: interrupted before the first checkpoint (more of them: --save-interval-updates N)"
+TRAIN, STARTED = "bin/fairseq-train d", "a.pt --reset-optimizer --lr 1"
+OURS = "fairseq-plugins train ptb doc d"
 
 
 @pytest.mark.parametrize(
-    "argv, typed, saved, no_save, lines",
+    "program, typed, saved, no_save, lines",
     [
-        (["bin/fairseq-generate", "d"], None, True, False, ["fairseq-generate: interrupted"]),
-        (["bin/fairseq-train", "d"], None, True, True, ["fairseq-train: interrupted"]),
-        (
-            ["bin/fairseq-train", "my data"],
-            None,
-            False,
-            False,
-            [
-                "fairseq-train: interrupted before the first checkpoint (more of them: --save-interval-updates N)",
-                "start again: fairseq-train 'my data'",
-            ],
-        ),
-        (
-            ["fairseq_cli/train.py", "d", "--lr=1"],
-            None,
-            True,
-            False,
-            ["fairseq-train: interrupted; {last} is that of update 1,234", "resume: fairseq-train d --lr=1"],
-        ),
-        (
-            ["bin/fairseq-train", "d"],
-            "fairseq-plugins train ptb doc d --reset-meters",
-            True,
-            False,
-            [
-                "fairseq-train: interrupted; {last} is that of update 1,234",
-                "resume: fairseq-plugins train ptb doc d",
-            ],
-        ),
-        *(
-            (
-                ["bin/fairseq-train", "d", *start, "--reset-optimizer", "--lr", "1"],
-                None,
-                True,
-                False,
-                ["fairseq-train: interrupted; {last} is that of update 1,234", "resume: fairseq-train d --lr 1"],
-            )
-            for start in (["--restore-file", "a.pt"], ["--restore-file=a.pt"])
-        ),
+        ("bin/fairseq-generate d", None, True, False, ["fairseq-generate: interrupted"]),
+        (TRAIN, None, True, True, ["fairseq-train: interrupted"]),
+        ("bin/fairseq-train 'my data'", None, False, False, [NONE_SAVED, "start again: fairseq-train 'my data'"]),
+        ("fairseq_cli/train.py d --lr=1", None, True, False, [SAVED, "resume: fairseq-train d --lr=1"]),
+        (f"{TRAIN} --restore-file {STARTED}", None, True, False, [SAVED, "resume: fairseq-train d --lr 1"]),
+        (f"{TRAIN} --restore-file={STARTED}", None, True, False, [SAVED, "resume: fairseq-train d --lr 1"]),
+        (TRAIN, f"{OURS} --reset-meters", True, False, [SAVED, f"resume: {OURS}"]),
     ],
 )
 def test_it_ends_in_two_lines_with_the_command_that_resumes(
-    argv, typed, saved, no_save, lines, monkeypatch, tmp_path, capsys
+    program, typed, saved, no_save, lines, monkeypatch, tmp_path, capsys
 ):
-    last, child = tmp_path / "checkpoint_last.pt", Child()
+    last, child = tmp_path / "checkpoint_last.pt", Mock()
     if saved:
         torch.save({"optimizer_history": [{"num_updates": 1234}]}, last)
-    monkeypatch.setattr(sys, "argv", argv)
+    monkeypatch.setattr(sys, "argv", shlex.split(program))
     monkeypatch.setattr(log.multiprocessing, "active_children", lambda: [child])
     monkeypatch.delenv(COMMAND_VARIABLE, raising=False)
     if typed:
@@ -226,7 +188,7 @@ def test_it_ends_in_two_lines_with_the_command_that_resumes(
     cfg.distributed_training.distributed_world_size = 1
     with pytest.raises(SystemExit) as end:
         distributed_utils.call_main(cfg, interrupt)
-    assert end.value.code == 130 and child.terminated
+    assert end.value.code == 130 and child.terminate.called
     assert capsys.readouterr().err.splitlines() == [line.format(last=last) for line in lines]
 
 

@@ -20,6 +20,7 @@ from fairseq.file_io import PathManager
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim import AMPOptimizer
 from fairseq.trainer import Trainer
+from forks import in_fork, program
 
 import fairseq_plugins
 from fairseq_plugins.fairseq_patches import apply_patches, wrap
@@ -100,40 +101,50 @@ HIDDEN = ["--encoder-hidden-size=8", "--decoder-hidden-size=8", "--decoder-out-e
 FAIRSEQ_MODELS = {"transformer": [*SIZES, *HEADS], "lstm": [*SIZES, *HIDDEN]}
 PLUGINS = f"--user-dir={fairseq_plugins.__path__[0]}"
 OPTIMIZER = ["--lr=0.01", "--clip-norm=1", "--log-format=json", "--log-interval=1", "--cpu", "--num-workers=0"]
+OPTIMIZER += ["--no-epoch-checkpoints"]
 
 
 def train(trainings, folder, **environment):
-    """The output of a process that runs ``fairseq-train`` with each list of flags."""
-    words = json.dumps([[*training, *OPTIMIZER, "--no-epoch-checkpoints"] for training in trainings])
+    """The output of a process that runs ``fairseq-train`` with each list of flags, without the patches."""
+    command = [sys.executable, "-c", TRAININGS, json.dumps(trainings)]
     environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", **environment}
-    done = subprocess.run(
-        [sys.executable, "-c", TRAININGS, words], env=environment, cwd=folder, capture_output=True, text=True
-    )
+    done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
+    assert "patched: False" in done.stdout
     return done.stdout + done.stderr
 
 
-def train_fairseq_models(folder, *flags):
+def train_patched(trainings, folder):
+    """The output of a fork of this process, which has all patches, that does the same."""
+
+    def work():
+        for words in trainings:
+            program(["fairseq_cli.train", *words])()
+
+    assert hasattr(checkpoint_utils.load_checkpoint, "__wrapped__")
+    ended = in_fork(work, folder=folder, seconds=300)
+    assert ended.status == 0, ended.err[-3000:]
+    return ended.out + ended.err
+
+
+def train_fairseq_models(run, folder, *flags):
     """Losses in the log, and checkpoints, of an epoch in which fairseq drops no sentence."""
     folder.mkdir()
     shutil.copytree(DATA / "translation", folder / "data")
-    log = train(
-        [
-            ["data", "--task=translation", f"--arch={arch}", *sizes, f"--save-dir={arch}", *flags, "--optimizer=adam"]
-            + ["--batch-size=7", "--required-batch-size-multiple=1", "--max-epoch=1"]
-            for arch, sizes in FAIRSEQ_MODELS.items()
-        ],
-        folder,
-    )
+    flags = ["--task=translation", *flags, "--optimizer=adam", *OPTIMIZER, "--max-epoch=1"]
+    flags += ["--batch-size=7", "--required-batch-size-multiple=1"]
+    trainings = [
+        ["data", f"--arch={arch}", *sizes, f"--save-dir={arch}", *flags] for arch, sizes in FAIRSEQ_MODELS.items()
+    ]
+    log = run(trainings, folder)
     states = [torch.load(folder / arch / "checkpoint_last.pt") for arch in FAIRSEQ_MODELS]
-    return re.findall(r'"(?:train_|valid_)?(?:loss|gnorm)": "[^"]+"', log), states, log
+    return re.findall(r'"(?:train_|valid_)?(?:loss|gnorm)": "[^"]+"', log), states
 
 
 @pytest.mark.slow
 def test_models_of_fairseq_train_as_without_the_package(tmp_path):
-    losses, states, log = train_fairseq_models(tmp_path / "alone")
-    ours, our_states, our_log = train_fairseq_models(tmp_path / "patched", PLUGINS)
-    assert "patched: False" in log and "patched: True" in our_log
+    losses, states = train_fairseq_models(train, tmp_path / "alone")
+    ours, our_states = train_fairseq_models(train_patched, tmp_path / "patched", PLUGINS)
     assert len(losses) > 20 and ours == losses
     for state, other in zip(states, our_states):
         assert state["extra_state"]["val_loss"] == other["extra_state"]["val_loss"]
@@ -147,21 +158,11 @@ def test_minimal_patches_are_enough_for_the_models_of_the_package(tmp_path):
     small = ["--embed-dim=8", "--hidden-sizes=8", "--criterion=regularized_cross_entropy"]
     lm = ["data/lm", "--task=stateful_lm", "--arch=lstm_lm_mos", "--batch-size=2", "--optimizer=sgd"]
     lm += ["--bf16", "--save-dir=lm", "--experts-per-layer=0 2"]
-    pairs = [
-        "data/translation",
-        "--arch=lstm_encdec_mos",
-        "--batch-size=5",
-        "--optimizer=sgd",
-        "--num-batch-buckets=3",
-        "--max-tokens=60",
-    ]
-    pairs += ["--experts-per-layer=0 0 2"]
-    trainings = [
-        [*training, *small, PLUGINS, f"--max-update={n}"]
-        for training in (lm, [*pairs, "--save-dir=pairs"])
-        for n in (1, 2)
-    ]
-    assert "patched: False" in train(trainings, tmp_path, FAIRSEQ_PLUGINS_PATCHES="minimal")
+    pairs = ["data/translation", "--arch=lstm_encdec_mos", "--batch-size=5", "--optimizer=sgd"]
+    pairs += ["--num-batch-buckets=3", "--max-tokens=60", "--save-dir=pairs", "--experts-per-layer=0 0 2"]
+    more = [*small, *OPTIMIZER, PLUGINS]
+    trainings = [[*words, *more, f"--max-update={n}"] for words in (lm, pairs) for n in (1, 2)]
+    train(trainings, tmp_path, FAIRSEQ_PLUGINS_PATCHES="minimal")
     for name in ("lm", "pairs"):  # each was resumed once
         assert torch.load(tmp_path / name / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 2
 

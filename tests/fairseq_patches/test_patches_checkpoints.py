@@ -47,18 +47,16 @@ def test_checkpoint_that_runs_code_is_refused_by_file_and_class(tmp_path, save_c
     assert not canary.exists()
 
 
-def test_other_class_is_refused_by_name(save_checkpoint):
-    path = save_checkpoint(device=torch.nn.Linear(1, 1))
-    with pytest.raises(ValueError, match=r"refused: it holds an object of class torch\.nn\.modules\.linear\.Linear"):
-        checkpoint_utils.load_checkpoint_to_cpu(path)
+@pytest.mark.parametrize(
+    "other, name",
+    [(torch.nn.Linear(1, 1), "torch.nn.modules.linear.Linear"), (OmegaConf.create({"a": 1}), "omegaconf.dictconfig")],
+)
+def test_other_class_is_refused_by_name(other, name, save_checkpoint):
+    with pytest.raises(ValueError, match=f"refused: it holds an object of class {name}"):
+        checkpoint_utils.load_checkpoint_to_cpu(save_checkpoint(cfg=other))
 
 
-def test_configuration_is_refused(save_checkpoint):
-    with pytest.raises(ValueError, match="omegaconf"):
-        checkpoint_utils.load_checkpoint_to_cpu(save_checkpoint(cfg=OmegaConf.create({"a": 1})))
-
-
-@pytest.mark.parametrize("length", [0, 1, 3, 4, 100, 1000, 3000, 5000])
+@pytest.mark.parametrize("length", [0, 1, 4, 100, 5000])
 def test_truncated_checkpoint_is_named(save_checkpoint, length):
     path = save_checkpoint(weight=torch.zeros(3000))
     os.truncate(path, length)
@@ -100,24 +98,14 @@ def flip(path, *positions):
             file.write(bytes([byte ^ 1 << position % 8]))
 
 
-def position_of_weights(path):
-    """The approximate start of the largest record."""
-    with zipfile.ZipFile(path) as archive:
-        record = max(archive.infolist(), key=lambda record: record.file_size)
-    return record.header_offset + 200
-
-
-def test_a_flipped_bit_of_the_weights_is_told_by_file_and_record(save_checkpoint):
-    path = save_checkpoint(weight=torch.rand(3000))
-    flip(path, position_of_weights(path))
-    with pytest.raises(ValueError, match=r"is damaged \(its record checkpoint/data/0 is not as it was written\): take"):
-        checkpoint_utils.load_checkpoint_to_cpu(path)
-
-
-def test_fairseq_alone_reads_flipped_bits(save_checkpoint):
+def test_a_flipped_bit_of_the_weights_is_told_by_file_and_record_and_fairseq_alone_reads_it(save_checkpoint):
     weight = torch.rand(3000)
     path = save_checkpoint(weight=weight)
-    flip(path, position_of_weights(path))
+    with zipfile.ZipFile(path) as archive:
+        record = max(archive.infolist(), key=lambda record: record.file_size)
+    flip(path, record.header_offset + 200)
+    with pytest.raises(ValueError, match=r"is damaged \(its record checkpoint/data/0 is not as it was written\): take"):
+        checkpoint_utils.load_checkpoint_to_cpu(path)
     assert not torch.equal(inspect.unwrap(checkpoint_utils.load_checkpoint_to_cpu)(path)["weight"], weight)
 
 
@@ -172,29 +160,19 @@ def test_checkpoints_of_the_format_before_archives_are_loaded(save_checkpoint, t
     assert torch.equal(checkpoint_utils.load_checkpoint_to_cpu(path)["weight"], state["weight"])
 
 
-@pytest.fixture
-def fairseq_alone():
-    """torch as it is without this package."""
+def test_checkpoint_with_a_namespace_is_read_unlike_by_fairseq_alone(save_checkpoint):
+    path = save_checkpoint(args=Namespace(arch="lstm_lm_awd"))
+    assert torch.load(path)["args"].arch == "lstm_lm_awd"
     allowed = torch.serialization.get_safe_globals()
     torch.serialization.clear_safe_globals()
-    yield
-    torch.serialization.add_safe_globals(allowed)
-
-
-def test_checkpoint_with_a_namespace_is_read(save_checkpoint):
-    state = torch.load(save_checkpoint(args=Namespace(arch="lstm_lm_awd")))
-    assert state["args"].arch == "lstm_lm_awd"
-
-
-def test_fairseq_alone_refuses_a_namespace(save_checkpoint, fairseq_alone):
-    path = save_checkpoint(args=Namespace(arch="lstm_lm_awd"))
-    with pytest.raises(pickle.UnpicklingError, match="argparse.Namespace"):
-        torch.load(path)
+    try:
+        with pytest.raises(pickle.UnpicklingError, match="argparse.Namespace"):
+            torch.load(path)
+    finally:
+        torch.serialization.add_safe_globals(allowed)
 
 
 OLDER = Path(__file__).parents[1] / "fixtures/small_models"
-
-
 DRILL = OLDER / "transformer_drill.pt"
 
 
@@ -277,18 +255,13 @@ class Channel:
             tensor.copy_(self.sent.pop(0))
 
 
-def test_a_configuration_arrives(monkeypatch):
+def test_a_configuration_arrives_unlike_by_fairseq_alone(monkeypatch):
     channel, device = Channel(monkeypatch), torch.device("cpu")
     checkpoint = {"cfg": OmegaConf.create({"model": {"arch": "lstm_lm_awd"}, "lr": [0.5]}), "epoch": 3}
-    distributed_utils.broadcast_object(checkpoint, src_rank=0, group=None, dist_device=device)
+    for _ in range(2):
+        distributed_utils.broadcast_object(checkpoint, src_rank=0, group=None, dist_device=device)
     channel.rank = 1
     assert distributed_utils.broadcast_object(None, src_rank=0, group=None, dist_device=device) == checkpoint
-
-
-def test_fairseq_alone_refuses_a_configuration(monkeypatch):
-    channel, device = Channel(monkeypatch), torch.device("cpu")
-    distributed_utils.broadcast_object({"cfg": OmegaConf.create({"lr": 1})}, 0, None, device)
-    channel.rank = 1
     with pytest.raises(pickle.UnpicklingError, match="omegaconf"):
         distributed_utils.broadcast_object.__wrapped__(None, 0, None, device)
 

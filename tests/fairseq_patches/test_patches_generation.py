@@ -62,6 +62,11 @@ class Searched:
         return [texts[0].words for texts in self(beam=1, **flags)]
 
 
+@pytest.fixture(scope="module", params=MODELS)
+def search(request):
+    return Searched(MODELS[request.param]())
+
+
 def all_of(found):
     return [hypothesis for texts in found for hypothesis in texts]
 
@@ -71,24 +76,24 @@ def num_repeated(words, size):
     return len(ngrams) - len(set(ngrams))
 
 
-def check_beam(search):
+def test_the_beam_is_the_number_of_hypotheses(search):
     assert [len(texts) for texts in search(beam=7)] == [7, 7, 7]
 
 
-def check_length(search):
+def test_lengths_are_limited(search):
     """Sources have four tokens with the end mark."""
     assert max(len(one.words) for one in all_of(search())) > 3
     assert max(len(one.words) for one in all_of(search(max_len_a=0.5, max_len_b=1))) == 3
     assert min(len(one.words) for one in all_of(search(max_len_a=2, min_len=9))) >= 9
 
 
-def check_source_length(search):
+def test_lengths_match_those_of_the_source(search):
     sources = torch.tensor([[5, 6, 7, 8, 9, 2], [PAD, PAD, PAD, 8, 9, 2], [PAD, PAD, PAD, PAD, PAD, 2]])
     found = search(sources=sources, match_source_len=True, max_len_b=200)
     assert [{len(one.words) for one in texts} for texts in found] == [{5}, {2}, {1}]
 
 
-def check_scores(search):
+def test_scores_are_sums_over_powers_of_the_length(search):
     for flags, power in (({}, 1), ({"lenpen": 0.3}, 0.3), ({"lenpen": -2.0}, -2), ({"unnormalized": True}, 0)):
         for texts in search(**flags):
             expected = [float(one.scores.sum()) / len(one.scores) ** power for one in texts]
@@ -96,12 +101,12 @@ def check_scores(search):
             assert expected == sorted(expected, reverse=True)
 
 
-def check_unknown_words(search):
+def test_unknown_words_have_a_penalty(search):
     assert not any(UNK in one.words for one in all_of(search(unkpen=50.0)))
     assert all(set(one.words) == {UNK} for one in all_of(search(unkpen=-50.0, beam=1)))
 
 
-def check_repetition(search):
+def test_no_ngram_is_repeated(search):
     long = dict(min_len=10, unkpen=2.0)
     for size, flags in ((1, {}), (2, {}), (3, {}), (1, {"sampling": True}), (2, {"diverse_beam_groups": 2})):
         assert any(num_repeated(one.words, size) for one in all_of(search(**long, **flags))), "the check is none"
@@ -112,20 +117,20 @@ def check_repetition(search):
     assert all(one.words[:3] == [6, 6, 6] and num_repeated(one.words[2:], 2) == 0 for one in all_of(found))
 
 
-def check_sampling(search):
+def test_samples_depend_on_the_seed_alone(search):
     one, again, other = (search(sampling=True, seed=seed) for seed in (1, 1, 2))
     words = [[text.words for text in all_of(found)] for found in (one, again, other)]
     assert words[0] == words[1] != words[2]
 
 
-def check_best_words(search):
+def test_samples_of_the_best_words_are_the_best(search):
     """Only the most probable word can be drawn."""
     assert search.greedy(sampling=True, sampling_topk=1) == search.greedy()
     assert search.greedy(sampling=True, sampling_topp=1e-6) == search.greedy()
     assert search.greedy(sampling=True) != search.greedy()
 
 
-def check_temperature(search):
+def test_a_temperature_divides_logarithms_of_probabilities(search):
     (hypothesis,), *_ = search(beam=1, temperature=2.5, sources=SOURCES[:1])
     expected = torch.log_softmax(log_probs(search.model, hypothesis.words) / 2.5, dim=-1)
     places = torch.arange(len(hypothesis.words) + 1)
@@ -139,7 +144,7 @@ def log_probs(model, words):
         return model.get_normalized_probs(output, log_probs=True)[0]
 
 
-def check_groups(search):
+def test_groups_differ_by_the_strength_of_their_penalty(search):
     """Groups of one hypothesis. A strong penalty keeps each from the words of the others."""
     for texts in search(diverse_beam_groups=4, diverse_beam_strength=1e4):
         assert len({one.words[0] for one in texts}) == 4
@@ -147,14 +152,14 @@ def check_groups(search):
         assert len({tuple(one.words) for one in texts}) == 1
 
 
-def check_siblings(search):
+def test_siblings_have_a_penalty(search):
     """With this rate each hypothesis keeps only its best continuation: a greedy search from four words."""
     assert search(diversity_rate=0.0)[0][0].words == search()[0][0].words
     for texts in search(diversity_rate=1e4, max_len_b=5, unnormalized=True):
         assert len({one.words[0] for one in texts}) == 4
 
 
-def check_constraints(search):
+def test_constraints_are_in_the_hypotheses(search):
     wanted = [[torch.tensor([6, 6]), torch.tensor([11])], [], [torch.tensor([12])]]
     for order in ("ordered", "unordered"):
         found = search(constraints=order, options={"constraints": pack_constraints(wanted)})
@@ -164,7 +169,7 @@ def check_constraints(search):
                 assert f" {' '.join(map(str, constraint.tolist()))} " in text
 
 
-def check_reference(search):
+def test_a_reference_has_its_log_probabilities(search):
     config = GenerationConfig(score_reference=True)
     scorer = FairseqTask.build_generator(search.task, [search.model], config)
     target = torch.tensor([[6, 9, 4, EOS]])
@@ -175,28 +180,11 @@ def check_reference(search):
     torch.testing.assert_close(found["positional_scores"], expected, atol=1e-4, rtol=1e-4)
 
 
-CHECKS = [
-    *(check_beam, check_length, check_source_length, check_scores, check_unknown_words, check_repetition),
-    *(check_sampling, check_best_words, check_temperature, check_groups, check_siblings, check_constraints),
-    check_reference,
-]
-
-
-@pytest.fixture(scope="module", params=MODELS)
-def search(request):
-    return Searched(MODELS[request.param]())
-
-
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_a_flag_of_the_search_does_what_it_says(check, search):
-    check(search)
-
-
 def read(parse_args_and_arch, *flags):
     return parse_args_and_arch(options.get_generation_parser(), ["data", "--path", "a.pt", *flags])
 
 
-def test_shards_and_seeds_reach_fairseq_generate(capsys):
+def test_shards_and_seeds_reach_fairseq_generate_unlike_by_fairseq_alone(capsys):
     args = read(options.parse_args_and_arch, "--num-shards", "3", "--shard-id", "1", "--no-seed-provided")
     assert (args.distributed_world_size, args.distributed_rank, args.no_seed_provided) == (3, 1, True)
     assert not read(options.parse_args_and_arch).no_seed_provided
@@ -205,9 +193,6 @@ def test_shards_and_seeds_reach_fairseq_generate(capsys):
     assert "error: --results-path: " in capsys.readouterr().err
     parser, given = options.get_interactive_generation_parser(), ["data", "--path", "a.pt", "--num-shards", "3"]
     assert options.parse_args_and_arch(parser, given).distributed_world_size < 3  # fairseq-interactive has no shards
-
-
-def test_fairseq_alone_reads_neither():
     alone = inspect.unwrap(options.parse_args_and_arch)
     args = read(alone, "--num-shards", "3", "--shard-id", "1", "--no-seed-provided")
     assert args.distributed_world_size < 3 and not args.no_seed_provided
@@ -231,39 +216,25 @@ def test_a_language_model_has_the_words_of_the_translator_and_fairseq_alone_take
 # what fairseq does without the patches
 
 
-@pytest.fixture
-def generator():
+def test_numbers_in_the_data_set_decide_nothing_and_fairseq_alone_takes_them_for_places():
     model = build_tiny_encdec("full").eval()
     dictionary = model.decoder.dictionary
     search = DiverseBeamSearch(dictionary, num_groups=2, diversity_strength=0.7)
-    return SequenceGenerator([model], dictionary, beam_size=4, max_len_b=6, search_strategy=search)
+    generator = SequenceGenerator([model], dictionary, beam_size=4, max_len_b=6, search_strategy=search)
 
+    def written(generate=SequenceGenerator._generate, **numbers):
+        sample = {"net_input": {"src_tokens": SOURCES, "src_lengths": torch.full((3,), 4)}, **numbers}
+        with torch.no_grad():
+            found = generate(generator, sample)
+        return [[one["tokens"].tolist() for one in texts] for texts in found]
 
-def written(generator, *, numbers, search=SequenceGenerator._generate):
-    """The texts of each source, if the sources have these numbers in the data set."""
-    sample = {"net_input": {"src_tokens": SOURCES, "src_lengths": torch.full((3,), 4)}}
-    if numbers is not None:
-        sample["id"] = torch.tensor(numbers)
-    with torch.no_grad():
-        found = search(generator, sample)
-    return [[one["tokens"].tolist() for one in texts] for texts in found]
-
-
-@pytest.mark.parametrize("numbers", [[0, 1, 2], [2, 0, 1], [7, 8, 9]])
-def test_numbers_in_the_data_set_decide_nothing(numbers, generator):
-    assert written(generator, numbers=numbers) == written(generator, numbers=None)
-
-
-def test_groups_differ(generator):
-    diverse = written(generator, numbers=[7, 8, 9])
-    generator.search = BeamSearch(generator.tgt_dict)
-    assert diverse != written(generator, numbers=[7, 8, 9])
-
-
-def test_fairseq_alone_takes_numbers_for_places(generator):
-    alone = inspect.unwrap(SequenceGenerator._generate)
+    diverse = written()
+    for numbers in ([2, 0, 1], [7, 8, 9]):
+        assert written(id=torch.tensor(numbers)) == diverse
     with pytest.raises(IndexError):
-        written(generator, numbers=[7, 8, 9], search=alone)
+        written(inspect.unwrap(SequenceGenerator._generate), id=torch.tensor([7, 8, 9]))
+    generator.search = BeamSearch(dictionary)
+    assert written() != diverse
 
 
 def test_fairseq_alone_repeats_ngrams():
@@ -287,10 +258,6 @@ def dictionary():
     return dictionary_of(("ein", "H@@", "und"))
 
 
-def aligned(*pairs, num_source_words):
-    return HardAlignment(pairs, num_source_words=num_source_words)
-
-
 def replaced(dictionary, text, *, source, alignment, table=None, **options):
     tokens = dictionary.encode_line(text, add_if_not_exist=False)
     _, found, kept = utils.post_process_prediction(
@@ -301,18 +268,20 @@ def replaced(dictionary, text, *, source, alignment, table=None, **options):
 
 
 def test_unknown_words_are_copied_or_looked_up(dictionary):
-    options = dict(source="a Dackel saw", alignment=aligned((0, 0), (2, 2), (1, 1), num_source_words=3))
+    alignment = HardAlignment([(0, 0), (2, 2), (1, 1)], num_source_words=3)
+    options = dict(source="a Dackel saw", alignment=alignment)
     assert replaced(dictionary, "ein X ein", **options) == "ein Dackel ein"
     assert replaced(dictionary, "X X X", table={"saw": "sah"}, **options) == "a Dackel sah"
 
 
 def test_subwords_are_joined_after_that(dictionary):
-    options = dict(source="a dog Bello", alignment=aligned((0, 0), (1, 1), (2, 2), num_source_words=3))
-    assert replaced(dictionary, "ein H@@ X", **options, remove_bpe="@@ ") == "ein HBello"
+    alignment = HardAlignment([(0, 0), (1, 1), (2, 2)], num_source_words=3)
+    found = replaced(dictionary, "ein H@@ X", source="a dog Bello", alignment=alignment, remove_bpe="@@ ")
+    assert found == "ein HBello"
 
 
 def test_the_source_has_the_subwords_that_the_model_read(dictionary):
-    options = dict(alignment=aligned((1, 0), (2, 1), num_source_words=3))
+    options = dict(alignment=HardAlignment([(1, 0), (2, 1)], num_source_words=3))
     assert replaced(dictionary, "X ein", source="H@@ und saw", **options, remove_bpe="@@ ") == "und ein"
     with pytest.raises(ValueError, match="it read 3 and the source has 2, 'Hund saw'; leave out --bpe and --tokenizer"):
         replaced(dictionary, "X ein", source="Hund saw", **options)

@@ -16,18 +16,11 @@ from fairseq_plugins.fairseq_patches.resume import PATIENCE, _check_task, _stop_
 from fairseq_plugins.options import UserError
 
 
-def configuration():
-    return OmegaConf.structured(FairseqConfig)
-
-
-def test_batches_are_cut_every_epoch():
-    seen = []
-    distributed_utils.call_main(configuration(), lambda cfg: seen.append(cfg.dataset.update_epoch_batch_itr))
+def test_batches_are_cut_every_epoch_unlike_by_fairseq_alone():
+    seen, cfg = [], OmegaConf.structured(FairseqConfig)
+    assert cfg.dataset.update_epoch_batch_itr is False
+    distributed_utils.call_main(cfg, lambda cfg: seen.append(cfg.dataset.update_epoch_batch_itr))
     assert seen == [True]
-
-
-def test_fairseq_alone_cuts_batches_once():
-    assert configuration().dataset.update_epoch_batch_itr is False
 
 
 @pytest.fixture
@@ -46,7 +39,8 @@ def seconds_after(load, state):
     return metrics.get_meter("default", "wall").elapsed_time
 
 
-def test_the_clock_of_loaded_meters_runs_from_then_on(saved):
+def test_the_clock_of_loaded_meters_runs_from_then_on_unlike_by_fairseq_alone(saved):
+    assert seconds_after(metrics.load_state_dict.__wrapped__, saved) == 0
     assert 0.01 <= seconds_after(metrics.load_state_dict, saved) < 10
 
 
@@ -54,10 +48,6 @@ def test_meters_without_a_clock_are_loaded(saved):
     metrics.reset()
     metrics.load_state_dict(metrics.state_dict())
     assert metrics.get_meter("default", "wall") is None
-
-
-def test_fairseq_alone_lets_the_clock_stand(saved):
-    assert seconds_after(metrics.load_state_dict.__wrapped__, saved) == 0
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from copy import deepcopy
 from functools import partial
 from importlib.util import find_spec
 from types import SimpleNamespace
+from unittest.mock import Mock, call
 
 import pytest
 import torch
@@ -22,22 +23,11 @@ from torch import nn
 from fairseq_plugins.optim.nt_asgd import NTASGD
 
 
-class Scaler:
-    def __init__(self):
-        self.calls = []
-
-    def step(self, optimizer):
-        self.calls.append(optimizer)
-
-    def update(self):
-        self.calls.append("update")
-
-
 @pytest.mark.parametrize("step, stepped", [(AMPOptimizer.step, "inner"), (AMPOptimizer.step.__wrapped__, "wrapper")])
 def test_what_is_stepped(step, stepped):
-    optimizer = SimpleNamespace(scaler=Scaler(), optimizer="inner", fp32_optimizer="wrapper")
+    optimizer = SimpleNamespace(scaler=Mock(), optimizer="inner", fp32_optimizer="wrapper")
     step(optimizer)
-    assert optimizer.scaler.calls == [stepped, "update"]
+    assert optimizer.scaler.mock_calls == [call.step(stepped), call.update()]
 
 
 @pytest.mark.parametrize(
@@ -53,13 +43,9 @@ def test_after_how_many_updates_the_scale_of_the_loss_grows(initialise, grows_af
 
 
 def built(averaging="triggered"):
-    flags = dict(
-        nonmonotone_interval=1, averaging=averaging, task="stateful_lm", lr_scheduler="fixed", weight_decay=0.0
-    )
-    inner = NTASGD(
-        Namespace(**flags, fp16=False, bf16=False, disable_validation=False, lr=[1.0]),
-        [torch.nn.Parameter(torch.ones(2))],
-    )
+    flags = dict(nonmonotone_interval=1, averaging=averaging, task="stateful_lm", lr_scheduler="fixed", lr=[1.0])
+    flags.update(weight_decay=0.0, fp16=False, bf16=False, disable_validation=False)
+    inner = NTASGD(Namespace(**flags), [torch.nn.Parameter(torch.ones(2))])
     common = Namespace(fp16_init_scale=128, amp_scale_window=None, min_loss_scale=1e-4)
     optimizer = AMPOptimizer(Namespace(common=common, optimizer=None), [], inner)
     optimizer._grad_scaler = torch.amp.GradScaler("cpu", init_scale=128.0, growth_interval=2)
@@ -78,13 +64,10 @@ def test_the_scale_of_the_loss_is_saved_and_goes_on():
     assert resumed.scaler.state_dict() == stopped.scaler.state_dict()
 
 
-def test_a_state_without_a_scale_is_loaded():
+def test_a_state_without_a_scale_is_loaded_and_the_wrapped_optimizer_checks_it():
     resumed = built()
     resumed.load_state_dict(resumed.fp32_optimizer.state_dict())
     assert resumed.scaler.get_scale() == 128
-
-
-def test_the_wrapped_optimizer_checks_what_it_loads():
     with pytest.raises(ValueError, match="--averaging immediate needs a fresh average"):
         built("immediate").load_state_dict(built("triggered").state_dict())
 
@@ -95,21 +78,20 @@ def configuration(*flags):
     return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, arguments))
 
 
-def test_fairseq_alone_takes_bf16_for_a_tpu():
-    assert configuration("--bf16").common.tpu and not configuration().common.tpu
+without_xla = pytest.mark.skipif(find_spec("torch_xla") is not None, reason="--bf16 means a TPU's with torch_xla")
 
 
-@pytest.mark.skipif(find_spec("torch_xla") is not None, reason="torch_xla is installed: --bf16 means a TPU's")
+@without_xla
 @pytest.mark.parametrize("flag", ["--bf16", "--memory-efficient-bf16"])
-def test_bf16_trains_without_a_tpu(flag):
-    seen = []
-    distributed_utils.call_main(
-        configuration(flag), lambda cfg: seen.append((cfg.common.bf16, cfg.common.tpu, cfg.distributed_training.tpu))
-    )
-    assert seen == [(True, False, False)]
+def test_bf16_trains_without_a_tpu_for_which_fairseq_alone_takes_it(flag):
+    given, seen = configuration(flag), []
+    assert given.common.tpu and not configuration().common.tpu
+    distributed_utils.call_main(given, seen.append)
+    (cfg,) = seen
+    assert (cfg.common.bf16, cfg.common.tpu, cfg.distributed_training.tpu) == (True, False, False)
 
 
-@pytest.mark.skipif(find_spec("torch_xla") is not None, reason="torch_xla is installed: --bf16 means a TPU's")
+@without_xla
 def test_bf16_trains_on_every_gpu(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     started = []
@@ -177,18 +159,13 @@ def test_a_training_goes_on_bit_for_bit(kind, precision):
 
 
 @pytest.mark.parametrize("kind, precision", SETTINGS)
-def test_fairseq_alone_forgets_the_weights_in_32_bits(kind, precision):
+def test_fairseq_alone_forgets_the_weights_in_32_bits_and_its_state_is_loaded(kind, precision):
     stopped, resumed = stopped_and_resumed(kind, precision)
     saved = deepcopy(kind.state_dict.__wrapped__(stopped.optimizer))
+    resumed.optimizer.load_state_dict(deepcopy(saved))
+    assert torch.equal(resumed.weight, stopped.weight)
     kind.load_state_dict.__wrapped__(resumed.optimizer, saved)
     assert weights_and_scales(resumed, [1] * 6) != weights_and_scales(stopped, [1] * 6)
-
-
-@pytest.mark.parametrize("kind, precision", SETTINGS)
-def test_a_state_that_fairseq_saved_is_loaded(kind, precision):
-    stopped, resumed = stopped_and_resumed(kind, precision)
-    resumed.optimizer.load_state_dict(kind.state_dict.__wrapped__(stopped.optimizer))
-    assert torch.equal(resumed.weight, stopped.weight)
 
 
 def test_the_weights_of_another_precision_are_passed_over():
@@ -199,11 +176,8 @@ def test_the_weights_of_another_precision_are_passed_over():
     assert torch.equal(resumed.weight, before)
 
 
-FLAGS = dict(lr=[0.5], momentum=0.0, weight_decay=0.0)
-
-
 def make_optimizer(name, weights, **flags):
-    settings = SimpleNamespace(**{**FLAGS, **flags}, _name=name)
+    settings = SimpleNamespace(**{"lr": [0.5], "momentum": 0.0, "weight_decay": 0.0, **flags}, _name=name)
     return optim.OPTIMIZER_REGISTRY[name](settings, weights)
 
 

@@ -279,14 +279,11 @@ def test_what_is_not_there_is_refused(flag, resume):
             resume({flag: BEST})
 
 
-def test_processes_that_hold_parts_look_for_theirs(resume):
+def test_processes_that_hold_parts_look_for_theirs_and_those_that_are_sent_it_need_none(resume):
+    assert resume({"restore_file": "other/model.pt"}, rank=1) == "other/model.pt"
     named, parts = {"restore_file": "other/model.pt"}, {"suffix": "-shard1"}
     with pytest.raises(ValueError, match="--restore-file other/model-shard1.pt does not exist"):
         resume(named, ["other/model.pt"], **parts)
     assert resume(named, ["other/model-shard1.pt"], **parts) == "other/model.pt"
     assert resume({}, ["runs/checkpoint2-shard1.pt", "runs/checkpoint3-shard0.pt"], **parts) == "runs/checkpoint2.pt"
     assert resume({"continue_once": "other/begun.pt"}, ["runs/checkpoint_last-shard1.pt"], **parts) == LAST
-
-
-def test_processes_that_are_sent_it_need_none(resume):
-    assert resume({"restore_file": "other/model.pt"}, rank=1) == "other/model.pt"

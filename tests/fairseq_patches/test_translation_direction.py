@@ -1,6 +1,7 @@
 """Languages in checkpoints."""
 
 from argparse import Namespace
+from inspect import unwrap
 from types import SimpleNamespace
 
 import pytest
@@ -51,22 +52,16 @@ def test_a_run_keeps_its_languages(given, found, data):
         assert (cfg.task.source_lang, cfg.task.target_lang) == found == (task.cfg.source_lang, task.cfg.target_lang)
 
 
-def test_a_language_that_the_folder_lacks_is_named(data):
+def test_a_language_that_the_folder_lacks_and_a_folder_without_pairs_are_named(data, tmp_path):
     with pytest.raises(UserError, match="^--target-lang fr: "):
         complete_languages((None, "fr"), data)
-
-
-def test_a_folder_without_pairs_is_named(tmp_path):
     with pytest.raises(UserError, match=f"^{tmp_path} holds no sentence pairs"):
         complete_languages((None, "fr"), str(tmp_path))
 
 
 def test_fairseq_alone_forgets_the_languages(data):
     cfg = flags(data, source_lang="en")
-    setup_task = tasks.setup_task
-    while hasattr(setup_task, "__wrapped__"):
-        setup_task = setup_task.__wrapped__
-    task = setup_task(cfg.task)
+    task = unwrap(tasks.setup_task)(cfg.task)
     assert task.cfg.source_lang == "de" and cfg.task.target_lang is None
 
 

@@ -12,15 +12,8 @@ MODELS = {
     "parses": ["trees.pt"],
 }
 """Of each folder of data."""
-TEXTS = [
-    "text",
-    "sources",
-    "targets",
-    "generated",
-    "weights",
-    "parses/trees/gold.valid.trees",
-    "parses/nbest.valid.txt",
-]
+TEXTS = ["text", "sources", "targets", "generated", "weights"]
+TEXTS += ["parses/trees/gold.valid.trees", "parses/nbest.valid.txt"]
 PLAUSIBLE = {
     "ARPA": ["ngram.arpa"],
     "ARPA,WEIGHT": ["ngram.arpa,0.3"],
@@ -36,45 +29,14 @@ PLAUSIBLE = {
     "WORD": ["the"],
 }
 """Values that a user could mean, by the name that --help gives them; others are numbers, files and folders."""
-NUMBERS = [
-    "",
-    " ",
-    "-1",
-    "0",
-    "-0.5",
-    "1.5",
-    "nan",
-    "inf",
-    "-inf",
-    "1e400",
-    "1e-400",
-    "1,5",
-    "0x10",
-    "١",
-    "1_0",
-    "--",
-    "-",
-]
+NUMBERS = ["", " ", "-1", "0", "-0.5", "1.5", "nan", "inf", "-inf", "1e400", "1e-400", "1,5", "0x10", "١", "1_0"]
+NUMBERS += ["--", "-"]
 PATHS = [
     *("", ".", "/", "nowhere", "nowhere/inside", "text/inside", "lm", "run", "translation", "/dev/null", "/dev/full"),
     *("a" * 300, "caf\udce9", "\udcff.txt", "loop", "noise", "empty", "zeros", *TEXTS, "lm.pt", "lm/test.bin"),
 ]
-LISTS = [
-    ",",
-    "5",
-    "5,",
-    "5,x",
-    "5,2",
-    "5,-1,1",
-    "0,0.1,1",
-    "nan,nan,nan",
-    "a=b",
-    "=",
-    "A=",
-    "=lm.pt",
-    "none,0.1",
-    "text,0.1",
-]
+LISTS = [",", "5", "5,", "5,x", "5,2", "5,-1,1", "0,0.1,1", "nan,nan,nan"]
+LISTS += ["a=b", "=", "A=", "=lm.pt", "none,0.1", "text,0.1"]
 REFUSED = {"--out": "text/inside", "--port": "65536", "--save-dir": "text/inside"}
 """An argument that keeps a command from work that takes minutes."""
 LONG = ("fine-tune", "run", "serve", "train")

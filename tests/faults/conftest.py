@@ -9,9 +9,9 @@ from itertools import groupby
 from pathlib import Path
 
 import pytest
+from command_table import WRITINGS
 from crashes import Undisturbed, run_undisturbed
 from workplace import furnish
-from writings import WRITINGS
 
 HERE = Path(__file__).parent
 

@@ -4,12 +4,10 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Callable, List, NamedTuple, Optional
+from typing import Callable, List, NamedTuple, Optional, Tuple
 
-from forks import Ended, in_fork
-from readings import contents
-from trials import program
-from writings import Writing
+from command_table import Tried, contents
+from forks import Ended, in_fork, program
 
 CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "os.symlink")
 """Audit events, beside opening to write, that change the file system; syncs have none."""
@@ -73,29 +71,26 @@ class Undisturbed(NamedTuple):
     result: object
 
 
-def run_undisturbed(writing: Writing, folder: Path) -> Undisturbed:
+def run_undisturbed(writing: Tried, folder: Path) -> Undisturbed:
     """Run a command in a folder."""
     before = contents(folder)
-    log = os.memfd_create("changes")
-    ended = _watched(program(writing.words), folder, None, log, writing.stdin)
+    ended, changes = run_watched(program(writing.words), folder, stdin=writing.stdin)
     assert ended.status == 0, ended
-    changes = os.pread(log, os.fstat(log).st_size, 0).decode().splitlines()
-    os.close(log)
     lengths = [(folder / path).stat().st_size for path, now in contents(folder).items() if before.get(path) != now]
     return Undisturbed(changes=changes, longest=max(lengths), result=writing.result(folder))
 
 
-def killed_after(work: Callable[[], None], folder: Path, num_changes: int, *, stdin: bytes) -> Ended:
-    """Work that is killed when it has made so many changes to a folder."""
+def run_watched(
+    work: Callable[[], None], folder: Path, *, stdin: bytes, num_changes: Optional[int] = None
+) -> Tuple[Ended, List[str]]:
+    """Work that is killed when it has made so many changes to a folder, if a number is given, and its changes."""
     log = os.memfd_create("changes")
-    ended = _watched(work, folder, num_changes, log, stdin)
-    os.close(log)
-    return ended
 
-
-def _watched(work: Callable[[], None], folder: Path, last: Optional[int], log: int, stdin: bytes) -> Ended:
     def watched() -> None:
-        Watch(folder, last=last, log=log).begin()
+        Watch(folder, last=num_changes, log=log).begin()
         work()
 
-    return in_fork(watched, folder=folder, stdin=stdin)
+    ended = in_fork(watched, folder=folder, stdin=stdin)
+    changes = os.pread(log, os.fstat(log).st_size, 0).decode().splitlines()
+    os.close(log)
+    return ended, changes

@@ -46,10 +46,6 @@ def _insert(share: float, content: bytes) -> Damage:
     return Damage("inserted", f"{content!r} at {share:.4f}", _rewrite(longer))
 
 
-def _remove(path: Path) -> None:
-    path.unlink()
-
-
 def _make_folder(path: Path) -> None:
     path.unlink()
     path.mkdir()
@@ -67,7 +63,7 @@ def damages() -> st.SearchStrategy[Damage]:
     """Damage of every kind."""
     share = st.floats(0, 1, exclude_max=True)
     others = ["noise", "zeros", "empty", "text", "lm.pt", "translator.pt", "lm/test.idx", "weights", "ngram.arpa"]
-    removed = [Damage("removed", "", _remove), Damage("removed", "for a folder", _make_folder)]
+    removed = [Damage("removed", "", Path.unlink), Damage("removed", "for a folder", _make_folder)]
     return st.one_of(
         share.map(_cut),
         st.builds(_flip, share, st.integers(1, 255)),

@@ -4,12 +4,11 @@ import re
 
 import pytest
 from command_lines import command_lines, hostile_values
-from forks import in_fork
+from command_table import ROOT, contents
+from forks import in_fork, program
 from hypothesis import strategies as st
-from readings import contents
-from trials import check_end, check_figures, check_files, faults, is_of_fairseq, program
+from trials import check_end, check_figures, check_files, faults, is_of_fairseq
 from typed_commands import type_command
-from workplace import ROOT
 
 from fairseq_plugins.commands.app import COMMANDS
 from fairseq_plugins.commands.flags import flags_parser
@@ -44,15 +43,8 @@ TRAINING = [
     *("--save-dir", "trained", "--max-update", "1", "--batch-size", "2", "--lr", "0.1"),
 ]
 STREAMS = ["lm", "--task", "stateful_lm", "--tokens-per-sample", "10", "--batch-size-valid", "2"]
-PAIRS = [
-    "translation",
-    "--task",
-    "scored_translation",
-    "--max-source-positions",
-    "100",
-    "--max-target-positions",
-    "100",
-]
+PAIRS = ["translation", "--task", "scored_translation"]
+PAIRS += ["--max-source-positions", "100", "--max-target-positions", "100"]
 
 
 @st.composite

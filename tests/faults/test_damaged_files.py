@@ -1,12 +1,11 @@
 """A damaged file ends a command with one line, or changes no figure of what has a checksum or a fixed length."""
 
 import pytest
+from command_table import READINGS, contents
 from damages import damages
-from forks import in_fork
+from forks import in_fork, program
 from hypothesis import strategies as st
-from readings import READINGS, contents, told_by
-from trials import check_end, check_figures, check_files, faults, figures, program
-from workplace import ROOT
+from trials import check_end, check_figures, check_files, faults, figures
 
 from fairseq_plugins.commands.app import COMMANDS
 
@@ -18,9 +17,7 @@ MEASURED = (".bin", ".arpa")
 
 
 def run(reading, folder):
-    """Run a command line of READINGS in a folder."""
-    words = [word.format(plugins=ROOT / "fairseq_plugins") for word in reading.words]
-    return in_fork(program(words), folder=folder, stdin=reading.stdin)
+    return in_fork(program(reading.words), folder=folder, stdin=reading.stdin)
 
 
 def test_every_command_that_reads_files_is_tried():
@@ -32,7 +29,6 @@ def test_every_command_that_reads_files_is_tried():
 @pytest.mark.parametrize("name", READINGS)
 def test_damage_is_told_or_changes_nothing(name, workplace, pytestconfig):
     reading = READINGS[name]
-    told = told_by(reading.words)
     with workplace() as folder:
         whole = run(reading, folder)
         assert whole.status == 0, whole
@@ -45,7 +41,7 @@ def test_damage_is_told_or_changes_nothing(name, workplace, pytestconfig):
             damage.apply(folder / file)
             before = contents(folder)
             ended = run(reading, folder)
-            check_end(ended, told=told)
+            check_end(ended, told=reading.told)
             check_figures(ended)
             check_files(before, folder)
             if (name, damage.kind) == ("fairseq-generate", "removed") and ".tgt." in file:
@@ -55,4 +51,4 @@ def test_damage_is_told_or_changes_nothing(name, workplace, pytestconfig):
                 assert ended.status != 0 or figures(ended) == figures(whole), damage
                 assert ended.status != 0 or reading.result(folder) == whole_result, damage
 
-    check(st.sampled_from(reading.files), damages())
+    check(st.sampled_from(reading.reads), damages())

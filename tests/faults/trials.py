@@ -1,18 +1,15 @@
-"""How commands are tried: how many faults, in which process, and how a command may end."""
+"""How commands are tried: how many faults, and how a command may end."""
 
 import json
-import logging
 import math
 import re
-import runpy
-import sys
 import zlib
 from pathlib import Path
-from typing import Callable, Dict, List, Sequence
+from typing import Callable, Dict, List
 
 import hypothesis
+from command_table import STATISTICS, contents
 from forks import Ended
-from readings import STATISTICS, contents
 
 
 def faults(config, name: str, *, share: float) -> Callable[..., Callable[..., None]]:
@@ -55,21 +52,6 @@ def faults(config, name: str, *, share: float) -> Callable[..., Callable[..., No
         return run
 
     return decorate
-
-
-def program(words: Sequence[str]) -> Callable[[], None]:
-    """The work of a process that is started with these words."""
-
-    def work() -> None:
-        logging.root.handlers.clear()  # of tests before, whose streams are closed
-        sys.argv = list(words)
-        if words[0].endswith(".py"):
-            sys.path.insert(0, words[0].rpartition("/")[0])
-            runpy.run_path(words[0], run_name="__main__")
-        else:
-            runpy.run_module(words[0], run_name="__main__", alter_sys=True)
-
-    return work
 
 
 FAIRSEQ_FRAME = re.compile(r'"[^"]*/site-packages/(fairseq|fairseq_cli|torch|numpy)/')

@@ -5,15 +5,13 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import List
 
 import torch
+from command_table import DYNAMIC, ROOT
 from fairseq.data import Dictionary, data_utils
 from generated_corpora import write_parses
-from readings import DYNAMIC
 from typed_commands import type_command
 
-ROOT = Path(__file__).resolve().parents[2]
 OLDER = ROOT / "tests/fixtures/small_models"
 SMALL = ("--embed-dim", 8, "--hidden-sizes", "8")
 PAIRS = [("a b c", "xa xb xc"), ("d e", "xd xe"), ("f", "xf")]
@@ -51,7 +49,9 @@ def furnish(folder: Path, *, python: str) -> Path:
         "".join(f"S-{i}\t{s}\nT-{i}\t{t}\nH-{i}\t-0.5\t{t}\nD-{i}\t-0.5\t{t}\n" for i, (s, t) in enumerate(PAIRS))
     )
     (folder / "translation/raw").mkdir()
-    (folder / "translation/raw/test.tgt").write_text("".join(f"{line}\n" for line in _test_targets(folder)))
+    dictionary = Dictionary.load(str(folder / "translation/dict.tgt.txt"))
+    targets = data_utils.load_indexed_dataset(str(folder / "translation/test.src-tgt.tgt"), dictionary)
+    (folder / "translation/raw/test.tgt").write_text("".join(f"{dictionary.string(line)}\n" for line in targets))
     (folder / "translation/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
     (folder / "translation/text.json").write_text('{"tokenizer": "moses", "case": "kept"}\n')
     (folder / "weights").write_text('{"weights": {"list": 1.0, "length": 0.0, "model 1": 0.5}, "metric": "bleu"}\n')
@@ -63,12 +63,6 @@ def furnish(folder: Path, *, python: str) -> Path:
     _train(python, folder / "lm", folder / "gated.pt", *gate)
     _furnish_trees(folder, programs=str(Path(python).parent))
     return folder
-
-
-def _test_targets(folder: Path) -> List[str]:
-    dictionary = Dictionary.load(str(folder / "translation/dict.tgt.txt"))
-    lines = data_utils.load_indexed_dataset(str(folder / "translation/test.src-tgt.tgt"), dictionary)
-    return [dictionary.string(line) for line in lines]
 
 
 def _furnish_trees(folder: Path, *, programs: str) -> None:

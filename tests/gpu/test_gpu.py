@@ -140,19 +140,8 @@ def train_on_devices(folder, *flags, num_devices=1):
     """The log of a training."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_devices}"]
     line = [sys.executable, *(launcher if num_devices > 1 else []), "-m", "fairseq_cli.train"]
-    line += [
-        *flags,
-        "--user-dir",
-        ROOT / "fairseq_plugins",
-        "--seed=1",
-        "--log-interval",
-        "1",
-        "--log-format",
-        "simple",
-        "--no-save",
-        "--disable-validation",
-        "--num-workers=0",
-    ]
+    line += [*flags, "--user-dir", ROOT / "fairseq_plugins", "--no-save", "--disable-validation"]
+    line += "--seed=1 --log-interval 1 --log-format simple --num-workers=0".split()
     line += ["--distributed-world-size=1", *(["--cpu"] * (DEVICE == "cpu"))]
     result = subprocess.run(line, cwd=folder, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr[-3000:]

@@ -1,13 +1,12 @@
 """Runs the real commands on a small corpus."""
 
-import json
 import os
 import subprocess
 import sys
 import time
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence, Tuple
+from typing import Iterator, List, Sequence, Tuple
 
 import torch
 from binarised_lines import copy_data
@@ -44,13 +43,6 @@ def run(module: str, *args, environment=ENVIRONMENT, **options) -> subprocess.Co
         return process.finish()
 
 
-def evaluate(data, *args) -> Dict[str, Any]:
-    """Figures of a language model's evaluation."""
-    result = run("fairseq_plugins", "lm", "eval", data, "--json", *args)
-    assert result.returncode == 0, result.stderr[-3000:]
-    return json.loads(result.stdout)
-
-
 def training_arguments(data, save_dir, *flags) -> List:
     """Arguments of fairseq-train, by NT-ASGD unless the flags name another optimiser."""
     optimizer = [] if "--optimizer" in flags else NT_ASGD
@@ -62,9 +54,9 @@ def started_training(*arguments) -> "AbstractContextManager[Command]":
     return started("fairseq_cli.train", *arguments, environment=ENVIRONMENT)
 
 
-def run_training(data, save_dir, *flags, cwd=None) -> subprocess.CompletedProcess:
+def run_training(data, save_dir, *flags) -> subprocess.CompletedProcess:
     """Train to the end, or to an error, with the output as text."""
-    return run("fairseq_cli.train", *training_arguments(data, save_dir, *flags), cwd=cwd)
+    return run("fairseq_cli.train", *training_arguments(data, save_dir, *flags))
 
 
 @contextmanager
@@ -93,7 +85,7 @@ def train_pair(arguments: Sequence, save_dir: Path) -> None:
 def train_two(data, save_dir, *flags) -> None:
     """Train a language model with two rows in each of two processes."""
     halves = ["--batch-size", 2, "--batch-size-valid", 1]
-    train_pair(training_arguments(data, save_dir, *COMPARABLE, *flags, *halves), save_dir)
+    train_pair(training_arguments(data, save_dir, *flags, *halves), save_dir)
 
 
 def wait_for(path: Path, process: Command) -> None:

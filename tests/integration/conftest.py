@@ -83,7 +83,7 @@ def plain_translator(pair_data, made_once) -> Path:
     """A plain softmax trained with fairseq's criterion and BLEU: its save directory, with train.log."""
     flags = ["--criterion", "label_smoothed_cross_entropy", "--label-smoothing", "0.1", "--max-epoch", EPOCHS]
     flags += ["--eval-bleu", "--eval-bleu-args", '{"beam": 2, "max_len_b": 12}', "--eval-bleu-detok", "space"]
-    flags += ["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric"]
+    flags += ["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric", "--validate-interval", 3]
 
     def make(save_dir: Path) -> None:
         log = train_to_the_end(pair_data, save_dir, *flags, model=["--arch", "lstm_encdec"])
@@ -129,6 +129,7 @@ def call(monkeypatch, capsys, caplog):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
         typed = typed if isinstance(typed, bytes) else typed.encode()
         monkeypatch.setattr("sys.stdin", io.TextIOWrapper(stream(typed)))
+        capsys.readouterr()  # what a command before it printed that failed
         status = 0
         try:
             type_command(name, arguments)

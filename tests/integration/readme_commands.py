@@ -26,6 +26,7 @@ ADDITIONS = {
     "fairseq-plugins train wsj_sample": "--max-update 2 --embed-dim 20 --hidden-sizes '20 20 20' --batch-size 4 --cpu",
     "fairseq-plugins train multi30k_joined": f"--max-update 2 {SMALL_ENCDEC}",
     "fairseq-plugins train agnews": f"--max-update 2 {SMALL_ENCDEC}",
+    "scripts/evaluate_(bleu|rouge).sh": "-- --max-len-b 10",
 }
 # replaced in commands that train by hand
 SHORTER = {
@@ -40,6 +41,9 @@ SHORTER = {
     "max_epoch: 5": "max_update: 2",
     "--max-epoch 6": "--max-update 2",
     "--words in of go --min-count 100": "--words '</s>' --min-count 1",  # the small text has other words
+    "--beam 5 --nbest 5": "--beam 5 --nbest 5 --max-len-b 10",
+    "--probabilities 0 0.25 0.5 --runs 2": "--probabilities 0 0.5 --runs 1",
+    "10000,4,64,100 --repetitions 3": "1000,4,64,100 --repetitions 1",
 }
 
 

@@ -4,9 +4,10 @@ import json
 import re
 import shutil
 
+import fairseq_cli.train
 import pytest
 from binarised_lines import copy_data
-from commands import ROOT, train
+from commands import ROOT, training_arguments
 from translation_commands import translate
 
 from fairseq_plugins.commands import experts
@@ -65,9 +66,7 @@ def test_masked_layers_of_a_model_under_two_names_lose_the_same(trained, data, c
     assert printed.count(f" {plain:.2f} |") == 6 and plot.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize(
-    "flags, kind", [([], "element"), (["--mask", "element"], "element"), (["--mask", "locked"], "locked")]
-)
+@pytest.mark.parametrize("flags, kind", [([], "element"), (["--mask", "locked"], "locked")])
 def test_layers_are_masked_as_asked_for(flags, kind, found, monkeypatch):
     kinds = []
     monkeypatch.setattr(layers, "masked_perplexity", lambda *_, kind, **__: kinds.append(kind) or 2.0)
@@ -85,10 +84,11 @@ def test_correlations_are_shown_by_layer(trained, data, call, found):
     assert all(f" {figure['mean']:.4f} |" in printed for figure in figures)
 
 
-def test_models_of_different_depth_are_not_masked_together(trained, data, refuse, tmp_path):
-    train(data, tmp_path, "--hidden-sizes", 16, "--output-layer", "full", "--balance", 0, "--max-update", 1)
-    models = f"two={trained / 'checkpoint_best.pt'}", f"one={tmp_path / 'checkpoint_last.pt'}"
-    assert "models with 1 and 2 layers" in refuse("analyze masking", data, "--path", *models)
+def test_models_of_different_depth_are_not_masked_together(refuse, run_here, tmp_path):
+    flags = ["--hidden-sizes", 16, "--output-layer", "full", "--balance", 0, "--max-update", 1]
+    run_here(fairseq_cli.train, *training_arguments(OLDER / "data/lm", tmp_path, *flags))
+    models = f"two={OLDER / 'lstm_lm_doc.pt'}", f"one={tmp_path / 'checkpoint_last.pt'}"
+    assert "models with 1 and 2 layers" in refuse("analyze masking", OLDER / "data/lm", "--path", *models)
 
 
 # pictures of attention and of experts
@@ -111,15 +111,22 @@ def test_every_sentence_has_a_picture_of_its_attention(prepared, translator, cal
     assert pictures(tmp_path / "out") == ["sentence_1.png", "sentence_2.png"]
 
 
-@pytest.mark.parametrize("flags, precision", [([], "float32"), (["--output-precision", "auto"], "auto")])
+@pytest.mark.parametrize(
+    "command, flags, precision",
+    [
+        ("analyze attention", [], "float32"),
+        ("analyze attention", ["--output-precision", "auto"], "auto"),
+        ("analyze experts", [], "float32"),
+    ],
+)
 def test_sentences_are_translated_in_the_precision_of_translate(
-    flags, precision, prepared, translator, call, tmp_path, monkeypatch
+    command, flags, precision, prepared, translator, call, tmp_path, monkeypatch
 ):
     (tmp_path / "lines.txt").write_text("a b\n")
     asked = []
     monkeypatch.setattr(experts, "prepare_to_score", lambda *_, **options: asked.append(options["precision"]))
     given = [prepared, "--path", translator / "checkpoint_best.pt", "--input", tmp_path / "lines.txt"]
-    assert call("analyze attention", *given, "--out", tmp_path / "out", *flags)[0] == 0 and asked == [precision]
+    assert call(command, *given, "--out", tmp_path / "out", *flags)[0] == 0 and asked == [precision]
 
 
 def test_a_language_models_experts_and_their_balance(data, trained, call, tmp_path):
@@ -175,14 +182,6 @@ def test_a_model_without_experts_is_told_before_any_is_read(
     paths = [translator / "checkpoint_best.pt", plain_translator / "checkpoint_last.pt"]
     status, _, told = call("analyze experts", prepared, "--path", *paths, "--out", tmp_path / "out")
     assert status == 2 and "checkpoint_last.pt: the model has no mixture" in told
-
-
-def test_sentences_with_experts_are_translated_as_translate_does(prepared, translator, call, tmp_path, monkeypatch):
-    (tmp_path / "lines.txt").write_text("a b\n")
-    asked = []
-    monkeypatch.setattr(experts, "prepare_to_score", lambda *_, **options: asked.append(options["precision"]))
-    given = [prepared, "--path", translator / "checkpoint_best.pt", "--input", tmp_path / "lines.txt"]
-    assert call("analyze experts", *given, "--out", tmp_path / "out")[0] == 0 and asked == ["float32"]
 
 
 def history(trained, folder):

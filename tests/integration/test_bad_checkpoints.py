@@ -37,13 +37,15 @@ def without(state, *names):
     return {name: value for name, value in state.items() if name not in names}
 
 
+def remove_weight(state):
+    return {**state, "model": without(state["model"], WEIGHT)}
+
+
 DAMAGES = {
-    "a list": (lambda state: [1, 2], NO_CHECKPOINT),
     "no weights": (lambda state: {**state, "model": None}, NO_CHECKPOINT),
-    "a list in place of a weight": (lambda state: with_weight(state, lambda weight: [1.0]), NO_CHECKPOINT),
     "no flags": (lambda state: {**state, "args": None, "cfg": None}, NO_FLAGS),
     "empty flags": (lambda state: {**state, "args": None, "cfg": {}}, NO_FLAGS),
-    "a missing weight": (lambda state: {**state, "model": without(state["model"], WEIGHT)}, "Missing key.*embedding"),
+    "a missing weight": (remove_weight, "Missing key.*embedding"),
     "one more weight": (
         lambda state: {**state, "model": {**state["model"], "more": torch.ones(2)}},
         r'Unexpected key\(s\) in state_dict: "more"',
@@ -54,25 +56,23 @@ DAMAGES = {
 
 
 @pytest.fixture
-def damaged(tmp_path):
-    """``damaged(change, checkpoint)``: the path of a changed checkpoint."""
+def changed(tmp_path):
+    """``changed(change, checkpoint)``: the path of a changed checkpoint; ``change`` returns another state, or None."""
 
-    def damaged(change, checkpoint=LM):
-        torch.save(change(torch.load(checkpoint)), tmp_path / "damaged.pt")
-        return tmp_path / "damaged.pt"
+    def changed(change, checkpoint=LM):
+        state = torch.load(checkpoint)
+        other = change(state)
+        torch.save(state if other is None else other, tmp_path / "changed.pt")
+        return tmp_path / "changed.pt"
 
-    return damaged
+    return changed
 
 
 @pytest.mark.parametrize("change, told", DAMAGES.values(), ids=DAMAGES)
-def test_damaged_checkpoint_is_named(change, told, damaged, refuse):
-    path = damaged(change)
+def test_damaged_checkpoint_is_named(change, told, changed, refuse):
+    path = changed(change)
     line = refuse("lm eval", LM_DATA, "--path", path, "--cpu")
     assert line.startswith(str(path)) and re.search(told, line)
-
-
-def remove_weight(state):
-    return {**state, "model": without(state["model"], WEIGHT)}
 
 
 CANDIDATES = "S-0\ta\nT-0\txa\nH-0\t-1\txa\n"
@@ -89,37 +89,24 @@ READERS = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_every_command_that_reads_a_checkpoint_names_it(name, damaged, refuse, tmp_path, monkeypatch):
+def test_every_command_that_reads_a_checkpoint_names_it(name, changed, refuse, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     checkpoint, arguments = READERS[name]
-    path = damaged(remove_weight, checkpoint)
+    path = changed(remove_weight, checkpoint)
     line = refuse(name, *arguments, path, typed=CANDIDATES)
     assert line.startswith(f"{path} {OTHER_WEIGHTS}")
-    assert [path.name for path in tmp_path.iterdir()] == ["damaged.pt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["changed.pt"]
 
 
-@pytest.mark.parametrize(
-    "name", ["lm eval", "analyze gate-words", "analyze rank", "analyze timescales", "analyze experts"]
-)
-def test_translator_is_no_language_model(name, refuse, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    path = f"A={TRANSLATOR}" if name == "analyze timescales" else TRANSLATOR
-    more = {"analyze gate-words": ["--words", "a"], "analyze experts": ["--out", "out"]}.get(name, [])
-    line = refuse(name, LM_DATA, "--path", path, *more)
-    assert "was trained for --task translation: give a language model's checkpoint" in line or (
-        name == "analyze experts" and "lm holds no sentence pairs: " in line
-    )
-
-
-def test_python_names_it(damaged):
-    path = damaged(remove_weight)
+def test_python_names_it(changed):
+    path = changed(remove_weight)
     with pytest.raises(ValueError, match=f"^{re.escape(str(path))} {OTHER_WEIGHTS}"):
         fairseq_plugins.load(path, data=LM_DATA, text="tokenised")
 
 
 @pytest.mark.parametrize("change", ["a missing weight", "not a number", "no flags"])
-def test_gate_names_its_base_model(change, damaged, run_here, tmp_path):
-    path = damaged(DAMAGES[change][0])
+def test_gate_names_its_base_model(change, changed, run_here, tmp_path):
+    path = changed(DAMAGES[change][0])
     flags = ["--task", "stateful_lm", "--arch", "gated_lm", "--base-model", path, "--batch-size", 2]
     with pytest.raises(ValueError) as error:
         run_here(fairseq_cli.train, LM_DATA, "--save-dir", tmp_path / "gate", *flags, "--tokens-per-sample", 5)
@@ -138,19 +125,6 @@ def test_advice_of_torch_to_run_code_is_not_shown(run_here, tmp_path):
 # checkpoints of anybody's making: no command runs code in their flags
 
 
-@pytest.fixture
-def hostile(tmp_path):
-    """``hostile(change, checkpoint)``: the path of a checkpoint whose flags were changed."""
-
-    def hostile(change, checkpoint=DRILL):
-        state = torch.load(checkpoint)
-        change(state)
-        torch.save(state, tmp_path / "hostile.pt")
-        return tmp_path / "hostile.pt"
-
-    return hostile
-
-
 def with_flags(**flags):
     """A change of a checkpoint: other flags of its model."""
 
@@ -166,20 +140,18 @@ def in_old_form(state):
 
 
 @pytest.fixture
-def trapped(tmp_path, hostile):
-    """``trapped(checkpoint)``: a checkpoint with a flag that, once evaluated, leaves a file; it must leave none."""
+def trapped(tmp_path, changed):
+    """A checkpoint with a flag that, once evaluated, leaves a file; it must leave none."""
     canary = tmp_path / "canary"
     text = f"open({str(canary)!r}, 'w') and None"
-    yield lambda checkpoint=DRILL: hostile(
-        with_flags(encoder_xformers_att_config=text, decoder_xformers_att_config=text), checkpoint
-    )
+    yield changed(with_flags(encoder_xformers_att_config=text, decoder_xformers_att_config=text), DRILL)
     assert not canary.exists()
 
 
 @pytest.mark.parametrize("name", ["translate", "rescore"])
 def test_no_command_of_the_package_runs_code_of_flags(name, trapped, refuse, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    line = refuse(name, *READERS[name][1], trapped(), typed=CANDIDATES)
+    line = refuse(name, *READERS[name][1], trapped, typed=CANDIDATES)
     assert "is no literal such as" in line
 
 
@@ -198,14 +170,13 @@ STREAMS = [LM_DATA, "--task", "stateful_lm"]
 )
 def test_no_command_of_fairseq_runs_code_of_flags(command, flags, trapped, run_here, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    path = trapped()
-    for models in [path] if command is fairseq_cli.validate else [path, f"{DRILL}:{path}"]:
+    for models in [trapped] if command is fairseq_cli.validate else [trapped, f"{DRILL}:{trapped}"]:
         with pytest.raises(ValueError, match="is no literal such as"):
             run_here(command, *PAIRS, *flags, "--path", models)
 
 
 @pytest.mark.parametrize("form", [lambda state: None, in_old_form])
-def test_base_models_in_a_checkpoint_run_no_code_and_are_of_this_package(form, hostile, refuse, tmp_path):
+def test_base_models_in_a_checkpoint_run_no_code_and_are_of_this_package(form, changed, refuse, tmp_path):
     canary = tmp_path / "canary"
 
     def with_base(**flags):
@@ -213,7 +184,7 @@ def test_base_models_in_a_checkpoint_run_no_code_and_are_of_this_package(form, h
             with_flags(arch="gated_lm", _name="gated_lm", output_gate="iog", base_model_flags=[flags])(state)
             form(state)
 
-        return hostile(change, LM)
+        return changed(change)
 
     arguments = [LM_DATA, "--cpu", "--path"]
     texts = dict(decoder_layers=f"open({str(canary)!r}, 'w')", decoder_attention="False", dropout=0)
@@ -225,7 +196,7 @@ def test_base_models_in_a_checkpoint_run_no_code_and_are_of_this_package(form, h
     assert not canary.exists()
 
 
-def test_the_user_dir_of_a_checkpoint_is_not_imported(hostile, refuse, run_here, tmp_path):
+def test_the_user_dir_of_a_checkpoint_is_not_imported(changed, refuse, run_here, tmp_path):
     module, canary = tmp_path / "imported_by_a_checkpoint", tmp_path / "canary"
     module.mkdir()
     (module / "__init__.py").write_text(f"open({str(canary)!r}, 'w')")
@@ -235,7 +206,7 @@ def test_the_user_dir_of_a_checkpoint_is_not_imported(hostile, refuse, run_here,
         state["cfg"]["common"]["user_dir"] = str(module)
         del state["model"]["decoder.embed_tokens.weight"]  # the command ends when the model is built
 
-    path = hostile(change)
+    path = changed(change, DRILL)
     rescoring = [PAIR_DATA, "--tune", tmp_path / "weights", "--path", path]
     assert "Missing key" in refuse("rescore", *rescoring, typed=CANDIDATES)
     with pytest.raises(ValueError, match="Missing key"):
@@ -243,9 +214,9 @@ def test_the_user_dir_of_a_checkpoint_is_not_imported(hostile, refuse, run_here,
     assert not canary.exists()
 
 
-def test_a_checkpoint_in_the_old_form_is_read(hostile):
+def test_a_checkpoint_in_the_old_form_is_read(changed):
     models, config, _ = checkpoint_utils.load_model_ensemble_and_task(
-        [str(hostile(in_old_form))], {"data": str(PAIR_DATA)}
+        [str(changed(in_old_form, DRILL))], {"data": str(PAIR_DATA)}
     )
     assert len(models) == 1 and config.model.arch == "transformer_drill"
 

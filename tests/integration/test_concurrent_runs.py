@@ -1,7 +1,6 @@
-"""Several runs at once: in one save directory, side by side for a table, and one that its caller leaves."""
+"""Several runs at once in one save directory, and one that its caller leaves."""
 
 import contextlib
-import json
 import os
 import re
 import select
@@ -56,11 +55,6 @@ def test_a_training_whose_directory_another_took_over_ends(data, tmp_path):
             assert not (save_dir / "crash.pt").exists()
 
 
-def test_a_training_that_saves_nothing_locks_nothing(data, tmp_path):
-    train(data, tmp_path, "--max-update", 1, "--no-save")
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_training_ends_with_the_command_that_keeps_its_log(data, tmp_path):
     train = ["fairseq_plugins", "train", "demo_lm", "lstm_lm_awd", data, "--save-dir", tmp_path, "--cpu"]
     train += ["--embed-dim", 8, "--hidden-sizes", "8 8", "--max-epoch"]
@@ -73,24 +67,3 @@ def test_a_training_ends_with_the_command_that_keeps_its_log(data, tmp_path):
     num_epochs = load(tmp_path / "checkpoint_last.pt")["extra_state"]["train_iterator"]["epoch"] + 1
     assert run(*train, num_epochs).returncode == 0
     assert list(TrainingLog(tmp_path).valid_curve) == [*range(1, num_epochs + 1)]
-
-
-# a recipe's table from trainings that run side by side
-
-SMALL = ["--embed-dim", 12, "--hidden-sizes", "16 16 12", "--batch-size", 4, "--max-update", 2, "--cpu"]
-
-
-def test_trainings_side_by_side_make_one_table(data, tmp_path):
-    systems = ["--systems", "tied", "tied-averaged", "--seeds", 1, 2, "--jobs", 2]
-    where = ["--save-dir", tmp_path / "runs", "--out", tmp_path / "out"]
-    result = run("fairseq_plugins", "run", "reduced", data, *systems, *where, *SMALL)
-    assert result.returncode == 0, result.stderr[-3000:]
-    begun = re.findall(r"^== (\S+) begins \(\d of 4\)$", result.stderr, re.M)
-    assert begun[:2] == ["tied-1", "tied-2"]
-    assert sorted(begun) == ["tied-1", "tied-2", "tied-averaged-1", "tied-averaged-2"]
-    runs = json.loads((tmp_path / "out/runs.json").read_text())["runs"]
-    assert [(one["name"], one["seed"]) for one in runs] == [
-        (name, seed) for name in ("tied", "tied-averaged") for seed in (1, 2)
-    ]
-    for name in begun:
-        assert "| valid | epoch 001" in (tmp_path / "runs" / name / "train.log").read_text()

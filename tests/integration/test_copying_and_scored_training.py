@@ -8,7 +8,7 @@ import fairseq_cli.generate
 import fairseq_cli.train
 import fairseq_cli.validate
 import pytest
-from commands import assert_same, load, train_pair
+from commands import assert_same, load
 from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics import BLEU, CHRF
 from translation_commands import SIZES, TRANSFORMER, parse, preprocess_pairs, training_flags
@@ -58,48 +58,23 @@ def test_the_score_is_that_of_the_whole_decoded_set(pairs, pair_data, prepared, 
     assert len(load_translator([path], prepared).translate(["a b"])) == 1
 
 
-def test_a_training_is_the_same_as_without_even_where_decoding_samples(pair_data, tmp_path, run_here):
-    flags = ["--max-update", 12, "--validate-interval-updates", 5]
-    samples = ["--eval-scorer-args", '{"beam": 1, "sampling": true, "max_len_b": 5}']
-    run_here(fairseq_cli.train, *flags_of(pair_data, tmp_path / "plain", *flags, task="translation"))
-    run_here(fairseq_cli.train, *flags_of(pair_data, tmp_path / "scored", *flags, *samples))
-    plain, scored = (load(tmp_path / name / "checkpoint_last.pt") for name in ("plain", "scored"))
-    for part in ("model", "last_optimizer_state"):
-        assert_same(scored[part], plain[part], part)
-
-
 def test_the_best_checkpoint_is_chosen_by_the_metric_and_a_resumed_training_keeps_it(pair_data, tmp_path, run_here):
     flags = [*DECODES, "--eval-scorer", "chrf", "--no-epoch-checkpoints"]
     flags += ["--best-checkpoint-metric", "chrf", "--maximize-best-checkpoint-metric"]
-    log = run_here(fairseq_cli.train, *flags_of(pair_data, tmp_path / "whole", *flags, "--max-epoch", 3))
+    log = run_here(fairseq_cli.train, *flags_of(pair_data, tmp_path / "whole", *flags, "--max-epoch", 2))
     whole = scores_of(log, "chrf")
-    for end in (1, 3):
+    for end in (1, 2):
         log = run_here(fairseq_cli.train, *flags_of(pair_data, tmp_path / "parts", *flags, "--max-epoch", end))
-    assert len(whole) == 3 and scores_of(log, "chrf") == whole[1:]
+    assert len(whole) == 2 and scores_of(log, "chrf") == whole[1:]
     best, last = (load(tmp_path / "parts" / f"checkpoint_{name}.pt") for name in ("best", "last"))
     assert best["extra_state"]["best"] == pytest.approx(max(whole), rel=1e-5)
     assert_same(last["model"], load(tmp_path / "whole/checkpoint_last.pt")["model"], "model")
-
-
-def test_two_processes_score_like_one(pair_data, tmp_path, run_here):
-    flags = [*DECODES, "--dropout", 0, "--latent-dropout", 0, "--optimizer", "sgd", "--lr", 0.5, "--max-epoch", 1]
-    flags += ["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric", "--batch-size-valid", 7]
-    flags += ["--batch-size", 8]
-    run_here(fairseq_cli.train, *flags_of(pair_data, tmp_path / "one", *flags, "--update-freq", 2))
-    train_pair(flags_of(pair_data, tmp_path / "two", *flags), tmp_path / "two")
-    one, two = (load(tmp_path / name / "checkpoint_last.pt")["extra_state"]["val_loss"] for name in ("one", "two"))
-    assert one > 0 and two == pytest.approx(one, rel=1e-3)
 
 
 @pytest.mark.parametrize(
     "flags, message",
     [
         (["--eval-scorer-args", "beam 4"], r"--eval-scorer-args 'beam 4': give a JSON object, such as"),
-        (
-            ["--eval-scorer-args", '{"beem": 4}'],
-            "--eval-scorer-args: generation while training has no argument beem; it has",
-        ),
-        (["--eval-scorer-args", '{"temperature": 0}'], "--eval-scorer-args: --temperature must be greater than 0"),
         (["--eval-scorer-detok-args", "[]"], r"--eval-scorer-detok-args '\[\]': give a JSON object"),
         (["--eval-bleu"], "--eval-bleu decodes as --eval-scorer bleu does: leave it out"),
         (["--eval-bleu-args", '{"beam": 4}'], "--eval-bleu-args is of --task translation: give --eval-scorer-args"),
@@ -126,34 +101,28 @@ MODELS = {
 }
 
 
-def write_headlines(out):
-    """Articles of letters with a name in their middle; the headline is the letter t and the name."""
-    generator = random.Random(1)
+@pytest.fixture(scope="module")
+def headlines(tmp_path_factory):
+    """Articles of letters with a name in their middle; the headline is the letter t and the name.
+
+    All known names are in the dictionary of the articles and ten in that of the headlines.
+    """
+    out, generator = tmp_path_factory.mktemp("headlines"), random.Random(1)
     for split, size in SIZES.items():
         names = generator.choices(NAMES[KNOWN:] if split == "test" else NAMES[:KNOWN], k=size)
         articles = [" ".join([*generator.choices("xyz", k=3), name, *generator.choices("xyz", k=3)]) for name in names]
         (out / f"{split}.src").write_text("".join(f"{line}\n" for line in articles))
         (out / f"{split}.tgt").write_text("".join(f"t {name}\n" for name in names))
+    preprocess_pairs(out, out / "data", *RAW, "--nwordstgt", 15)
     return out
 
 
-@pytest.fixture(scope="module")
-def headlines(tmp_path_factory):
-    return write_headlines(tmp_path_factory.mktemp("text"))
-
-
-@pytest.fixture(scope="module")
-def headline_data(headlines, tmp_path_factory):
-    """With all known names in the dictionary of the articles and ten in that of the headlines."""
-    return preprocess_pairs(headlines, tmp_path_factory.mktemp("raw") / "data", *RAW, "--nwordstgt", 15)
-
-
 @pytest.mark.parametrize("model", MODELS)
-def test_unknown_names_are_copied(model, headline_data, headlines, tmp_path, run_here):
+def test_unknown_names_are_copied(model, headlines, tmp_path, run_here):
     flags = ["--copying", "attention", "--max-epoch", 7, "--disable-validation", "--save-interval", 7]
-    run_here(fairseq_cli.train, *training_flags(headline_data, tmp_path, *RAW, *flags, **MODELS[model]))
-    decoding = [headline_data, *RAW, "--path", tmp_path / "checkpoint_last.pt", "--max-len-b", 10, "--print-alignment"]
-    log = run_here(fairseq_cli.generate, *decoding, "--replace-unk")
+    run_here(fairseq_cli.train, *training_flags(headlines / "data", tmp_path, *RAW, *flags, **MODELS[model]))
+    decoding = [headlines / "data", *RAW, "--path", tmp_path / "checkpoint_last.pt", "--max-len-b", 10]
+    log = run_here(fairseq_cli.generate, *decoding, "--print-alignment", "--replace-unk")
     found = {number: sentence.hypotheses[0].words for number, sentence in parse(log).items()}
     expected = dict(enumerate(line.split() for line in (headlines / "test.tgt").read_text().splitlines()))
     assert sum(found[number] == words for number, words in expected.items()) > 0.9 * len(expected)
@@ -162,18 +131,11 @@ def test_unknown_names_are_copied(model, headline_data, headlines, tmp_path, run
 # ``fairseq-generate --replace-unk`` without copying: unknown words are taken from where the attention is
 
 
-@pytest.fixture(scope="module")
-def rare_words(pairs, tmp_path_factory):
-    """The corpus as text, with three words of the translations in the dictionary."""
-    return preprocess_pairs(pairs, tmp_path_factory.mktemp("raw") / "data", *RAW, "--nwordstgt", 7)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_unknown_words_are_replaced_by_the_word_with_the_highest_attention(
-    model, rare_words, pairs, tmp_path, run_here
-):
+def test_unknown_words_are_replaced_by_the_word_with_the_highest_attention(pairs, tmp_path, run_here):
+    # three words of the translations are in the dictionary
+    rare_words = preprocess_pairs(pairs, tmp_path / "data", *RAW, "--nwordstgt", 7)
     flags = [*RAW, "--max-epoch", 1, "--disable-validation"]
-    run_here(fairseq_cli.train, *training_flags(rare_words, tmp_path, *flags, **MODELS[model]))
+    run_here(fairseq_cli.train, *training_flags(rare_words, tmp_path, *flags))
     decoding = [rare_words, *RAW, "--path", tmp_path / "checkpoint_last.pt", "--max-len-b", 10, "--print-alignment"]
     (tmp_path / "table.txt").write_text("a AAA\nb BBB\n")
     plain, copied, translated = (

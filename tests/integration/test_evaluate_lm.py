@@ -13,8 +13,7 @@ import fairseq_cli.validate
 import pytest
 import torch
 from binarised_lines import copy_data, write_split
-from commands import PLUGINS, ROOT, run
-from commands import run as run_command
+from commands import PLUGINS, ROOT
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary, data_utils
 from short_trainings import FAMILIES
@@ -87,15 +86,12 @@ def test_the_split_is_read_once_after_the_choice_on_valid(checkpoint, data, eval
     assert read == ["valid", "valid", "test"]  # a pass of each temperature
 
 
-def test_the_text_names_methods_and_their_cost(checkpoint, data):
-    result = run("fairseq_plugins", "lm", "eval", data, "--path", checkpoint, "--temperature", 0.9)
-    assert result.returncode == 0, result.stderr[-3000:]
-    *_, speed, methods = result.stdout.splitlines()
-    assert speed.startswith("words per second") and methods.split(maxsplit=2) == [
-        "test-time",
-        "methods",
-        "--temperature=0.9",
-    ]
+def test_the_text_names_methods_and_their_cost(checkpoint, data, call):
+    status, printed, told = call("lm eval", data, "--path", checkpoint, "--temperature", 0.9)
+    assert status == 0, told
+    *_, speed, methods = printed.splitlines()
+    assert speed.startswith("words per second")
+    assert methods.split(maxsplit=2) == ["test-time", "methods", "--temperature=0.9"]
 
 
 def test_a_point_that_diverged_is_written_as_null(tmp_path):
@@ -126,25 +122,18 @@ def log_probs():
     return torch.stack(found)
 
 
-def evaluate(*paths, capsys):
-    type_command("lm eval", [str(DATA), "--path", *map(str, paths), "--json", "--cpu"])
-    return json.loads(capsys.readouterr().out)
-
-
-def test_probabilities_are_averaged_token_by_token(log_probs, capsys):
+def test_probabilities_are_averaged_token_by_token(log_probs, evaluate_here):
     together = log_probs.exp().mean(dim=0).log()
-    found = evaluate(*PATHS, capsys=capsys)
+    found = evaluate_here(DATA, "--path", *PATHS)
     assert found["num_tokens"] == together.numel()
     assert found["nll"] == pytest.approx(-together.mean().item(), rel=1e-9)
     for path, alone in zip(PATHS, log_probs):
-        assert evaluate(path, capsys=capsys)["nll"] == pytest.approx(-alone.mean().item(), rel=1e-9)
+        assert evaluate_here(DATA, "--path", path)["nll"] == pytest.approx(-alone.mean().item(), rel=1e-9)
         assert found["nll"] != pytest.approx(-alone.mean().item(), rel=1e-3)
 
 
 # a text has one perplexity, however it is asked for
 
-OLDER_MODELS = ["lstm_lm_doc", "mmlstm_lm_mos"]
-TRAINED = ["recurrent highway network", "FPNN", "Input-to-Output Gate"]
 LINE = "the small dog finds a bone near the river"
 STREAM_FLAGS = ["--task", "stateful_lm", "--tokens-per-sample", 5]
 
@@ -163,14 +152,11 @@ def one_line(tmp_path):
     return folder
 
 
-@pytest.fixture
-def model(request, tmp_path):
-    """A checkpoint that is kept, or one of a family of models two updates old."""
-    if request.param in OLDER_MODELS:
-        return OLDER / f"{request.param}.pt"
-    flags = ["--max-update", 2, "--save-dir", tmp_path / "trained", "--user-dir", PLUGINS, "--num-workers", 0, "--cpu"]
-    result = run_command("fairseq_cli.train", *FAMILIES[request.param], *flags)
-    assert result.returncode == 0, result.stderr[-3000:]
+@pytest.fixture(params=["DOC", "FPNN", "Input-to-Output Gate"])
+def model(request, tmp_path, run_here):
+    """A checkpoint of a family of models two updates old."""
+    flags = ["--max-update", 2, "--save-dir", tmp_path / "trained"]
+    run_here(fairseq_cli.train, *FAMILIES[request.param], *flags)
     return tmp_path / "trained/checkpoint_last.pt"
 
 
@@ -207,7 +193,6 @@ def by_validate(data, model, monkeypatch, run_here):
     return total / sum(one["ntokens"] for one in logged)
 
 
-@pytest.mark.parametrize("model", [*OLDER_MODELS, *TRAINED], indirect=True)
 def test_every_way_gives_one_perplexity(model, one_line, evaluate_here, run_here, monkeypatch, capsys):
     figures = evaluate_here(one_line, "--path", model, "--split", "valid")
     assert figures["num_tokens"] == len(LINE.split()) + 1
@@ -261,12 +246,10 @@ def test_models_that_slide_have_fairseqs_perplexity(
     assert compared["test_perplexity"] == pytest.approx(figures["perplexity"], rel=1e-6)
 
 
-@pytest.mark.parametrize("arch", ["transformer_lm", "lstm_lm"])
-def test_streams_are_not_for_fairseqs_models(arch, tmp_path):
-    flags = ["--task", "stateful_lm", "--arch", arch, "--batch-size", 4, "--max-update", 1, "--optimizer", "adam"]
-    result = run_command("fairseq_cli.train", DATA, *flags, "--save-dir", tmp_path, "--user-dir", PLUGINS, "--cpu")
-    assert result.returncode == 2 and "Traceback" not in result.stderr
-    assert "with --task language_modeling" in result.stderr.strip().splitlines()[-1]
+def test_streams_are_not_for_fairseqs_models(tmp_path, run_here):
+    flags = ["--task", "stateful_lm", "--arch", "lstm_lm", "--batch-size", 4, "--max-update", 1, "--optimizer", "adam"]
+    with pytest.raises(ValueError, match="with --task language_modeling$"):
+        run_here(fairseq_cli.train, DATA, *flags, "--save-dir", tmp_path)
 
 
 # ngram train and ngram eval on a small binarised text

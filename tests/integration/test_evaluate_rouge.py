@@ -1,13 +1,12 @@
 """ROUGE of a trained model and of texts: fairseq-generate --scoring rouge and evaluate rouge."""
 
 import html
-import io
 import json
 import re
 import shutil
-from functools import partial
 from statistics import fmean
 
+import fairseq_cli.generate
 import pytest
 import torch
 from binarised_lines import copy_data
@@ -15,13 +14,12 @@ from commands import load, run
 from fairseq.data import Dictionary
 from rouge_score.rouge_scorer import RougeScorer
 from translation_commands import FAIRSEQ_FLAGS
-from typed_commands import type_command
 
 from fairseq_plugins.evaluation.translation_scores import score_headlines
 from fairseq_plugins.metrics.rouge import RougeSettings
 from fairseq_plugins.models.checkpoints import dictionary_fingerprint
 
-evaluate_rouge = partial(run, "fairseq_plugins", "evaluate", "rouge")
+FORWARDED = ["--", "--cpu", "--scoring", "rouge"]
 DECODES = "== decode test"
 METRICS = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
 # the words of the tiny language as those of headlines: with endings to stem, subwords to join, an escape to undo
@@ -96,23 +94,16 @@ def headlines(pair_data, pairs, translator, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def request_of(headlines):
-    """``request_of(out, **changes)``: the script's arguments."""
-
-    def request_of(out, **changes):
-        asked = dict(checkpoint=headlines / "best model.pt", reference=headlines / "test.title")
-        asked = {**asked, **changes}
-        flags = ["--path", asked["checkpoint"], "--reference", asked["reference"], "--out", out]
-        return [headlines / "data bin", *flags]
-
-    return request_of
+def asked(headlines):
+    """The command's arguments but for ``--out`` and fairseq's."""
+    return [headlines / "data bin", "--path", headlines / "best model.pt", "--reference", headlines / "test.title"]
 
 
 @pytest.fixture(scope="module")
-def evaluated(request_of, tmp_path_factory):
+def evaluated(asked, tmp_path_factory):
     """The output folder of an undisturbed run, with what it printed."""
     out = tmp_path_factory.mktemp("evaluated") / "my results"
-    result = evaluate_rouge(*request_of(out), "--", "--cpu", "--scoring", "rouge")
+    result = run("fairseq_plugins", "evaluate", "rouge", *asked, "--out", out, *FORWARDED)
     assert result.returncode == 0, result.stderr[-3000:]
     assert DECODES in result.stderr
     (out / "printed.txt").write_text(result.stdout)
@@ -145,12 +136,10 @@ def test_fairseq_and_the_command_print_what_rouge_score_says(evaluated, headline
     assert (evaluated / "hypotheses.txt").read_text() == "".join(f"{line}\n" for line in hypotheses)
 
 
-def test_flags_of_the_score_change_fairseqs_score_and_its_signature(evaluated, headlines):
+def test_flags_of_the_score_change_fairseqs_score_and_its_signature(evaluated, headlines, run_here):
     asked = [headlines / "data bin", *FAIRSEQ_FLAGS, "--path", headlines / "best model.pt", "--beam", 5, "--remove-bpe"]
     flags = ["--scoring", "rouge", "--rouge-max-bytes", 25, "--rouge-stemming", "off"]
-    result = run("fairseq_cli.generate", *asked, *flags)
-    assert result.returncode == 0, result.stderr[-3000:]
-    last_line = result.stdout.splitlines()[-1]
+    (last_line,) = re.findall("^Generate test with .*", run_here(fairseq_cli.generate, *asked, *flags), re.M)
     whole = texts(evaluated / "generate.txt")
     cut = [[line[:25] for line in lines] for lines in whole]
     assert scores_of_fairseq(last_line) == as_printed(expected(*cut, stemming=False))
@@ -158,29 +147,26 @@ def test_flags_of_the_score_change_fairseqs_score_and_its_signature(evaluated, h
     assert "|stem:off|limit:25b|" in last_line
 
 
-def test_a_bad_flag_of_the_score_is_told_before_anything_is_decoded(headlines):
+def test_a_bad_flag_of_the_score_is_told_before_anything_is_decoded(headlines, run_here, capsys):
     asked = [headlines / "data bin", *FAIRSEQ_FLAGS, "--path", headlines / "best model.pt"]
-    result = run("fairseq_cli.generate", *asked, "--scoring", "rouge", "--rouge-max-bytes", "-1")
-    assert result.returncode != 0 and "H-" not in result.stdout
-    assert "error: a limit of -1 bytes: give 0 for no limit, or more" in result.stderr.splitlines()[-1]
+    with pytest.raises(ValueError, match="a limit of -1 bytes: give 0 for no limit, or more"):
+        run_here(fairseq_cli.generate, *asked, "--scoring", "rouge", "--rouge-max-bytes", "-1")
+    assert "H-" not in capsys.readouterr().out
 
 
 # the command, from a model
 
 
-def test_subword_marks_are_refused_and_no_earlier_score_is_left(request_of, copy):
+def test_subword_marks_are_refused_and_no_earlier_score_is_left(asked, copy, refuse):
     (copy / "generate.txt").write_text(re.sub(r"\bkill", "kill@@ ", (copy / "generate.txt").read_text()))
-    result = evaluate_rouge(*request_of(copy), "--", "--cpu", "--scoring", "rouge")
-    assert result.returncode == 2 and result.stdout == "" and result.stderr.count("\n") == 1
-    assert "--remove-bpe=subword_nmt" in result.stderr
+    assert "--remove-bpe=subword_nmt" in refuse("evaluate rouge", *asked, "--out", copy, *FORWARDED)
     assert not (copy / "rouge.txt").exists() and not (copy / "hypotheses.txt").exists()
 
 
-def test_references_of_another_script_are_told_before_earlier_results_are_lost(request_of, copy, headlines, tmp_path):
-    lines = (headlines / "test.title").read_text().splitlines()
-    (tmp_path / "test.title").write_text("".join("\u65b0\u95fb\n" for _ in lines))
-    result = evaluate_rouge(*request_of(copy, reference=tmp_path / "test.title"), "--", "--cpu", "--scoring", "rouge")
-    assert result.returncode == 2 and "take the unicode tokeniser" in result.stderr
+def test_references_of_another_script_are_told_before_earlier_results_are_lost(asked, copy, refuse, tmp_path):
+    (tmp_path / "test.title").write_text("\u65b0\u95fb\n" * len(asked[-1].read_text().splitlines()))
+    given = [*asked[:-1], tmp_path / "test.title", "--out", copy, *FORWARDED]
+    assert "take the unicode tokeniser" in refuse("evaluate rouge", *given)
     assert (copy / "rouge.txt").exists() and (copy / "hypotheses.txt").exists()
 
 
@@ -205,17 +191,24 @@ def expected_scores(hypotheses, *references):
     return {title: pytest.approx(scores) for title, scores in expected(hypotheses, *references).items()}
 
 
-def scored(capsys, *arguments):
-    type_command("evaluate rouge", [*arguments, "--json"])
-    found = json.loads(capsys.readouterr().out)
-    scores = {score["metric"]: (score["f1"], score["recall"], score["precision"]) for score in found["scores"]}
-    return scores, found["signature"]
+@pytest.fixture
+def scored(call):
+    """``scored(*arguments)``: the scores of the command, and its signature."""
+
+    def scored(*arguments, typed=""):
+        status, printed, told = call("evaluate rouge", *arguments, "--json", typed=typed)
+        assert status == 0, told
+        found = json.loads(printed)
+        scores = {score["metric"]: (score["f1"], score["recall"], score["precision"]) for score in found["scores"]}
+        return scores, found["signature"]
+
+    return scored
 
 
 @pytest.mark.usefixtures("folder")
-def test_texts_with_several_references_score_as_rouge_score_says(capsys):
+def test_texts_with_several_references_score_as_rouge_score_says(scored):
     references = ["--reference", "first reference", "--reference", "second reference"]
-    scores, signature = scored(capsys, "--input", "my hypotheses", "--input-format", "text", *references)
+    scores, signature = scored("--input", "my hypotheses", "--input-format", "text", *references)
     assert scores == expected_scores(*TEXTS.values()) and signature.startswith("#:2|")
 
 
@@ -228,51 +221,38 @@ def test_texts_with_several_references_score_as_rouge_score_says(capsys):
         (["--max-bytes", "9"], RougeSettings(max_bytes=9)),
     ],
 )
-def test_flags_are_the_settings_of_the_score(flags, settings, folder, capsys):
+def test_flags_are_the_settings_of_the_score(flags, settings, folder, scored):
     hypotheses, references = ["Öl prices rise", "killed the gunman"], ["Äl price rising", "the gunman killed"]
     (folder / "a").write_text("".join(f"{line}\n" for line in hypotheses))
     (folder / "b").write_text("".join(f"{line}\n" for line in references))
-    scores, signature = scored(capsys, *flags, "--input", "a", "--input-format", "text", "--reference", "b")
+    scores, signature = scored(*flags, "--input", "a", "--input-format", "text", "--reference", "b")
     found = score_headlines(hypotheses, "a", [folder / "b"], settings)
     assert scores == {one.metric: (one.f1, one.recall, one.precision) for one in found}
     assert signature == settings.signature(num_references=1)
 
 
-def test_output_of_fairseq_in_shards_is_one_text(folder, capsys):
+def test_output_of_fairseq_in_shards_is_one_text(folder, scored):
     """Each shard has the sentences of its part, in the order of their lengths."""
     shards = {"a": [2, 0], "b": [1]}
     for name, numbers in shards.items():
         pairs = [(n, TEXTS["first reference"][n], TEXTS["my hypotheses"][n]) for n in numbers]
         lines = [f"T-{n}\t{target}\nH-{n}\t-1\t{hypothesis}\n" for n, target, hypothesis in pairs]
         (folder / name).write_text("".join(lines))
-    scores, _ = scored(capsys, "--input", "a", "b", "--reference", "first reference")
+    scores, _ = scored("--input", "a", "b", "--reference", "first reference")
     assert scores == expected_scores(TEXTS["my hypotheses"], TEXTS["first reference"])
 
 
-@pytest.mark.parametrize(
-    "references, told",
-    [
-        (["second reference"], "second reference is not the reference of the text that a was decoded from: its line"),
-        (["second reference", "first reference"], None),
-        (["blank"], "blank is not the reference of .*: its line 1 is '', and decoding printed the target 'prices of"),
-    ],
-)
-def test_one_reference_is_that_of_the_decoded_text(references, told, folder, capsys):
+def test_one_reference_is_that_of_the_decoded_text(folder, scored, refuse):
     rows = zip(TEXTS["first reference"], TEXTS["my hypotheses"])
     (folder / "a").write_text("".join(f"T-{n}\t{target}\nH-{n}\t-1\t{text}\n" for n, (target, text) in enumerate(rows)))
-    (folder / "blank").write_text("\n\n\n")
-    arguments = ["--input", "a", *(word for name in references for word in ("--reference", name))]
-    if told is None:
-        assert scored(capsys, *arguments)[1].startswith("#:2|")
-        return
-    with pytest.raises(SystemExit) as error:
-        type_command("evaluate rouge", arguments)
-    assert error.value.code == 2 and re.search(told, capsys.readouterr().err)
+    references = ["--reference", "second reference"]
+    told = "second reference is not the reference of the text that a was decoded from: its line"
+    assert told in refuse("evaluate rouge", "--input", "a", *references)
+    assert scored("--input", "a", *references, "--reference", "first reference")[1].startswith("#:2|")
 
 
 @pytest.mark.usefixtures("folder")
-def test_the_standard_input_is_a_text(monkeypatch, capsys):
+def test_the_standard_input_is_a_text(scored):
     text = "".join(f"{line}\n" for line in TEXTS["my hypotheses"])
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
-    scores, _ = scored(capsys, "--input-format", "text", "--reference", "first reference")
+    scores, _ = scored("--input-format", "text", "--reference", "first reference", typed=text)
     assert scores == expected_scores(TEXTS["my hypotheses"], TEXTS["first reference"])

@@ -1,55 +1,29 @@
 """BLEU of a trained translator and of texts: evaluate bleu, scripts/evaluate_bleu.sh and compare runs."""
 
 import fcntl
-import io
 import json
 import os
 import re
 import shutil
 import subprocess
-import time
-from functools import partial
 from pathlib import Path
 
 import pytest
 import sacrebleu
 from binarised_lines import copy_data, write_split
-from commands import ENVIRONMENT, ROOT, run
+from commands import ROOT, run
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 from translation_commands import EPOCHS
-from typed_commands import type_command
 
 from fairseq_plugins.evaluation import decoding
 
-SCRIPT = ROOT / "scripts/evaluate_bleu.sh"
-evaluate_bleu = partial(run, "fairseq_plugins", "evaluate", "bleu")
 DECODES = "== decode test"
-# a fairseq-generate that says what the real one said; told to wait, it waits after half of it and then says more
-REPLAY = """
-import os, pathlib, time
-lines = pathlib.Path(os.environ["RECORDED"]).read_text().splitlines(keepends=True)
-print(*lines[:60], sep="", end="", flush=True)
-gate = os.environ.get("WAIT_FOR")
-if gate:
-    pathlib.Path(f"{gate}.waiting").touch()
-    while not pathlib.Path(gate).exists():
-        time.sleep(0.05)
-    print("late")
-print(*lines[60:], sep="", end="", flush=True)
-if gate:
-    pathlib.Path(f"{gate}.done").touch()
-"""
+SAYS = "import pathlib; print(pathlib.Path({!r}).read_text(), end='')"
+"""Code that prints a file."""
 
 
 def bleu(text):
     return float(re.search(r"BLEU, detokenised \(sacreBLEU\) +([\d.]+) \+-", text).group(1))
-
-
-def wait_for(path):
-    deadline = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < deadline, f"{path} does not appear"
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +42,23 @@ def request_of(pair_data, translator, pairs):
 def evaluated(request_of, tmp_path_factory):
     """The output folder of an undisturbed run, with what it printed."""
     out = tmp_path_factory.mktemp("evaluated") / "my results"
-    result = evaluate_bleu(*request_of(out), "--cpu")
+    result = run("fairseq_plugins", "evaluate", "bleu", *request_of(out), "--cpu")
     assert result.returncode == 0, result.stderr[-3000:]
     (out / "printed.txt").write_text(result.stdout)
     (out / "messages.txt").write_text(result.stderr)
     return out
+
+
+@pytest.fixture
+def score(call):
+    """``score(*arguments)``: what the command prints."""
+
+    def score(*arguments, **options):
+        status, printed, told = call("evaluate bleu", *arguments, **options)
+        assert status == 0, told
+        return printed
+
+    return score
 
 
 @pytest.fixture
@@ -82,28 +68,29 @@ def copy(evaluated, tmp_path):
 
 
 @pytest.fixture
-def replay(evaluated, tmp_path):
-    """Environment in which fairseq-generate repeats what it said."""
+def fairseq_generate(tmp_path, monkeypatch):
+    """``fairseq_generate(code)``: Python that runs in place of fairseq-generate."""
     package = tmp_path / "stub/fairseq_cli"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    (package / "generate.py").write_text(REPLAY)
-    recorded = evaluated / "generate.txt"
-    assert len(recorded.read_text().splitlines()) > 120
-    return {**ENVIRONMENT, "PYTHONPATH": str(package.parent), "RECORDED": str(recorded)}
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    return (package / "generate.py").write_text
 
 
-def test_bleu_of_a_split_in_a_folder_with_spaces(evaluated, request_of, pairs, copy):
+def test_bleu_of_a_split_in_a_folder_with_spaces(evaluated, request_of, pairs, copy, call):
     printed = (evaluated / "printed.txt").read_text()
     assert bleu(printed) > 80 and "tok:13a" in printed and "tok:none" in printed
     num_lines = len((pairs / "test.tgt").read_text().splitlines())
     assert len((evaluated / "hypotheses.txt").read_text().splitlines()) == num_lines
     assert (evaluated / "scores.txt").read_text() == printed and DECODES in (evaluated / "messages.txt").read_text()
-    again = evaluate_bleu(*request_of(copy), "--", "--cpu")
-    assert again.stdout == printed and DECODES not in again.stderr
+    status, again, told = call("evaluate bleu", *request_of(copy), "--", "--cpu")
+    assert status == 0 and again == printed and DECODES not in told
 
 
-def test_case_counts_where_the_text_has_kept_it(evaluated, request_of, pair_data, pairs, tmp_path):
+def test_case_counts_where_the_text_has_kept_it(
+    evaluated, request_of, fairseq_generate, score, pair_data, pairs, tmp_path
+):
+    fairseq_generate(SAYS.format(str(evaluated / "generate.txt")))
     upper = tmp_path / "test.tgt"
     upper.write_text((pairs / "test.tgt").read_text().upper())
     for case, flags, signature in (
@@ -113,18 +100,17 @@ def test_case_counts_where_the_text_has_kept_it(evaluated, request_of, pair_data
     ):
         data = copy_data(pair_data, tmp_path / f"{case} {len(flags)}")
         (data / "text.json").write_text(json.dumps({"tokenizer": "moses", "case": case}))
-        given = request_of(tmp_path / f"out of {data.name}", data=data, reference=upper)
-        result = evaluate_bleu(*given, *flags, "--", "--cpu")
-        assert f"|{signature}|" in result.stdout, result.stderr
-        assert bleu(result.stdout) == (bleu((evaluated / "printed.txt").read_text()) if signature == "c:lc" else 0)
+        printed = score(*request_of(tmp_path / f"out of {data.name}", data=data, reference=upper), *flags)
+        assert f"|{signature}|" in printed
+        assert bleu(printed) == (bleu((evaluated / "printed.txt").read_text()) if signature == "c:lc" else 0)
 
 
-def test_two_systems_are_compared(evaluated, request_of, plain_translator, copy, tmp_path):
+def test_two_systems_are_compared(evaluated, request_of, plain_translator, copy, score, tmp_path):
     other = tmp_path / "other"
-    evaluate_bleu(*request_of(other, checkpoint=plain_translator / "checkpoint_last.pt"), "--", "--cpu")
-    compared = evaluate_bleu(*request_of(copy), "--against", other, "--", "--cpu")
-    values = bleu((evaluated / "printed.txt").read_text()), bleu((other / "scores.txt").read_text())
-    assert "BLEU against the baseline: {:.2f} and {:.2f}, p = 0.".format(*values) in compared.stdout, compared.stderr
+    found = score(*request_of(other, checkpoint=plain_translator / "checkpoint_last.pt"), "--", "--cpu")
+    values = bleu((evaluated / "printed.txt").read_text()), bleu(found)
+    compared = score(*request_of(copy), "--against", other, "--", "--cpu")
+    assert "BLEU against the baseline: {:.2f} and {:.2f}, p = 0.".format(*values) in compared
 
 
 @pytest.mark.parametrize(
@@ -134,9 +120,6 @@ def test_two_systems_are_compared(evaluated, request_of, plain_translator, copy,
         ({"checkpoint": "test.src:nowhere.pt"}, [], "nowhere.pt does not exist: give a checkpoint.*"),
         ({"reference": "nowhere.tgt"}, [], "nowhere.tgt does not exist: give a text file"),
         ({"data": "."}, [], ". has no test set: it holds no pairs"),
-        ({"reference": "test.src"}, [], "test.src ends in src, and .* src into tgt: give a reference in tgt"),
-        ({}, ["--lenpen", "3"], "--lenpen: flags of fairseq-generate come after --"),
-        ({}, ["--", "--tokenizer", "moses"], "--tokenizer after the --: leave it out, the text is detokenised when.*"),
         (
             {},
             ["--", "--lenpan", "3"],
@@ -144,43 +127,28 @@ def test_two_systems_are_compared(evaluated, request_of, plain_translator, copy,
         ),
         ({}, ["--", "--lenpen", "x"], "flags of fairseq-generate: argument --lenpen: invalid float value: 'x'"),
         ({}, ["--against", "."], ". has no generate.txt: evaluate the baseline first"),
-        ({}, ["--against", "nowhere"], "nowhere has no generate.txt: evaluate the baseline first"),
     ],
 )
 def test_what_cannot_be_evaluated_is_refused_before_anything_is_translated(
-    changes, flags, told, request_of, pairs, tmp_path
+    changes, flags, told, request_of, pairs, refuse, tmp_path, monkeypatch
 ):
+    monkeypatch.chdir(tmp_path)
     shutil.copy(pairs / "test.src", tmp_path)
     out = tmp_path / "out"
-    result = evaluate_bleu(*request_of(out, **changes), *flags, cwd=tmp_path)
-    assert result.returncode == 2 and result.stdout == ""
-    assert re.fullmatch(rf"fairseq-plugins evaluate bleu: error: .*{told}\n", result.stderr), result.stderr
+    line = refuse("evaluate bleu", *request_of(out, **changes), *flags)
+    assert re.fullmatch(f".*{told}", line), line
     assert not list(out.glob("*"))
 
 
-def test_a_killed_run_is_repaired_by_the_next(evaluated, request_of, replay, tmp_path):
-    asked, gate = request_of(tmp_path / "out"), tmp_path / "gate"
-    process = subprocess.Popen(
-        ["bash", SCRIPT, *map(str, asked)],
-        env={**replay, "PYTHONPATH": f"{replay['PYTHONPATH']}:{ROOT}", "WAIT_FOR": str(gate)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        wait_for(Path(f"{gate}.waiting"))
-        process.kill()
-        process.wait(timeout=60)
-        assert not list((tmp_path / "out").glob("scores.txt"))
-        repaired = evaluate_bleu(*asked, environment=replay)
-    finally:
-        gate.touch()
-    time.sleep(0.3)
-    assert not Path(f"{gate}.done").exists(), "fairseq-generate outlived the command that ran it"
-    assert repaired.returncode == 0 and DECODES in repaired.stderr, repaired.stderr
-    assert repaired.stdout == (evaluated / "printed.txt").read_text()
-    for name in ("generate.txt", "hypotheses.txt", "scores.txt"):
-        assert (tmp_path / "out" / name).read_bytes() == (evaluated / name).read_bytes(), name
-    assert not list((tmp_path / "out").glob("*.tmp"))
+@pytest.mark.parametrize("name", ["bleu", "rouge"])
+def test_a_script_becomes_its_command(name, tmp_path, monkeypatch):
+    """So a signal to it reaches the command."""
+    (tmp_path / "python").write_text('#!/bin/bash\necho $$ "$@"\n')
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    script = ["bash", ROOT / f"scripts/evaluate_{name}.sh", "DATA"]
+    process = subprocess.Popen(script, stdout=subprocess.PIPE, text=True)
+    assert process.communicate()[0] == f"{process.pid} -m fairseq_plugins evaluate {name} DATA\n"
 
 
 # the table of several runs
@@ -197,25 +165,32 @@ def finished(translator, evaluated, tmp_path):
     return run
 
 
-def compare(data, runs, *flags):
-    return run("fairseq_plugins", "compare", "runs", data, "--path", *runs, "--metric", "bleu", *flags)
+@pytest.fixture
+def compare(call, pair_data, pairs):
+    """``compare(runs, *flags)``: what the command prints."""
+
+    def compare(runs, *flags):
+        given = [pair_data, "--path", *runs, "--metric", "bleu", "--reference", pairs / "test.tgt"]
+        status, printed, told = call("compare runs", *given, *flags)
+        assert status == 0, told
+        return printed
+
+    return compare
 
 
-def test_a_table_a_file_and_a_picture_compare_the_runs(finished, evaluated, pair_data, pairs, tmp_path):
+def test_a_table_a_file_and_a_picture_compare_the_runs(finished, evaluated, compare, tmp_path):
     out = tmp_path / "table"
     again = shutil.copytree(finished, tmp_path / "again", ignore=shutil.ignore_patterns("*.pt"))
     log = (again / "train.log").read_text()
     (again / "train.log").write_text(re.sub(r", seed \d+", ", seed 7", log))
     runs = [f"one={finished}", f"two={finished}", f"one={again}"]
-    result = compare(pair_data, runs, "--reference", pairs / "test.tgt", "--out", out)
-    assert result.returncode == 0, result.stderr[-3000:]
-    scores = (evaluated / "scores.txt").read_text()
-    value = f"{bleu(scores):.2f}"
+    printed = compare(runs, "--out", out)
+    value = f"{bleu((evaluated / 'scores.txt').read_text()):.2f}"
     table = (out / "table.md").read_text()
     one, mean, two = (re.findall(rf"^\| {name} +\|.*$", table, re.M) for name in ("one", "one, mean", "two"))
     assert len(one) == 2 and len(mean) == len(two) == 1
     assert f" {value} +- " in one[0] and f" {value} +- " in two[0] and f" {value} |" in mean[0]
-    assert "tok:13a" in table and "tok:none" in table and two[0] in result.stdout
+    assert "tok:13a" in table and "tok:none" in table and two[0] in printed
     figures = json.loads((out / "runs.json").read_text())["runs"]
     assert [run["name"] for run in figures] == ["one", "two", "one"]
     assert all(f"{run['scores'][0]['value']:.2f}" == value and run["epochs"] == EPOCHS for run in figures)
@@ -223,25 +198,24 @@ def test_a_table_a_file_and_a_picture_compare_the_runs(finished, evaluated, pair
     assert (out / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_run_without_its_checkpoint_has_the_same_figures(finished, pair_data, pairs, tmp_path):
+def test_a_run_without_its_checkpoint_has_the_same_figures(finished, compare, tmp_path):
     gone = shutil.copytree(finished, tmp_path / "gone", ignore=shutil.ignore_patterns("*.pt"))
     runs = [f"whole={finished}", f"gone={gone}"]
     out = tmp_path / "table"
-    result = compare(pair_data, runs, "--reference", pairs / "test.tgt", "--baseline", "whole", "--out", out)
-    assert result.returncode == 0, result.stderr[-3000:]
-    assert re.findall("By log and text alone, without the checkpoint: (.*)", result.stdout) == ["gone (seed 1)."]
+    printed = compare(runs, "--baseline", "whole", "--out", out)
+    assert re.findall("By log and text alone, without the checkpoint: (.*)", printed) == ["gone (seed 1)."]
     whole, gone = json.loads((out / "runs.json").read_text())["runs"]
     assert (whole.pop("checkpoint"), gone.pop("checkpoint")) == ("checkpoint_best.pt", None)
     assert (whole.pop("name"), gone.pop("name")) == ("whole", "gone") and whole == gone
 
 
 @pytest.mark.parametrize("missing", ["test/generate.txt", "train.log"])
-def test_a_run_that_is_not_finished_is_refused_with_what_it_lacks(missing, finished, pair_data, pairs, tmp_path):
+def test_a_run_that_is_not_finished_is_refused_with_what_it_lacks(
+    missing, finished, pair_data, pairs, refuse, tmp_path
+):
     (finished / missing).unlink()
-    result = compare(pair_data, [f"one={finished}"], "--reference", pairs / "test.tgt", "--out", tmp_path / "table")
-    assert result.returncode == 2 and result.stdout == ""
-    (line,) = result.stderr.splitlines()
-    assert "compare runs: error: " in line and str(finished / missing) in line
+    given = [pair_data, "--path", f"one={finished}", "--metric", "bleu", "--reference", pairs / "test.tgt"]
+    assert str(finished / missing) in refuse("compare runs", *given, "--out", tmp_path / "table")
     assert not (tmp_path / "table").exists()
 
 
@@ -264,69 +238,57 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def output_of(capsys, *arguments):
-    type_command("evaluate bleu", arguments)
-    return capsys.readouterr().out
-
-
 @pytest.mark.usefixtures("folder")
-def test_a_text_against_itself_is_no_difference(capsys):
+def test_a_text_against_itself_is_no_difference(score):
     arguments = ["--input", "generate.txt", "--reference", "reference", "--target-lang", "de"]
     arguments += ["--against", "generate.txt"]
-    text = output_of(capsys, *arguments)
+    text = score(*arguments)
     assert text.count("p = 1.0000") == 2 and "nan" not in text
-    found = json.loads(output_of(capsys, *arguments, "--json"))
+    found = json.loads(score(*arguments, "--json"))
     assert [(item["metric"], item["p"]) for item in found["against"]] == [("BLEU", 1), ("chrF2", 1)]
     assert all(0 < item["value"] == item["other_value"] < 100 for item in found["against"])
 
 
-def test_the_language_is_what_the_reference_ends_in(folder, capsys):
+def test_the_language_is_what_the_reference_ends_in(folder, score):
     arguments = ["--input", "generate.txt", "--reference", "raw.de", "--write-hypotheses", "text"]
-    assert "BLEU, detokenised" in output_of(capsys, *arguments)
+    assert "BLEU, detokenised" in score(*arguments)
     detokenised = ["ein kleines Haus steht hier!", "das Haus ist alt, sagt er!", "hier steht ein Haus!"]
     assert (folder / "text").read_text().splitlines() == detokenised
 
 
 @pytest.mark.parametrize("read", ["generate.txt", "raw.de", "against.txt"])
-def test_what_is_read_is_not_overwritten(read, folder, capsys):
+def test_what_is_read_is_not_overwritten(read, folder, refuse):
     shutil.copy("raw.de", "against.txt")
     before = Path(read).read_text()
-    with pytest.raises(SystemExit):
-        arguments = ["--input", "generate.txt", "--reference", "raw.de", "--against", "against.txt"]
-        output_of(capsys, *arguments, "--write-hypotheses", folder / read)
-    assert "is read by this command: give another name" in capsys.readouterr().err
+    arguments = ["--input", "generate.txt", "--reference", "raw.de", "--against", "against.txt"]
+    told = refuse("evaluate bleu", *arguments, "--write-hypotheses", folder / read)
+    assert "is read by this command: give another name" in told
     assert Path(read).read_text() == before
 
 
-def test_a_language_whose_tokeniser_is_missing_is_refused_before_the_text_is_read(folder, monkeypatch, capsys):
+@pytest.mark.usefixtures("folder")
+def test_a_language_whose_tokeniser_is_missing_is_refused_before_the_text_is_read(monkeypatch, refuse):
     monkeypatch.setattr(tokenizer_ja_mecab, "MeCab", None)
-    with pytest.raises(SystemExit) as end:
-        output_of(capsys, "--input", "nowhere", "--reference", "raw.de", "--target-lang", "ja")
-    (line,) = capsys.readouterr().err.splitlines()
-    assert end.value.code == 2 and line.endswith("is not installed: pip install 'sacrebleu[ja]'")
+    line = refuse("evaluate bleu", "--input", "nowhere", "--reference", "raw.de", "--target-lang", "ja")
+    assert line.endswith("is not installed: pip install 'sacrebleu[ja]'")
 
 
 @pytest.mark.parametrize("source", ["a file", "standard input"])
-def test_plain_text_is_scored_as_it_is(source, folder, monkeypatch, capsys):
+def test_plain_text_is_scored_as_it_is(source, folder, score):
     hypotheses = ["ein kleines Haus steht hier.", "das Haus ist alt, sagt er.", "hier steht ein Haus."]
     text = "".join(f"{line}\n" for line in hypotheses)
     (folder / "text").write_text(text)
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     flags = ["--input", "text"] if source == "a file" else []
-    found = json.loads(output_of(capsys, *flags, "--input-format", "text", "--reference", "raw.de", "--json"))
+    found = json.loads(score(*flags, "--input-format", "text", "--reference", "raw.de", "--json", typed=text))
     bleu, chrf = found["scores"]
     assert bleu["value"] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [RAW]).score)
     assert chrf["value"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [RAW]).score)
 
 
 @pytest.fixture
-def decoded(folder, monkeypatch):
-    """A folder of pairs, a model, and a stub of fairseq-generate that repeats ``generate.txt``."""
-    package = folder / "stub/fairseq_cli"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "generate.py").write_text("import pathlib; print(pathlib.Path('generate.txt').read_text(), end='')")
-    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+def decoded(folder, fairseq_generate):
+    """A folder of pairs and a model; fairseq-generate repeats ``generate.txt``."""
+    fairseq_generate(SAYS.format("generate.txt"))
     for side in ("en", "de"):
         write_split(folder / "data", f"test.en-de.{side}", [[5, 2]] * len(LINES))
     shutil.copy(OLDER / "lstm_encdec_doc.pt", folder / "model.pt")
@@ -338,34 +300,32 @@ def command_of(folder):
 
 
 @pytest.mark.parametrize("flags", [[], ["--target-lang", "de"]])
-def test_references_of_any_name_are_of_the_datas_language(flags, decoded, folder, capsys):
+def test_references_of_any_name_are_of_the_datas_language(flags, decoded, folder, score):
     (folder / "raw.de").rename(folder / "references.txt")
-    assert "BLEU, detokenised" in output_of(capsys, *decoded, "--reference", "references.txt", *flags)
+    assert "BLEU, detokenised" in score(*decoded, "--reference", "references.txt", *flags)
     detokenised = ["ein kleines Haus steht hier!", "das Haus ist alt, sagt er!", "hier steht ein Haus!"]
     assert (folder / "out/hypotheses.txt").read_text().splitlines() == detokenised
     assert "--max-tokens 4000 --gen-subset test --beam 5 --remove-bpe=subword_nmt" in command_of(folder / "out")
 
 
-def test_blank_references_are_refused_before_decoding(decoded, folder, capsys):
+def test_blank_references_are_refused_before_decoding(decoded, folder, refuse):
     (folder / "raw.de").write_text("ein kleines Haus steht hier.\n\ndort steht ein Haus.\n")
-    told = refusal(capsys, *decoded, "--reference", "raw.de")
+    told = refuse("evaluate bleu", *decoded, "--reference", "raw.de")
     assert "raw.de, line 2: blank, nothing could be compared with it: give a reference" in told
     assert not (folder / "out/generate.txt").exists()
 
 
-def test_a_decoding_loads_its_data_itself_unless_told_otherwise(decoded, folder, capsys):
-    (folder / "stub/fairseq_cli/generate.py").write_text(
-        "import pathlib, sys; print(*sys.argv[1:], file=sys.stderr); print(pathlib.Path('generate.txt').read_text())"
-    )
-    output_of(capsys, *decoded, "--reference", "raw.de", "--", "--num-workers", "2")
+def test_a_decoding_loads_its_data_itself_unless_told_otherwise(decoded, folder, score, fairseq_generate):
+    fairseq_generate(f"import sys; print(*sys.argv[1:], file=sys.stderr); {SAYS.format('generate.txt')}")
+    score(*decoded, "--reference", "raw.de", "--", "--num-workers", "2")
     flags = (folder / "out/generate.log").read_text().split()
     workers = [flags[place + 1] for place, flag in enumerate(flags) if flag == "--num-workers"]
     assert workers == ["0", "2"]  # the last one wins
     assert "--num-workers 0" not in command_of(folder / "out")
 
 
-def test_a_second_decoding_into_a_folder_waits_for_the_first(decoded, folder, monkeypatch, capsys):
-    output_of(capsys, *decoded, "--reference", "raw.de")
+def test_a_second_decoding_into_a_folder_waits_for_the_first(decoded, folder, monkeypatch, score):
+    score(*decoded, "--reference", "raw.de")
     (folder / "out").rename(folder / "kept")
     (folder / "out").mkdir()
     first, told = os.open(folder / "out", os.O_RDONLY), []
@@ -378,7 +338,7 @@ def test_a_second_decoding_into_a_folder_waits_for_the_first(decoded, folder, mo
         os.close(first)
 
     monkeypatch.setattr(decoding, "print", finish_the_first, raising=False)
-    assert "BLEU, detokenised" in output_of(capsys, *decoded, "--reference", "raw.de")
+    assert "BLEU, detokenised" in score(*decoded, "--reference", "raw.de")
     assert told == ["waiting for another decoding that writes to out"]  # and nothing is decoded again
 
 
@@ -390,22 +350,21 @@ def test_a_second_decoding_into_a_folder_waits_for_the_first(decoded, folder, mo
             "raw.de is not the reference of .*: its line 2 is",
         ),
         ("ein kleines Haus steht hier.\n\ndort steht ein Haus.\n", "raw.de, line 2: blank, nothing could be compared"),
-        ("\n\n\n", "raw.de, line 1: blank, nothing could be compared with it: give a reference"),
     ],
 )
-def test_references_of_another_text_are_refused(content, told, folder, capsys):
+def test_references_of_another_text_are_refused(content, told, folder, refuse):
     (folder / "raw.de").write_text(content)
-    assert re.search(told, refusal(capsys, "--input", "generate.txt", "--reference", "raw.de"))
+    assert re.search(told, refuse("evaluate bleu", "--input", "generate.txt", "--reference", "raw.de"))
 
 
-def test_blank_references_of_plain_text_are_refused(folder, capsys):
+def test_blank_references_of_plain_text_are_refused(folder, refuse):
     (folder / "raw.de").write_text("\n\n\n")
     arguments = ["--input", "reference", "--input-format", "text", "--reference", "raw.de"]
-    assert "raw.de, line 1: blank" in refusal(capsys, *arguments)
+    assert "raw.de, line 1: blank" in refuse("evaluate bleu", *arguments)
 
 
-def test_another_language_than_that_of_the_data_is_refused(decoded, folder, capsys):
-    told = refusal(capsys, *decoded, "--reference", "raw.de", "--target-lang", "fr")
+def test_another_language_than_that_of_the_data_is_refused(decoded, folder, refuse):
+    told = refuse("evaluate bleu", *decoded, "--reference", "raw.de", "--target-lang", "fr")
     assert "--target-lang fr: model.pt translates into de: leave it out" in told and not (folder / "out").exists()
 
 
@@ -419,32 +378,22 @@ def test_another_language_than_that_of_the_data_is_refused(decoded, folder, caps
         (OLDER / "data/lm/dict.txt", "model.pt is no checkpoint or was cut short"),
     ],
 )
-def test_what_cannot_decode_is_refused_before_earlier_scores_are_removed(content, told, decoded, folder, capsys):
-    output_of(capsys, *decoded, "--reference", "raw.de")
+def test_what_cannot_decode_is_refused_before_earlier_scores_are_removed(content, told, decoded, folder, score, refuse):
+    score(*decoded, "--reference", "raw.de")
     before = (folder / "out/scores.txt").read_text()
     shutil.copy(content, folder / "model.pt")
-    assert told in refusal(capsys, *decoded, "--reference", "raw.de")
+    assert told in refuse("evaluate bleu", *decoded, "--reference", "raw.de")
     assert (folder / "out/scores.txt").read_text() == before
 
 
-def test_missing_binaries_are_told_in_a_line(decoded, folder, capsys):
+def test_missing_binaries_are_told_in_a_line(decoded, folder, refuse):
     (folder / "data/test.en-de.de.bin").unlink()
-    told = refusal(capsys, *decoded, "--reference", "raw.de")
+    told = refuse("evaluate bleu", *decoded, "--reference", "raw.de")
     assert "data lacks binaries of test.en-de.de: prepare it again" in told
 
 
-def test_what_fairseq_refuses_is_told_in_a_line(decoded, folder, capsys):
-    line = "error: model.pt is damaged: take another"
-    (folder / "stub/fairseq_cli/generate.py").write_text(f"import sys; sys.exit('{line}')")
-    assert "error: model.pt is damaged: take another (log: out/generate.log)" in refusal(
-        capsys, *decoded, "--reference", "raw.de"
-    )
-
-
-def refusal(capsys, *arguments):
-    """The line of a command that ends with status 2."""
-    with pytest.raises(SystemExit) as error:
-        type_command("evaluate bleu", arguments)
-    shown = capsys.readouterr()
-    assert error.value.code == 2 and shown.out == ""
-    return shown.err.splitlines()[-1]
+def test_what_fairseq_refuses_is_told_in_a_line(decoded, refuse, fairseq_generate):
+    told = "model.pt is damaged: take another"
+    fairseq_generate(f"import sys; sys.exit('error: {told}')")
+    line = refuse("evaluate bleu", *decoded, "--reference", "raw.de")
+    assert line == f"{told} (log: out/generate.log)"

@@ -130,13 +130,19 @@ def test_smoothing_16_bits_and_fairseqs_task_go_with_a_gate(trained, data, tmp_p
 # what reads language models
 
 
-def command(name, data, *arguments):
-    result = run("fairseq_plugins", *name.split(), data, *arguments)
-    assert result.returncode == 0, result.stderr[-3000:]
-    return result.stdout
+@pytest.fixture
+def command(call):
+    """``command(name, *arguments)``: what a command of the package prints."""
+
+    def command(name, *arguments):
+        status, printed, told = call(name, *arguments)
+        assert status == 0, told
+        return printed
+
+    return command
 
 
-def test_commands_that_look_into_language_models_read_gated_ones(gated, trained, data):
+def test_commands_that_look_into_language_models_read_gated_ones(gated, trained, data, command):
     checkpoint, base = gated / "checkpoint_best.pt", trained / "checkpoint_best.pt"
     assert "| " in command("analyze frequency", data, "--path", f"base={base}", f"gated={checkpoint}")
     figures = json.loads(command("analyze rank", data, "--path", checkpoint, "--positions", 50, "--json"))
@@ -147,14 +153,13 @@ def test_commands_that_look_into_language_models_read_gated_ones(gated, trained,
     assert [layer["width"] for layer in layers] == [16, 16]
 
 
-def test_layers_of_a_gated_ensemble_are_refused_by_its_name(trained, data, tmp_path, train_gate):
+def test_layers_of_a_gated_ensemble_are_refused_by_its_name(trained, data, tmp_path, train_gate, refuse):
     paths = ":".join(str(trained / f"checkpoint_{name}.pt") for name in ("best", "last"))
     train_gate(paths, tmp_path, "--max-update", 1)
     path = tmp_path / "checkpoint_last.pt"
     for name in ("analyze masking", "analyze correlation"):
-        result = run("fairseq_plugins", *name.split(), data, "--path", f"gated={path}")
-        assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
-        assert f"{path}: the gated model has 2 base models: look into the layers of one alone" in result.stderr
+        told = refuse(name, data, "--path", f"gated={path}")
+        assert f"{path}: the gated model has 2 base models: look into the layers of one alone" in told
 
 
 def test_fairseq_generates_text_with_a_gate_of_ones_as_with_its_base(gated, trained, data, tmp_path, run_here):
@@ -170,7 +175,7 @@ def test_fairseq_generates_text_with_a_gate_of_ones_as_with_its_base(gated, trai
     assert found[0] == found[1] and len(found[0]) > 10 and len({line.partition("\t")[2] for line in found[0]}) > 5
 
 
-def test_gate_words_are_shown_with_their_counts(gated, text, data):
+def test_gate_words_are_shown_with_their_counts(gated, text, data, command):
     words = (text / "train.txt").read_text().split()
     flags = ["--words", words[0], "</s>", "--min-count", 20, "--num", 3]
     shown = command("analyze gate-words", data, "--path", gated / "checkpoint_best.pt", *flags)
@@ -193,28 +198,6 @@ def test_gate_words_are_shown_with_their_counts(gated, text, data):
         assert best == pytest.approx([values[dictionary.index(one["word"])].item() for one in raised], abs=1e-6)
 
 
-@pytest.mark.parametrize(
-    "arguments, told",
-    [
-        (["--path", "no.pt", "--words", "unheardof"], "unheardof: not in the dictionary of the data"),
-        (["--path", "no.pt", "--words", "</s>"], "no.pt does not exist: give a checkpoint"),
-        (["--path", "a.pt", "b.pt", "--words", "</s>"], "--path: give one checkpoint; there are 2"),
-        (["--path", "a.pt", "--words", "</s>", "--num", "0"], "--num 0: give at least 1"),
-        (["--path", "a.pt", "--words", "</s>", "--min-count", "-1"], "--min-count -1: give 0 or more"),
-    ],
-)
-def test_what_gate_words_cannot_show_is_one_line(arguments, told, data):
-    result = run("fairseq_plugins", "analyze", "gate-words", data, *arguments)
-    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1 and told in result.stderr
-
-
-def test_models_without_a_gate_of_the_word_alone_are_refused_in_one_line(trained, data):
-    path = trained / "checkpoint_best.pt"
-    result = run("fairseq_plugins", "analyze", "gate-words", data, "--path", path, "--words", "</s>")
-    assert result.returncode == 2 and len(result.stderr.splitlines()) == 1
-    assert f"{path} has no gate: give a model with --output-gate iog" in result.stderr
-
-
 # what is refused
 
 
@@ -234,10 +217,3 @@ def test_a_gate_is_not_resumed_on_another_base_and_needs_none(gated, trained, tm
     ours, theirs = (load(tmp_path / f"resumed {given}.pt") for given in (False, True))
     assert_same(ours["model"], theirs["model"], "model")
     assert ours["optimizer_history"][-1]["num_updates"] == num_updates + 3
-
-
-def test_fine_tuning_a_gate_is_refused(gated, data, tmp_path):
-    path = gated / "checkpoint_best.pt"
-    flags = ["--arch", "gated_lm", "--path", path, "--save-dir", tmp_path / "fin"]
-    result = run("fairseq_plugins", "fine-tune", data, *flags)
-    assert result.returncode == 2 and "--arch gated_lm has no fine-tuning of its own" in result.stderr.splitlines()[-1]

@@ -3,29 +3,24 @@
 import json
 import math
 import re
-import shutil
 
 import fairseq_cli.eval_lm
 import fairseq_cli.train
 import pytest
-import torch
-from commands import MODEL_FLAGS, PLUGINS, ROOT, evaluate, load, run, train
+from commands import ROOT, load, run
 from fairseq.data import Dictionary
+from short_trainings import FAMILIES
 
 from fairseq_plugins.output_layers import base
-from fairseq_plugins.recipes import find_recipe, training_arguments
 
 OLDER = ROOT / "tests/fixtures/small_models"
 
 
-def last_logged_ppl(log, subset="valid"):
-    return float(re.findall(rf"valid on '{subset}' subset \| loss [\d.]+ \| ppl ([\d.]+)", log)[-1])
-
-
-def test_evaluation_equals_what_training_logged(trained, data):
-    figures = evaluate(data, "--path", trained / "checkpoint_last.pt", "--split", "valid", "--rows", 2)
+def test_evaluation_equals_what_training_logged(trained, data, evaluate_here):
+    figures = evaluate_here(data, "--path", trained / "checkpoint_last.pt", "--split", "valid", "--rows", 2)
     assert figures["nll"] == pytest.approx(load(trained / "checkpoint_last.pt")["extra_state"]["val_loss"], abs=1e-5)
-    assert figures["perplexity"] == pytest.approx(last_logged_ppl((trained / "train.log").read_text()), abs=0.01)
+    logged = re.findall(r"valid on 'valid' subset \| loss [\d.]+ \| ppl ([\d.]+)", (trained / "train.log").read_text())
+    assert figures["perplexity"] == pytest.approx(float(logged[-1]), abs=0.01)
     assert figures["perplexity"] == pytest.approx(math.exp(figures["nll"]))
     assert figures["bits_per_token"] == pytest.approx(figures["nll"] / math.log(2))
 
@@ -38,20 +33,12 @@ def test_scores_are_of_float32_unless_another_precision_is_asked_for(evaluate_he
     assert exact == default != narrow and narrow == pytest.approx(exact, rel=0.01)
 
 
-def test_tokens_are_counted_from_the_text(trained, data, text):
-    figures = evaluate(data, "--path", trained / "checkpoint_last.pt")
+def test_tokens_are_counted_from_the_text(trained, data, text, evaluate_here):
+    figures = evaluate_here(data, "--path", trained / "checkpoint_last.pt")
     stream = (text / "test.txt").read_text().replace("\n", " </s> ").split()
     vocabulary = {"</s>", *(text / "train.txt").read_text().split()}
     assert figures["num_tokens"] == len(stream) - 1
     assert figures["num_unknown"] == sum(word not in vocabulary for word in stream[1:])
-
-
-def test_validate_of_fairseq_agrees(trained, data):
-    flags = ["--user-dir", PLUGINS, "--task", "stateful_lm", "--batch-size", 2, "--valid-subset", "valid"]
-    result = run("fairseq_cli.validate", data, "--path", trained / "checkpoint_last.pt", *flags)
-    assert result.returncode == 0, result.stderr[-3000:]
-    perplexity = float(re.findall(r"ppl ([\d.]+)", result.stderr + result.stdout)[-1])
-    assert perplexity == pytest.approx(last_logged_ppl((trained / "train.log").read_text()), abs=0.01)
 
 
 FLAGS_OF_FAMILIES = {
@@ -62,26 +49,16 @@ FLAGS_OF_FAMILIES = {
 """So that the widths of the test fit, fairseq's task does, and the text has the word."""
 
 
-def test_columns_that_keep_their_length_are_refused_without_the_stateful_task(data, tmp_path):
-    flags = ["--arch", "fpnn_lm", "--task", "language_modeling", "--optimizer", "sgd", "--lr", 1, "--batch-size", 8]
-    flags += ["--user-dir", PLUGINS, "--tokens-per-sample", 64, "--max-update", 3, "--embed-dim", 8]
-    flags += ["--num-workers", 0]
-    result = run("fairseq_cli.train", data, *flags, "--hidden-sizes", 8, "--save-dir", tmp_path)
-    assert result.returncode != 0
-    assert "--column-norm needs --task stateful_lm, which applies it after every update" in result.stderr
-
-
 def test_columns_that_kept_their_length_are_evaluated_by_fairseqs_task(data, tmp_path, run_here):
     flags = ["--arch", "fpnn_lm", "--task", "stateful_lm", "--optimizer", "sgd", "--lr", 1, "--batch-size", 4]
-    flags += ["--user-dir", PLUGINS, "--tokens-per-sample", 20, "--max-update", 2, "--embed-dim", 8, "--cpu"]
-    result = run("fairseq_cli.train", data, *flags, "--hidden-sizes", 8, "--save-dir", tmp_path)
-    assert result.returncode == 0, result.stderr[-3000:]
+    flags += ["--tokens-per-sample", 20, "--max-update", 2, "--embed-dim", 8, "--hidden-sizes", 8]
+    run_here(fairseq_cli.train, data, *flags, "--save-dir", tmp_path)
     flags = ["--path", tmp_path / "checkpoint_last.pt", "--gen-subset", "valid", "--sample-break-mode", "eos"]
     log = run_here(fairseq_cli.eval_lm, data, *flags, "--task", "language_modeling", "--batch-size", 4)
     assert float(re.findall(r"Perplexity: ([\d.]+)", log)[-1]) > 1
 
 
-@pytest.mark.parametrize("arch", ["lstm_lm_doc", "rhn_lm", *FLAGS_OF_FAMILIES])
+@pytest.mark.parametrize("arch", ["lstm_lm_doc", *FLAGS_OF_FAMILIES])
 def test_stateless_task_of_fairseq(arch, data, tmp_path, run_here, evaluate_here):
     flags = [
         *("--arch", arch, "--task", "language_modeling", "--sample-break-mode", "eos"),
@@ -100,80 +77,55 @@ def test_stateless_task_of_fairseq(arch, data, tmp_path, run_here, evaluate_here
     assert 1 < figures["perplexity"] < num_words or vanishes and figures["perplexity"] == pytest.approx(num_words)
 
 
-def recipe(*words):
+def finished(*words):
+    """What a command of the package prints."""
     result = run("fairseq_plugins", *words)
     assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
     return result.stdout
 
 
-def test_recipes_train_and_fine_tune_until_validation_stops_improving(data, tmp_path):
+def test_recipes_train_and_fine_tune_in_rounds(data, tmp_path, evaluate_here):
     directory = tmp_path / "with space"
     small = ["--embed-dim", 12, "--hidden-sizes", "16 16 12", "--batch-size", 4, "--batch-size-valid", 2]
-    recipe("train", "presets", "lstm_lm_awd_ptb", data, "--save-dir", directory, *small, "--max-epoch", 2, "--cpu")
+    finished("train", "presets", "lstm_lm_awd_ptb", data, "--save-dir", directory, *small, "--max-epoch", 2, "--cpu")
     start = directory / "checkpoint_best.pt"
     flags = [*small, "--max-epoch", 2, "--nonmonotone-interval", 0, "--cpu"]
-    where = ["--path", start, "--save-dir", directory / "fin", "--rounds", 3]
-    log = recipe("fine-tune", data, "--arch", "lstm_lm_awd_ptb", *where, *flags)
+    where = ["--path", start, "--save-dir", directory / "fin", "--rounds", 2]
+    log = finished("fine-tune", data, "--arch", "lstm_lm_awd_ptb", *where, *flags)
     values = [float(value) for value in re.findall(r"round \d: valid NLL ([\d.]+)", log)]
     best = float(re.findall(r"^valid NLL ([\d.]+): ", log, re.M)[0])
-    found = evaluate(data, "--path", directory / "fin/checkpoint_fin.pt", "--split", "valid")["nll"]
+    found = evaluate_here(data, "--path", directory / "fin/checkpoint_fin.pt", "--split", "valid")["nll"]
     assert found == pytest.approx(best) and best <= min(values)
-    assert best <= evaluate(data, "--path", start, "--split", "valid")["nll"]
+    assert best <= evaluate_here(data, "--path", start, "--split", "valid")["nll"]
 
 
-def test_reduced_recipe(data, tmp_path):
-    more = ["--max-update", "2", "--batch-size", "4"]
-    arguments = training_arguments(find_recipe("reduced"), "doc", data=data, save_dir=tmp_path, seed=1, more=more)
-    result = run("fairseq_cli.train", *arguments)
-    assert result.returncode == 0, result.stderr[-3000:]
-    assert (tmp_path / "checkpoint_last.pt").exists()
-
-
-def test_fine_tuning_stops_at_the_trigger(trained, data, tmp_path):
-    shutil.copy(trained / "checkpoint_best.pt", tmp_path / "start.pt")
-    flags = ["--averaging", "immediate", "--finetune-from-model", tmp_path / "start.pt", "--lr", "30"]
-    log = train(data, tmp_path / "tuned", *flags, "--max-epoch", 40, "--no-epoch-checkpoints", "--clip-norm", "100")
+def test_fine_tuning_stops_at_the_trigger(tmp_path, run_here):
+    training = [*FAMILIES["DOC"], "--no-epoch-checkpoints", "--save-dir"]
+    run_here(fairseq_cli.train, *training, tmp_path / "start", "--max-epoch", 1)
+    flags = ["--averaging", "immediate", "--finetune-from-model", tmp_path / "start/checkpoint_last.pt", "--lr", 30]
+    training += [tmp_path / "tuned", *flags, "--max-epoch", 40, "--clip-norm", 100]
+    log = run_here(fairseq_cli.train, *training)
     assert "fine-tuning ends" in log and "stopping training" in log
     assert log.count("end of epoch") < 40
-    again = train(data, tmp_path / "tuned", *flags, "--max-epoch", 40, "--no-epoch-checkpoints")
-    assert "end of epoch" not in again
+    assert "end of epoch" not in run_here(fairseq_cli.train, *training)
 
 
-def test_summary_of_runs(trained, data, tmp_path):
-    result = run("fairseq_plugins", "compare", "runs", data, "--path", f"small DOC={trained}", "--out", tmp_path)
-    assert result.returncode == 0, result.stderr[-3000:]
-    assert f"== measure {trained} (1 of 1)" in result.stderr
+def test_summary_of_runs(trained, data, call, evaluate_here, tmp_path):
+    status, _, told = call("compare runs", data, "--cpu", "--path", f"small DOC={trained}", "--out", tmp_path)
+    assert status == 0 and f"== measure {trained} (1 of 1)" in told
     (summary,) = json.loads((tmp_path / "runs.json").read_text())["runs"]
-    expected = evaluate(data, "--path", trained / "checkpoint_best.pt")["perplexity"]
+    expected = evaluate_here(data, "--path", trained / "checkpoint_best.pt")["perplexity"]
     assert summary["test_perplexity"] == pytest.approx(expected)
     assert f"{expected:.2f}" in (tmp_path / "table.md").read_text()
     assert (tmp_path / "learning_curves.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_curves_leave_out_runs_before_their_first_validation(trained, tmp_path):
+def test_curves_leave_out_runs_before_their_first_validation(trained, call, refuse, tmp_path):
     begun = tmp_path / "begun"
     begun.mkdir()
     log = (trained / "train.log").read_text()
     (begun / "train.log").write_text(log[: log.index("begin validation")])
-    result = run("fairseq_plugins", "compare", "curves", "--path", f"whole={trained}", f"begun={begun}")
-    assert result.returncode == 0 and f"no validation yet: {begun}/train.log" in result.stderr
-    assert "| whole" in result.stdout and "| begun" not in result.stdout
-    result = run("fairseq_plugins", "compare", "curves", "--path", f"begun={begun}")
-    assert result.returncode == 2 and "begun/train.log holds no validation" in result.stderr
-
-
-def test_bf16_trains_where_there_is_no_tpu(data, tmp_path):
-    flags = [
-        *MODEL_FLAGS,
-        *("--user-dir", PLUGINS, "--task", "stateful_lm", "--batch-size", 4, "--batch-size-valid", 2),
-    ]
-    flags += ["--tokens-per-sample", 20, "--criterion", "regularized_cross_entropy", "--balance", 0.001, "--cpu"]
-    flags += ["--optimizer", "sgd", "--lr", 5, "--clip-norm", 0.25, "--max-update", 100, "--log-format", "simple"]
-    result = run("fairseq_cli.train", data, "--save-dir", tmp_path, *flags, "--bf16")
-    assert result.returncode == 0, result.stderr[-3000:]
-    log = result.stdout + result.stderr
-    assert "num_updates 100" in log and "nan" not in log.lower().split("begin training epoch", 1)[1]
-    weight = load(tmp_path / "checkpoint_last.pt")["model"]["decoder.output.prior.weight"]
-    assert torch.equal(weight, weight.bfloat16().float())  # fairseq saves 32 bits, of which the last 16 were never used
-    curve = [float(ppl) for ppl in re.findall(r"\| valid on 'valid' subset \|.*?\| ppl ([\d.]+)", log)]
-    assert curve[-1] < curve[0]
+    status, printed, told = call("compare curves", "--path", f"whole={trained}", f"begun={begun}")
+    assert status == 0 and f"no validation yet: {begun}/train.log" in told
+    assert "| whole" in printed and "| begun" not in printed
+    assert "begun/train.log holds no validation" in refuse("compare curves", "--path", f"begun={begun}")

@@ -32,7 +32,7 @@ def wait_until(condition):
 def check_resumes(data, save_dir):
     """The saved checkpoint is whole, and two processes resume from it."""
     num_updates = _num_updates(save_dir) + 3
-    train_two(data, save_dir, "--max-update", num_updates)
+    train_two(data, save_dir, *COMPARABLE, "--max-update", num_updates)
     assert _num_updates(save_dir) == num_updates
 
 
@@ -77,7 +77,7 @@ def short_of_memory(folder, *, rank, windows, update_freq):
     """Flags of a training one process of which runs out of memory in these windows."""
     folder.mkdir()
     (folder / "__init__.py").write_text(SHORT_OF_MEMORY.format(rank=rank, windows=windows))
-    flags = {"--user-dir": folder, "--update-freq": update_freq, "--max-epoch": 2, "--save-interval-updates": 5}
+    flags = {"--user-dir": folder, "--update-freq": update_freq, "--max-epoch": 1, "--save-interval-updates": 5}
     return [part for flag in flags.items() for part in flag]
 
 
@@ -109,4 +109,3 @@ def test_hung(data, tmp_path):
         assert ended.returncode == -signal.SIGTERM
         assert f"Killing job for not making progress in {TIMEOUT} sec" in ended.stdout
         processes[0].kill()
-    check_resumes(data, tmp_path)

@@ -73,7 +73,7 @@ def test_plain_install(site, data, tmp_path):
 # folders with names that programs tend to misread
 
 OLDER = ROOT / "tests/fixtures/small_models"
-NAMES = ["2024-01-01T10:00:00", "lr=0.1, Müller's\nrun", "-dash"]
+NAMES = ["lr=0.1, Müller's\nrun 10:00:00", "-dash"]
 
 
 @pytest.fixture(scope="module", params=NAMES)
@@ -154,7 +154,7 @@ GATED = (
 PAIRS = "@/translation --arch lstm_encdec --embed-dim 4 --hidden-sizes 4 --save-dir @/encdec --batch-size 9"
 
 
-@pytest.mark.parametrize("name", NAMES[:2], indirect=True)
+@pytest.mark.parametrize("name", NAMES[:1], indirect=True)
 @pytest.mark.parametrize(
     "program, line",
     [

@@ -16,7 +16,8 @@ SCORE, GENERATE, TRANSLATE = "lm score lm --path lm.pt", "lm generate lm --path 
 RESCORE = "rescore lm --path lm.pt --input lists --input-format tab"
 ROUGE, BLEU = "evaluate rouge --input text --input-format text --reference", "evaluate bleu --input generate.txt"
 TRAIN, MASKING = "ngram train lm --out new.arpa", "analyze masking lm --path"
-COMPARE = "compare runs lm --path A=nowhere --out out"
+COMPARE, GATE_WORDS = "compare runs lm --path A=nowhere --out out", "analyze gate-words lm --words '</s>' --path"
+NO_LANGUAGE_MODEL = "was trained for --task translation: give a language model's checkpoint"
 
 REFUSALS = {
     "lm eval lm": "--path",
@@ -26,22 +27,27 @@ REFUSALS = {
     "lm eval lm --path a.pt --cache 50,1,0.5": "--cache WEIGHT 1",
     "lm eval lm --path a.pt --tune cache=50,0.5:1,0.5": "--cache WEIGHT 1",
     "lm eval lm --path a.pt --tune cashe=50": "--tune cashe=50",
-    "lm eval lm --path a.pt --dynamic rms --window 0": "--window 0: give at least 1",
+    "lm eval lm --path a.pt --dynamic rms --window 0": "argument --window: 0: give a whole number of at least 1",
     "lm eval lm --path . --tune temperature=1": ". is a directory",
     "lm eval lm --path '' --tune temperature=1": "the path is empty",
+    "lm eval lm --path nowhere.pt": "nowhere.pt does not exist: give a checkpoint",
+    "lm eval lm --path truncated.pt": "truncated.pt is no checkpoint or was cut short",
+    "lm eval lm --path lm.pt --split dev": "there is no split 'dev'",
+    "lm eval lm --path lm.pt --rows 0": "argument --rows: 0: give a whole number of at least 1",
+    "lm eval lm --path mt.pt": f"mt.pt {NO_LANGUAGE_MODEL}",
     f"{SCORE} --input empty": "empty is empty",
     f"{SCORE} --input nowhere.txt": "nowhere.txt does not exist",
-    f"{SCORE} --buffer 0": "--buffer 0",
-    f"{SCORE} --max-tokens 0": "--max-tokens 0",
+    f"{SCORE} --buffer 0": "argument --buffer: 0: give a whole",
+    f"{SCORE} --max-tokens 0": "argument --max-tokens: 0: give a whole",
     f"{SCORE} --per token --json": "--per token --json",
     f"{SCORE} --context page": "--context",
     f"{SCORE} --plot nowhere/picture.png": "--plot: nowhere/picture.png",
     "lm score bare --path lm.pt": "text.json is missing",
-    "lm score lm --path mt.pt": "mt.pt was trained for --task translation",
+    "lm score lm --path mt.pt": f"mt.pt {NO_LANGUAGE_MODEL}",
     "lm score lm --path nowhere.pt": "nowhere.pt does not exist",
-    f"{GENERATE} --num 0": "--num 0",
-    f"{GENERATE} --max-length 0": "--max-length 0",
-    f"{GENERATE} --seed -1": "--seed -1",
+    f"{GENERATE} --num 0": "argument --num: 0: give a whole",
+    f"{GENERATE} --max-length 0": "argument --max-length: 0: give a whole",
+    f"{GENERATE} --seed -1": "argument --seed: -1: give a whole",
     f"{GENERATE} --temperature 0": "temperature 0.0",
     f"{GENERATE} --top-p 2": "top-p 2.0",
     f"{GENERATE} --beam 2 --num 3": "--num 3 --beam 2",
@@ -53,8 +59,8 @@ REFUSALS = {
     f"{TRANSLATE} --input empty": "empty is empty",
     f"{TRANSLATE} --input long": "has 1,100 subwords",
     f"{TRANSLATE} --input nowhere.txt": "nowhere.txt does not exist",
-    f"{TRANSLATE} --beam 0": "--beam 0",
-    f"{TRANSLATE} --batch-size 0": "--batch-size 0",
+    f"{TRANSLATE} --beam 0": "argument --beam: 0: give a whole",
+    f"{TRANSLATE} --batch-size 0": "argument --batch-size: 0: give a whole",
     f"{TRANSLATE} --plot nowhere/picture.png": "--plot: nowhere/picture.png",
     f"{TRANSLATE} --plot picture.doc": "--plot: picture.doc",
     "translate pairs --path lm.pt": "lm.pt was trained for --task stateful_lm",
@@ -64,7 +70,7 @@ REFUSALS = {
     f"{RESCORE} --tune w.json": "lists has no references: give --reference",
     f"{RESCORE} --tune w.json --weights w.json": "--weights",
     f"{RESCORE} --tune lm/dict.txt": "--tune lm/dict.txt is read by this command",
-    f"{RESCORE} --tune w.json --seed -1 --reference three": "--seed -1",
+    f"{RESCORE} --tune w.json --seed -1 --reference three": "argument --seed: -1: give a whole",
     f"{RESCORE} --weights other.json --seed 2": "--seed 2",
     f"{RESCORE} --weights nowhere.json": "nowhere.json: No such file",
     f"{RESCORE} --weights lists": "lists holds no weights",
@@ -108,7 +114,7 @@ REFUSALS = {
     f"{BLEU} --reference three": "--target-lang",
     f"{BLEU} --reference raw.de --target-lang xx": "--target-lang xx",
     "evaluate bleu typo --out o": "DATA: typo does not exist",
-    f"{TRAIN} --order 0": "--order 0",
+    f"{TRAIN} --order 0": "argument --order: 0: give a whole",
     f"{TRAIN} --order 90": "order 90",
     f"{TRAIN} --split dev": "dev",
     f"{TRAIN} --split empty": "split 'empty' in",
@@ -127,12 +133,21 @@ REFUSALS = {
     "analyze frequency lm --path A=a.pt": "--path: give two models",
     "analyze frequency lm --path A=a.pt A=b.pt": "NAME",
     "analyze frequency lm --path A=no.pt B=no.pt": "no.pt does not exist",
+    "analyze gate-words lm --path no.pt --words unheardof": "unheardof: not in the dictionary of the data",
+    f"{GATE_WORDS} no.pt": "no.pt does not exist: give a checkpoint",
+    f"{GATE_WORDS} a.pt b.pt": "--path: give one checkpoint; there are 2",
+    f"{GATE_WORDS} a.pt --num 0": "argument --num: 0: give a whole number of at least 1",
+    f"{GATE_WORDS} a.pt --min-count -1": "argument --min-count: -1: give a whole number of at least 0",
+    f"{GATE_WORDS} lm.pt": "lm.pt has no gate: give a model with --output-gate iog",
+    f"{GATE_WORDS} mt.pt": f"mt.pt {NO_LANGUAGE_MODEL}",
     "analyze rank lm --path no.pt": "no.pt does not exist",
+    "analyze rank lm --path mt.pt": f"mt.pt {NO_LANGUAGE_MODEL}",
     "analyze rank lm --path a.pt:b.pt": "--path: give one checkpoint; there are 2",
     "analyze rank lm --path a.pt --postions 3": "--postions 3 (did you mean --positions",
     "analyze rank lm --path lm.pt --threshold nan": "--threshold nan",
     "analyze rank lm --path lm.pt --threshold inf": "--threshold inf",
     "analyze rank lm --path lm.pt --threshold -1": "--threshold -1.0",
+    "analyze timescales lm --path A=mt.pt": f"mt.pt {NO_LANGUAGE_MODEL}",
     f"{MASKING} no.pt": "no.pt: give it as NAME=PATH",
     f"{MASKING} =no.pt": "=no.pt: give it as NAME=PATH",
     f"{MASKING} A=no.pt": "no.pt does not exist",
@@ -141,17 +156,18 @@ REFUSALS = {
     f"{MASKING} A=no.pt A=other.pt": "NAME",
     f"{MASKING} A=no.pt --probabilities 50": "--probabilities 50",
     f"{MASKING} A=no.pt --probabilities 0 0": "--probabilities",
-    f"{MASKING} A=no.pt --runs 0": "--runs 0",
-    f"{MASKING} A=no.pt --rows 0": "--rows 0",
+    f"{MASKING} A=no.pt --runs 0": "argument --runs: 0: give a whole",
+    f"{MASKING} A=no.pt --rows 0": "argument --rows: 0: give a whole",
     f"{MASKING} A=no.pt --plot nowhere/masking.png": "--plot: nowhere/masking.png",
     f"{MASKING} A=no.pt --plot masking.foo": "--plot: masking.foo",
     f"{MASKING} A=lm.pt --rows 90000": "--rows 90000",
     "analyze experts lm --path A=lm.pt --rows 90000 --out out": "--rows 90000",
     "analyze experts lm --path A=a.pt A=b.pt --out out": "--path",
-    "analyze experts lm --path nowhere.pt --num 0 --out out": "--num 0",
+    "analyze experts lm --path nowhere.pt --num 0 --out out": "argument --num: 0: give a whole",
     "analyze experts lm --path nowhere.pt --tokenised --out out": "--tokenised",
     "analyze experts lm --path nowhere.pt --input blank --out out": "all lines are blank",
     "analyze experts lm --path lm.pt --split dev --out out": "dev",
+    "analyze experts lm --path mt.pt --out out": "lm holds no sentence pairs: ",
     "analyze experts pairs --path mt.pt --split dev --out out": "dev",
     "analyze experts pairs --path mt.pt --tokenised --input three --out out": "mt.pt: encoder-decoders read raw",
     "analyze experts bare --path lm.pt --input text --out out": "text.json is missing",
@@ -159,7 +175,8 @@ REFUSALS = {
     "analyze expert-history lm --path A=nowhere": "nowhere is no folder",
     "analyze expert-history lm --path A=.": "checkpoint_EPOCH_UPDATES.pt",
     "analyze expert-history lm --path nowhere": "NAME=PATH",
-    "analyze expert-history lm --path A=. --num 0": "--num 0",
+    "analyze expert-history lm --path A=. --num 0": "argument --num: 0: give a whole",
+    "fine-tune lm --arch gated_lm --path lm.pt --save-dir o": "--arch gated_lm has no fine-tuning of its own",
 }
 """For each command line, the words of its error: a flag with its value, or a file."""
 
@@ -190,7 +207,7 @@ def folder(tmp_path_factory):
     texts["lists"] = "".join(f"{n}\t-1\tthe {word}\n" for n in range(3) for word in ("dog", "cat"))
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
-    (folder / "latin").write_bytes(b"a\n\xff\n")
+    (folder / "truncated.pt").write_bytes((folder / "lm.pt").read_bytes()[:5000])
     this, other = {"lm.pt": file_digest(folder / "lm.pt")}, {"x.pt": "0" * 64}
     for name, metric, weighted, digests in (
         ("unnamed", "bleu", this, {}),

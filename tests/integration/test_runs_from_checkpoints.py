@@ -13,7 +13,7 @@ import torch
 from commands import ROOT, load, run, training_arguments
 from fairseq import checkpoint_utils, options
 from fairseq.models import ARCH_MODEL_REGISTRY
-from translation_commands import DOC, FAIRSEQ_FLAGS, preprocess_pairs, train_to_the_end, translate
+from translation_commands import FAIRSEQ_FLAGS, preprocess_pairs, training_flags, translate
 
 import fairseq_plugins  # noqa: F401
 from fairseq_plugins.evaluation.checkpoints import load_translation_models
@@ -50,25 +50,18 @@ def transformer(made_once):
     return made_once("transformer after one update", make) / "checkpoint_last.pt"
 
 
-DIFFERENT = {
-    "--encoder-attention-heads 4": "with --encoder-attention-heads 2, this model has 4",
-    "--decoder-attention-heads 1": "with --decoder-attention-heads 2, this model has 1",
-    "--activation-fn gelu": "with --activation-fn relu, this model has gelu",
-    "--no-scale-embedding": "without --no-scale-embedding, this model has it",
-    "--no-token-positional-embeddings": "without --no-token-positional-embeddings, this model has it",
-}
-"""Flags that change the function and no weight's shape, and what is said of them."""
-
-
 @pytest.mark.parametrize(
-    "start, flags",
-    [*(("--restore-file", flags) for flags in DIFFERENT), ("--finetune-from-model", "--activation-fn gelu")],
+    "start, flags, told",
+    [
+        ("--restore-file", "--encoder-attention-heads 4", "with --encoder-attention-heads 2, this model has 4"),
+        ("--restore-file", "--no-token-positional-embeddings", "without --no-token-positional-embeddings, this model"),
+        ("--finetune-from-model", "--activation-fn gelu", "with --activation-fn relu, this model has gelu"),
+    ],
 )
-def test_a_transformer_with_other_settings_is_refused(start, flags, transformer, run_here, tmp_path):
+def test_a_transformer_with_other_settings_is_refused(start, flags, told, transformer, run_here, tmp_path):
+    """They change the function and no weight's shape."""
     save = ["--save-dir", tmp_path, start, transformer, "--max-update", 2]
-    with pytest.raises(
-        ValueError, match=f"^{re.escape(f'{transformer} was trained {DIFFERENT[flags]}: give the --arch')}"
-    ):
+    with pytest.raises(ValueError, match=f"^{re.escape(f'{transformer} was trained {told}')}.*: give the --arch"):
         run_here(fairseq_cli.train, *PAIRS, *TRANSFORMER, *save, *flags.split())
     assert not list(tmp_path.glob("*.pt"))
 
@@ -84,6 +77,7 @@ def test_a_transformer_of_another_size_is_refused_by_its_first_weight(start, tra
 
 
 def test_flags_of_training_may_be_others(transformer, run_here, tmp_path):
+    assert load(transformer)["extra_state"]["fairseq_plugins"] == fairseq_plugins.__version__
     others = ["--dropout", 0.3, "--attention-dropout", 0.1, "--max-source-positions", 500, "--checkpoint-activations"]
     save = ["--save-dir", tmp_path, "--finetune-from-model", transformer, "--max-update", 1]
     run_here(fairseq_cli.train, *PAIRS, *TRANSFORMER, *save, *others, "--encoder-layerdrop", 0.1)
@@ -95,6 +89,7 @@ def test_so_are_fairseqs_models(run_here, tmp_path):
     flags += ["--save-dir", tmp_path, *(flag for flag in SIZES if flag.startswith("--decoder"))]
     run_here(fairseq_cli.train, *flags, "--max-update", 1)
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
+    assert "fairseq_plugins" not in load(tmp_path / "checkpoint_last.pt")["extra_state"]
     for other, said in (
         ("--activation-fn=gelu", "--activation-fn relu, this"),
         ("--decoder-attention-heads=4", "2, this"),
@@ -167,72 +162,57 @@ def test_a_run_that_starts_anew_still_needs_its_file(run_here, tmp_path):
 # a checkpoint that is missing
 
 
-@pytest.fixture
-def train_from_nothing(data, tmp_path, run_here):
-    def train() -> str:
-        flags = ["--max-update", 1, "--restore-file", tmp_path / "none.pt"]
-        return run_here(fairseq_cli.train, *training_arguments(data, tmp_path / "runs", *flags))
-
-    return train
-
-
-def test_a_missing_checkpoint_is_refused(train_from_nothing, tmp_path):
+def test_a_missing_checkpoint_is_refused_and_fairseq_alone_begins_anew(data, tmp_path, run_here, monkeypatch):
+    arguments = training_arguments(data, tmp_path / "runs", "--max-update", 1, "--restore-file", tmp_path / "none.pt")
     with pytest.raises(ValueError, match=f"--restore-file {tmp_path}/none.pt does not exist"):
-        train_from_nothing()
+        run_here(fairseq_cli.train, *arguments)
     assert not list(tmp_path.glob("runs/*.pt"))
-
-
-def test_fairseq_alone_begins_anew_where_the_checkpoint_is_missing(train_from_nothing, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint_utils, "load_checkpoint", inspect.unwrap(checkpoint_utils.load_checkpoint))
-    assert "No existing checkpoint found" in train_from_nothing()
+    assert "No existing checkpoint found" in run_here(fairseq_cli.train, *arguments)
     assert (tmp_path / "runs/checkpoint_last.pt").is_file()
 
 
 # fine-tuning of a translator
 
 
-WARMUP = DOC
-NO_WARMUP = (*DOC, "--expert-warmup", 0)
 SHORT = ["--max-update", 3, "--disable-validation"]
 RESETS = ["--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"]
-FINE_TUNE = {
-    "finetune": lambda checkpoint: ["--finetune-from-model", checkpoint],
-    "reset": lambda checkpoint: ["--restore-file", checkpoint, *RESETS],
-}
+LOWER_EXPERTS = "decoder.output.latent_projections.0.weight"
 
 
-def fine_tune(data, save_dir, checkpoint, model, how="finetune"):
-    """Parameters before and after three updates."""
-    log = train_to_the_end(data, save_dir, *SHORT, *FINE_TUNE[how](checkpoint), model=model)
-    assert f"oaded checkpoint {checkpoint}" in log
-    tuned = load(save_dir / "checkpoint_last.pt")
-    assert tuned["optimizer_history"][-1]["num_updates"] == SHORT[1]
-    return load(checkpoint)["model"], tuned["model"]
+@pytest.fixture
+def fine_tune(pair_data, run_here, tmp_path):
+    """``fine_tune(checkpoint, *flags)``: parameters before and after three updates of a DOC model."""
+
+    def fine_tune(checkpoint, *flags):
+        arguments = training_flags(pair_data, tmp_path / "tuned", *SHORT, *flags)
+        assert f"oaded checkpoint {checkpoint}" in run_here(fairseq_cli.train, *arguments)
+        tuned = load(tmp_path / "tuned/checkpoint_last.pt")
+        assert tuned["optimizer_history"][-1]["num_updates"] == SHORT[1]
+        before, after = load(checkpoint)["model"], tuned["model"]
+        assert not torch.equal(before[LOWER_EXPERTS], after[LOWER_EXPERTS])
+        return before, after
+
+    return fine_tune
 
 
-def lower_experts_changed(before, after):
-    name = "decoder.output.latent_projections.0.weight"
-    return not torch.equal(before[name], after[name])
-
-
-@pytest.mark.parametrize("how, model", [("finetune", WARMUP), ("finetune", NO_WARMUP), ("reset", WARMUP)])
-def test_fine_tuning_has_no_second_warmup(how, model, pair_data, translator, tmp_path):
-    before, after = fine_tune(pair_data, tmp_path, translator / "checkpoint_last.pt", model, how)
+@pytest.mark.parametrize("start, flags", [("--finetune-from-model", []), ("--restore-file", RESETS)])
+def test_fine_tuning_has_no_second_warmup(start, flags, fine_tune, translator):
+    checkpoint = translator / "checkpoint_last.pt"
+    before, after = fine_tune(checkpoint, start, checkpoint, *flags)
     assert before["decoder.output.warmed_up"] == after["decoder.output.warmed_up"] == 1
-    assert lower_experts_changed(before, after)
 
 
-@pytest.mark.parametrize("first, then, num_warmed_up", [(NO_WARMUP, WARMUP, (1, 1)), (WARMUP, NO_WARMUP, (0, 1))])
-def test_a_checkpoint_of_the_other_setting_is_trained_on(first, then, num_warmed_up, pair_data, tmp_path):
-    train_to_the_end(pair_data, tmp_path / "first", *SHORT, model=first)
-    before, after = fine_tune(pair_data, tmp_path / "then", tmp_path / "first/checkpoint_last.pt", then)
-    assert (before["decoder.output.warmed_up"], after["decoder.output.warmed_up"]) == num_warmed_up
-    assert lower_experts_changed(before, after)
+def test_a_checkpoint_of_a_warmup_is_trained_on_without_one(fine_tune, pair_data, run_here, tmp_path):
+    run_here(fairseq_cli.train, *training_flags(pair_data, tmp_path / "first", *SHORT))
+    checkpoint = tmp_path / "first/checkpoint_last.pt"
+    before, after = fine_tune(checkpoint, "--finetune-from-model", checkpoint, "--expert-warmup", 0)
+    assert (before["decoder.output.warmed_up"], after["decoder.output.warmed_up"]) == (0, 1)
 
 
-def test_averages_of_fairseq_hold_every_parameter_and_follow_the_warmup(pair_data, tmp_path):
-    flags = ["--store-ema", "--ema-decay", 0.5, "--max-update", 6, "--disable-validation"]
-    train_to_the_end(pair_data, tmp_path, *flags, model=["--arch", "lstm_encdec_doc", "--expert-warmup", 2])
+def test_averages_of_fairseq_hold_every_parameter_and_follow_the_warmup(pair_data, run_here, tmp_path):
+    flags = ["--store-ema", "--ema-decay", 0.5, "--max-update", 6, "--disable-validation", "--expert-warmup", 2]
+    run_here(fairseq_cli.train, *training_flags(pair_data, tmp_path, *flags))
     checkpoint = load(tmp_path / "checkpoint_last.pt")
     average = checkpoint["extra_state"]["ema"]
     assert average.keys() == checkpoint["model"].keys()
@@ -358,11 +338,3 @@ def test_a_checkpoint_of_a_newer_or_unknown_version_is_told(saved, told, tmp_pat
     read_state(tmp_path / "model.pt")
     expected = f"the checkpoint is of {told} of fairseq_plugins, and this is {fairseq_plugins.__version__}"
     assert [message for message in caplog.messages if "version" in message] == ([] if told is None else [expected])
-
-
-def test_runs_of_our_models_alone_save_the_version(transformer, run_here, tmp_path):
-    assert load(transformer)["extra_state"]["fairseq_plugins"] == fairseq_plugins.__version__
-    flags = [LM_DATA, "--task", "language_modeling", "--arch", "transformer_lm", "--tokens-per-sample", 10, *TRAINING]
-    flags += ["--save-dir", tmp_path, *(flag for flag in SIZES if flag.startswith("--decoder"))]
-    run_here(fairseq_cli.train, *flags, "--max-update", 1)
-    assert "fairseq_plugins" not in load(tmp_path / "checkpoint_last.pt")["extra_state"]

@@ -6,12 +6,15 @@ import shutil
 import subprocess
 from functools import partial
 
+import fairseq_cli.generate
+import fairseq_cli.interactive
+import fairseq_cli.train
+import fairseq_cli.validate
 import pytest
 import torch
 from binarised_lines import copy_data
-from commands import ENVIRONMENT, ROOT, command, run
-from translation_commands import FAIRSEQ_FLAGS, TRANSFORMER, generate, train_to_the_end, train_translation
-from typed_commands import type_command
+from commands import ENVIRONMENT, ROOT, command
+from translation_commands import FAIRSEQ_FLAGS, TRANSFORMER, generate, train_to_the_end, training_flags
 
 import fairseq_plugins
 from fairseq_plugins.commands import translation
@@ -223,126 +226,70 @@ def texts(output, kind):
     return [found[str(number)] for number in range(len(found))]
 
 
-def refused(result):
-    assert result.returncode == 2 or "Traceback" not in result.stderr, result.stderr[-2000:]
-    assert result.returncode != 0
-    return result.stderr.splitlines()[-1]
-
-
-def test_everything_that_scores_a_split_reads_its_target_side(data_with_texts, turned, pairs, tmp_path):
+def test_everything_that_scores_a_split_reads_its_target_side(data_with_texts, turned, pairs, call, tmp_path):
     sources, targets = ((pairs / f"test.{side}").read_text().splitlines() for side in ("tgt", "src"))
-    model = turned / "checkpoint_best.pt"
-    scored = run(
-        "fairseq_plugins", "evaluate", "bleu", data_with_texts, "--path", model, "--out", turned / "test", "--cpu"
-    )
-    assert scored.returncode == 0, scored.stderr[-3000:]
+    given = [data_with_texts, "--path", turned / "checkpoint_best.pt", "--cpu", "--out"]
+    assert call("evaluate bleu", *given, turned / "test")[0] == 0
     generated = (turned / "test/generate.txt").read_text()
     assert texts(generated, "S") == sources and texts(generated, "T") == targets
-    told = run("fairseq_plugins", "decode", data_with_texts, "--path", model, "--out", tmp_path / "again", "--cpu")
-    assert told.returncode == 0 and (tmp_path / "again/generate.txt").read_text().count("\nS-") >= len(sources) - 1
+    assert call("decode", *given, tmp_path / "again")[0] == 0
     assert texts((tmp_path / "again/generate.txt").read_text(), "S") == sources
-    rouge = run(
-        "fairseq_plugins", "evaluate", "rouge", data_with_texts, "--path", model, "--out", turned / "test", "--cpu"
-    )
-    assert rouge.returncode == 0 and "== decode" not in rouge.stderr, rouge.stderr[-3000:]
+    status, _, told = call("evaluate rouge", *given, turned / "test")
+    assert status == 0 and "== decode" not in told
     gone = shutil.copytree(turned, tmp_path / "gone", ignore=shutil.ignore_patterns("*.pt"))
+    runs = ["--path", f"here={turned}", f"gone={gone}"]
     for metric in ("bleu", "rouge"):
-        runs = [f"here={turned}", f"gone={gone}"]
-        table = run(
-            *("fairseq_plugins", "compare", "runs", data_with_texts, "--path", *runs, "--metric", metric, "--cpu"),
-            *("--out", tmp_path / metric),
-        )
-        assert table.returncode == 0, table.stderr[-3000:]
+        compared = [data_with_texts, *runs, "--metric", metric, "--cpu", "--out", tmp_path / metric]
+        assert call("compare runs", *compared)[0] == 0
 
 
-def test_fairseq_generates_in_the_direction_of_the_checkpoint(data_with_texts, turned, pairs):
+def test_fairseq_generates_in_the_direction_of_the_checkpoint(data_with_texts, turned, pairs, run_here, tmp_path):
+    (tmp_path / "typed").write_text("xa xb\n")
     flags = [data_with_texts, *FAIRSEQ_FLAGS, "--path", turned / "checkpoint_best.pt", "--beam", 1, "--max-len-b", 3]
-    result = run("fairseq_cli.generate", *flags)
-    assert result.returncode == 0, result.stderr[-3000:]
-    assert texts(result.stdout, "S") == (pairs / "test.tgt").read_text().splitlines()
-    typed = run("fairseq_cli.interactive", *flags, stdin=b"xa xb\n")
-    assert texts(typed.stdout, "S") == ["xa xb"], typed.stderr[-3000:]
+    assert texts(run_here(fairseq_cli.generate, *flags), "S") == (pairs / "test.tgt").read_text().splitlines()
+    assert texts(run_here(fairseq_cli.interactive, *flags, "--input", tmp_path / "typed"), "S") == ["xa xb"]
 
 
 @pytest.mark.parametrize("flags", [["-s", "src", "-t", "tgt"], ["--source-lang=src"], ["-t", "tgt"]])
-def test_another_direction_is_refused_in_a_line(flags, data_with_texts, turned, tmp_path):
-    model = turned / "checkpoint_best.pt"
-    told = r"checkpoint_best.pt translates tgt into src: give --source-lang tgt --target-lang src"
-    assert re.search(
-        told, refused(run("fairseq_cli.generate", data_with_texts, *FAIRSEQ_FLAGS, "--path", model, *flags))
-    )
-    ours = run(
-        "fairseq_plugins",
-        "decode",
-        data_with_texts,
-        "--path",
-        model,
-        "--out",
-        tmp_path / "out",
-        "--cpu",
-        "--",
-        *flags,
-    )
-    assert ours.returncode == 2 and not (tmp_path / "out").exists()
-    assert f"{flags[0]} after the --: leave it out, the models decide the direction" in refused(ours)
-    if len(flags) == 4:
-        validated = run(
-            "fairseq_cli.validate", data_with_texts, *FAIRSEQ_FLAGS, "--path", model, "--batch-size", 9, *flags
-        )
-        assert re.search(told, refused(validated))
+def test_another_direction_is_refused_in_a_line(flags, data_with_texts, turned, run_here, refuse, tmp_path):
+    given = [data_with_texts, "--path", turned / "checkpoint_best.pt"]
+    for program in (fairseq_cli.generate, fairseq_cli.validate):
+        told = r"checkpoint_best.pt translates tgt into src: give --source-lang tgt --target-lang src[^\n]*$"
+        with pytest.raises(ValueError, match=told):
+            run_here(program, *given, *FAIRSEQ_FLAGS, "--batch-size", 9, *flags)
+    told = refuse("decode", *given, "--out", tmp_path / "out", "--cpu", "--", *flags)
+    assert f"{flags[0]} after the --: leave it out, the models decide the direction" in told
+    assert not (tmp_path / "out").exists()
 
 
-def test_models_of_two_directions_are_no_ensemble(data_with_texts, turned, forward, tmp_path, capsys):
+def test_models_of_two_directions_are_no_ensemble(data_with_texts, turned, forward, run_here, refuse, tmp_path):
     models = [turned / "checkpoint_best.pt", forward / "checkpoint_best.pt"]
-    told = "the models translate src-tgt and tgt-src: give models of one pair of languages"
-    asked = run("fairseq_plugins", "decode", data_with_texts, "--path", *models, "--out", tmp_path / "out")
-    assert asked.returncode == 2 and told in refused(asked)
-    joined = ":".join(map(str, models))
-    assert "translates src into tgt" in refused(
-        run("fairseq_cli.generate", data_with_texts, *FAIRSEQ_FLAGS, "--path", joined)
-    )
+    with pytest.raises(ValueError, match="translates src into tgt"):
+        run_here(fairseq_cli.generate, data_with_texts, *FAIRSEQ_FLAGS, "--path", ":".join(map(str, models)))
     (tmp_path / "lists").write_text("S-0\txa xb\nT-0\tb a\nH-0\t-1\tb a\n")
-    arguments = [
-        data_with_texts,
-        "--path",
-        *models,
-        "--input",
-        tmp_path / "lists",
-        "--tune",
-        tmp_path / "weights",
-        "--cpu",
-    ]
-    with pytest.raises(SystemExit) as end:
-        type_command("rescore", arguments)
-    assert end.value.code == 2 and told in capsys.readouterr().err
     runs = [f"{place}={model}" for place, model in enumerate(models)]
-    compared = run(
-        "fairseq_plugins", "compare", "runs", data_with_texts, "--path", *runs, "--metric", "bleu", "--out", tmp_path
-    )
-    assert compared.returncode == 2 and told in refused(compared)
+    for name, *arguments in (
+        ("decode", "--path", *models, "--out", tmp_path / "out"),
+        ("rescore", "--path", *models, "--input", tmp_path / "lists", "--tune", tmp_path / "weights", "--cpu"),
+        ("compare runs", "--path", *runs, "--metric", "bleu", "--out", tmp_path),
+    ):
+        told = refuse(name, data_with_texts, *arguments)
+        assert "the models translate src-tgt and tgt-src: give models of one pair of languages" in told
 
 
-def test_a_run_resumes_in_its_direction(data_with_texts, turned, tmp_path):
+def test_a_run_resumes_in_its_direction(data_with_texts, turned, run_here, tmp_path):
     save_dir = shutil.copytree(turned, tmp_path / "run")
-    told = refused(train_translation(data_with_texts, save_dir, "--max-update", 3))
-    assert "dict.src.txt, is not the one that the checkpoint was trained with" in told
+    with pytest.raises(ValueError, match="dict.src.txt, is not the one that the checkpoint was trained with"):
+        run_here(fairseq_cli.train, *training_flags(data_with_texts, save_dir, "--max-update", 3))
 
 
-@pytest.mark.parametrize(
-    "reference, flags, told",
-    [
-        ("raw/test.tgt", [], "test.tgt ends in tgt, and .* translates tgt into src: give a reference in src"),
-        ("raw/test.src", ["--split", "dev"], "has no dev set: take one of test, train, valid"),
-    ],
-)
-def test_references_and_splits_are_those_of_the_models_languages(
-    reference, flags, told, data_with_texts, turned, tmp_path
-):
-    model = turned / "checkpoint_best.pt"
-    out = ["--out", tmp_path / "out", "--reference", data_with_texts / reference]
-    result = run("fairseq_plugins", "evaluate", "bleu", data_with_texts, "--path", model, *out, *flags)
-    assert result.returncode == 2 and re.search(told, refused(result))
-    if flags:
-        table = ["--path", f"a={turned}", "--metric", "bleu", *flags, "--out", tmp_path]
-        compared = run("fairseq_plugins", "compare", "runs", data_with_texts, *table)
-        assert compared.returncode == 2 and re.search(told, refused(compared))
+def test_references_and_splits_are_those_of_the_models_languages(data_with_texts, turned, refuse, tmp_path):
+    given = [data_with_texts, "--path", turned / "checkpoint_best.pt", "--out", tmp_path / "out", "--reference"]
+    told = refuse("evaluate bleu", *given, data_with_texts / "raw/test.tgt")
+    assert re.search("test.tgt ends in tgt, and .* translates tgt into src: give a reference in src", told)
+    table = [data_with_texts, "--path", f"a={turned}", "--metric", "bleu", "--out", tmp_path]
+    for told in (
+        refuse("evaluate bleu", *given, data_with_texts / "raw/test.src", "--split", "dev"),
+        refuse("compare runs", *table, "--split", "dev"),
+    ):
+        assert "has no dev set: take one of test, train, valid" in told

@@ -10,7 +10,7 @@ import fairseq_cli.train
 import pytest
 import torch
 from binarised_lines import copy_data
-from commands import PLUGINS, assert_same, load, preprocess, run
+from commands import assert_same, load, preprocess
 from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.data import Dictionary
 from translation_commands import (
@@ -24,7 +24,6 @@ from translation_commands import (
     interact,
     parse,
     train_to_the_end,
-    train_translation,
     training_flags,
     translate,
 )
@@ -120,10 +119,9 @@ def test_stops_inside_an_epoch_in_the_warmup_and_after_it_change_nothing(pair_da
         (["--attention", "none"], r"--input-feeding on feeds the attention's output back: take an --attention, or off"),
     ],
 )
-def test_flags_that_do_not_fit_end_with_their_name_and_the_remedy(pair_data, tmp_path, flags, message):
-    result = train_translation(pair_data, tmp_path, "--max-update", 1, *flags)
-    line = result.stderr.strip().splitlines()[-1]
-    assert result.returncode != 0 and line.startswith("error: ") and re.search(message, line), line
+def test_flags_that_do_not_fit_end_with_their_name_and_the_remedy(pair_data, tmp_path, flags, message, run_here):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        run_here(fairseq_cli.train, *training_flags(pair_data, tmp_path, "--max-update", 1, *flags))
     assert not list(tmp_path.glob("*.pt"))
 
 
@@ -150,7 +148,7 @@ def test_a_transformer_learns_and_translates_in_each_precision_of_fairseq(
     decoding = [*FAIRSEQ_FLAGS, "--path", path, "--beam", 2, "--max-len-b", 10, *decoding]
     translations = parse(run_here(fairseq_cli.generate, pair_data, *decoding))
     assert sorted(translations) == list(range(SIZES["test"]))
-    assert_scores(pair_data, [path], translations, tolerance=tolerance)
+    assert_scores(pair_data, path, translations, tolerance=tolerance)
 
 
 # translating
@@ -184,38 +182,18 @@ def test_alignments_name_a_source_word_for_each_target_word(translations):
     assert num_reversed > 0.8 * num_words
 
 
-def test_a_prefix_is_kept(pair_data, translator):
-    found = generate(pair_data, translator / "checkpoint_best.pt", "--prefix-size", 1)
-    assert len(found) == SIZES["test"]
-    for sentence in found.values():
-        assert sentence.hypotheses[0].words[0] == translate(sentence.source).split()[0]
-
-
-def test_no_ngram_is_repeated(pair_data, translator):
-    path = translator / "checkpoint_best.pt"
-    found = generate(pair_data, path, "--no-repeat-ngram-size", 1)
-    typed = interact(pair_data, path, b"a b a a\n", "--no-repeat-ngram-size", 1)
-    for sentence in (*found.values(), *typed.values()):
-        words = sentence.hypotheses[0].words
-        assert len(set(words)) == len(words)
-    assert any(len(set(sentence.source.split())) < len(sentence.source.split()) for sentence in found.values())
-
-
-def test_shards_are_the_whole_and_are_scored(pair_data, pairs, translator, translations, tmp_path):
-    path, files = translator / "checkpoint_best.pt", []
-    for shard in range(3):
+def test_shards_are_the_whole_and_are_scored(pair_data, pairs, translator, translations, run_here, call, tmp_path):
+    files = [tmp_path / f"shard {shard}.txt" for shard in range(3)]
+    for shard, file in enumerate(files):
         flags = ["--num-shards", 3, "--shard-id", shard, "--beam", 5, "--batch-size", 8]
-        result = run("fairseq_cli.generate", pair_data, *FAIRSEQ_FLAGS, "--path", path, *flags)
-        assert result.returncode == 0, result.stderr[-3000:]
-        files.append(tmp_path / f"shard {shard}.txt")
-        files[-1].write_text(result.stdout)
+        file.write_text(run_here(fairseq_cli.generate, pair_data, "--path", translator / "checkpoint_best.pt", *flags))
     parts = [parse(file.read_text()) for file in files]
     assert sorted(len(part) for part in parts) == [8, 16, 16]
     together = {number: sentence.hypotheses[0].words for part in parts for number, sentence in part.items()}
     assert together == {number: sentence.hypotheses[0].words for number, sentence in translations.items()}
     scored = ["--input", *files, "--reference", pairs / "test.tgt", "--target-lang", "en"]
-    result = run("fairseq_plugins", "evaluate", "bleu", *scored)
-    assert result.returncode == 0 and "BLEU, detokenised" in result.stdout, result.stderr
+    status, printed, told = call("evaluate bleu", *scored)
+    assert status == 0 and "BLEU, detokenised" in printed, told
 
 
 def test_flags_of_the_output_change_it(pair_data, translator, run_here, tmp_path):
@@ -245,78 +223,49 @@ def test_interactive_answers_whatever_comes_in_line_by_line_and_in_order(pair_da
         assert one_by_one.hypotheses[0].words == together.hypotheses[0].words
 
 
-# scores of several models together
+# scores of models together
 
 
 @torch.no_grad()
-def positional_scores(data, paths, sentence, *, lm=None, lm_weight=0.0):
-    """Of the first hypothesis: log of the models' mean probability plus that of the language model, in bits."""
+def positional_scores(data, path, sentence, *, lm=None, lm_weight=0.0):
+    """Of the first hypothesis: the model's log-probabilities plus those of the language model, in bits."""
     dictionaries = [Dictionary.load(str(data / f"dict.{language}.txt")) for language in ("src", "tgt")]
     source, target = (
         dictionary.encode_line(line, add_if_not_exist=False).long().unsqueeze(0)
         for dictionary, line in zip(dictionaries, (sentence.source, " ".join(sentence.hypotheses[0].words)))
     )
     previous = target.roll(1, dims=1)
-    models, _ = load_model_ensemble([str(path) for path in paths])
-    outputs = [model.eval()(source, torch.tensor([source.size(1)]), previous)[0] for model in models]
-    log_probs = torch.stack(outputs).exp().mean(0).log()
+    (model,), _ = load_model_ensemble([str(path)])
+    log_probs = model.eval()(source, torch.tensor([source.size(1)]), previous)[0]
     if lm is not None:
         log_probs = log_probs + lm_weight * lm.eval()(previous)[0]
     return (log_probs.gather(-1, target.unsqueeze(-1))[0, :, 0] / math.log(2)).tolist()
 
 
-def assert_scores(data, paths, translations, *, tolerance=2e-4, **language_model):
+def assert_scores(data, path, translations, *, tolerance=2e-4, **language_model):
     for sentence in list(translations.values())[:5]:
-        expected = positional_scores(data, paths, sentence, **language_model)
+        expected = positional_scores(data, path, sentence, **language_model)
         assert sentence.hypotheses[0].positional_scores == pytest.approx(expected, abs=tolerance)
 
 
-def test_two_checkpoints_vote_with_their_probabilities(pair_data, translator, plain_translator, translations):
-    paths = [translator / "checkpoint_best.pt", plain_translator / "checkpoint_best.pt"]
-    assert_scores(pair_data, paths[:1], translations)
-    combined = generate(pair_data, ":".join(map(str, paths)), "--beam", 5, "--batch-size", 7)
-    assert share_correct(combined) > 0.7
-    assert_scores(pair_data, paths, combined)
-
-
-@pytest.fixture(scope="module")
-def lm_data(pairs, pair_data, tmp_path_factory):
-    """The target side, binarised with the translation's target dictionary."""
-    root = tmp_path_factory.mktemp("target side")
+def test_language_models_vote_with_their_weight(pairs, pair_data, translator, run_here, tmp_path):
+    """The target side's, and a gate on it."""
     for split in SIZES:
-        shutil.copy(pairs / f"{split}.tgt", root / f"{split}.txt")
-    return preprocess(root, root / "bin", "--srcdict", pair_data / "dict.tgt.txt")
-
-
-STATEFUL = ["stateful_lm", "--criterion", "regularized_cross_entropy"]
-
-
-def train_lm(lm_data, save_dir, *flags):
-    common = [*("--user-dir", PLUGINS, "--cpu", "--num-workers", 0, "--save-dir", save_dir, "--batch-size", 4)]
-    common += ["--tokens-per-sample", 20, "--max-epoch", 2, "--no-epoch-checkpoints"]
-    result = run("fairseq_cli.train", lm_data, *common, *flags)
-    assert result.returncode == 0, result.stderr[-3000:]
-
-
-@pytest.mark.parametrize(
-    "task, gate",
-    [
-        ([*STATEFUL, "--optimizer", "nt_asgd", "--lr", "10"], "none"),
-        ([*STATEFUL, "--optimizer", "adam", "--lr", "0.01"], "iog-lstm"),
-    ],
-    ids=["stateful_lm", "gated"],
-)
-def test_a_language_model_votes_with_its_weight(task, gate, pair_data, translator, lm_data, tmp_path):
+        shutil.copy(pairs / f"{split}.tgt", tmp_path / f"{split}.txt")
+    lm_data = preprocess(tmp_path, tmp_path / "lm data", "--srcdict", pair_data / "dict.tgt.txt")
+    training = ["--task", "stateful_lm", "--criterion", "regularized_cross_entropy", "--max-epoch", 1]
+    training += ["--tokens-per-sample", 20, "--batch-size", 4, "--optimizer", "adam", "--lr", 0.01]
+    base, gated = (tmp_path / name / "checkpoint_best.pt" for name in ("base", "gated"))
     network = ["--arch", "lstm_lm_doc", "--embed-dim", 12, "--hidden-sizes", "16 12"]
-    train_lm(lm_data, tmp_path / "lm", *network, "--task", *task)
-    if gate != "none":
-        base = (tmp_path / "lm").rename(tmp_path / "base") / "checkpoint_best.pt"
-        gated = ["--arch", "gated_lm", "--base-model", base, "--output-gate", gate, "--gate-dim", 8]
-        train_lm(lm_data, tmp_path / "lm", *gated, "--task", *task)
-        base.unlink()
+    run_here(fairseq_cli.train, lm_data, *training, *network, "--save-dir", base.parent)
+    network = ["--arch", "gated_lm", "--base-model", base, "--output-gate", "iog-lstm", "--gate-dim", 8]
+    run_here(fairseq_cli.train, lm_data, *training, *network, "--save-dir", gated.parent)
     both = copy_data(pair_data, tmp_path / "bin")
     shutil.copy(pair_data / "dict.tgt.txt", both / "dict.txt")  # where fairseq looks for the language model's
-    path, lm_path = translator / "checkpoint_best.pt", tmp_path / "lm/checkpoint_best.pt"
-    found = generate(both, path, "--beam", 5, "--lm-path", lm_path, "--lm-weight", 0.4)
-    (lm,), _ = load_model_ensemble([str(lm_path)], arg_overrides={"data": str(both)})
-    assert_scores(pair_data, [path], found, lm=lm, lm_weight=0.4)
+    path = translator / "checkpoint_best.pt"
+    for lm_path in (base, gated):
+        flags = ["--path", path, "--beam", 5, "--lm-path", lm_path, "--lm-weight", 0.4]
+        found = parse(run_here(fairseq_cli.generate, both, *flags))
+        (lm,), _ = load_model_ensemble([str(lm_path)], arg_overrides={"data": str(both)})
+        assert_scores(pair_data, path, found, lm=lm, lm_weight=0.4)
+        base.unlink(missing_ok=True)

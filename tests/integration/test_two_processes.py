@@ -27,10 +27,13 @@ def assert_same_but_for_rounding(one, two):
     assert one["extra_state"]["val_loss"] == pytest.approx(two["extra_state"]["val_loss"], abs=2e-5)
 
 
+ROTATED = [*COMPARABLE, "--row-offsets", "random", "--adversarial-epsilon", 0.01]
+
+
 @pytest.fixture(scope="module")
 def two(data, tmp_path_factory):
     save_dir = tmp_path_factory.mktemp("two")
-    train_two(data, save_dir, "--max-epoch", 2)
+    train_two(data, save_dir, *ROTATED, "--max-epoch", 2)
     return load(save_dir / "checkpoint_last.pt")
 
 
@@ -44,29 +47,24 @@ def num_updates(two):
 def stopped(data, num_updates, tmp_path_factory):
     """The folder of a training of two processes that was stopped."""
     save_dir = tmp_path_factory.mktemp("stopped")
-    train_two(data, save_dir, "--max-update", num_updates)
+    train_two(data, save_dir, *ROTATED, "--max-update", num_updates)
     return save_dir
 
 
-def test_two_processes_equal_one(data, tmp_path, two):
-    train(data, tmp_path, *COMPARABLE, "--max-epoch", 2)
-    one = load(tmp_path / "checkpoint_last.pt")
-    assert_same_but_for_rounding(one, two)
+def test_two_processes_with_rotated_rows_equal_one(data, tmp_path, two):
+    train(data, tmp_path, *ROTATED, "--max-epoch", 2)
+    assert_same_but_for_rounding(load(tmp_path / "checkpoint_last.pt"), two)
 
 
-# smooth-rectifier's states are no zeros, and have the last first letter, too
-@pytest.mark.parametrize(
-    "cell", [["lstm"], ["mmlstm"], ["smooth-rectifier", "--rectifier-smoothing", 0.01, "--word-skip", "the"]]
-)
-def test_two_processes_save_the_hidden_state_of_one(cell, data, tmp_path):
+def test_two_processes_save_the_hidden_state_of_one(data, tmp_path):
     weight = COMPARABLE.index("--dropout-weight")  # other cells than the lstm have no such rate
-    flags = [*COMPARABLE[:weight], *COMPARABLE[weight + 2 :], "--rnn-cell", *cell, "--max-update", 5]
+    # its states are no zeros, and have the last first letter, too
+    cell = ["--rnn-cell", "smooth-rectifier", "--rectifier-smoothing", 0.01, "--word-skip", "the"]
+    flags = [*COMPARABLE[:weight], *COMPARABLE[weight + 2 :], *cell, "--max-update", 5]
     train(data, tmp_path / "one", *flags)
-    shared = training_arguments(data, tmp_path / "two", *flags, "--batch-size", 2, "--batch-size-valid", 1)
-    train_pair(shared, tmp_path / "two")
+    train_two(data, tmp_path / "two", *flags)
     one, two = (load(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
-    for name, parameter in one["model"].items():
-        assert (parameter - two["model"][name]).abs().max() <= 1e-5, name
+    assert_same_but_for_rounding(one, two)
     one, two = (state["extra_state"][TASK] for state in (one, two))
     assert one["next_window"] == two["next_window"] and one["hidden_state"].keys() == two["hidden_state"].keys()
     for name, part in one["hidden_state"].items():
@@ -74,8 +72,10 @@ def test_two_processes_save_the_hidden_state_of_one(cell, data, tmp_path):
 
 
 def test_two_processes_resume_bit_for_bit(data, stopped, tmp_path, two):
+    saved = load(stopped / "checkpoint_last.pt")["extra_state"][TASK]
+    assert len(saved["row_offsets"]) == 4 and any(saved["row_offsets"])
     folder = shutil.copytree(stopped, tmp_path / "resumed")
-    train_two(data, folder, "--max-epoch", 2)
+    train_two(data, folder, *ROTATED, "--max-epoch", 2)
     resumed = load(folder / "checkpoint_last.pt")
     assert_same(resumed["model"], two["model"], "model")
     assert_same(resumed["last_optimizer_state"], two["last_optimizer_state"], "optimizer")
@@ -84,61 +84,36 @@ def test_two_processes_resume_bit_for_bit(data, stopped, tmp_path, two):
 
 def test_one_process_goes_on_where_two_stopped_and_two_where_one_did(data, stopped, num_updates, tmp_path, two):
     shutil.copytree(stopped, tmp_path / "to one")
-    train(data, tmp_path / "to one", *COMPARABLE, "--max-epoch", 2)
-    train(data, tmp_path / "to two", *COMPARABLE, "--max-update", num_updates)
-    train_two(data, tmp_path / "to two", "--max-epoch", 2)
+    train(data, tmp_path / "to one", *ROTATED, "--max-epoch", 2)
+    train(data, tmp_path / "to two", *ROTATED, "--max-update", num_updates)
+    train_two(data, tmp_path / "to two", *ROTATED, "--max-epoch", 2)
     for name in ("to one", "to two"):
         assert_same_but_for_rounding(load(tmp_path / name / "checkpoint_last.pt"), two)
 
 
 def test_a_number_of_processes_that_changes_the_rows_is_refused_in_one_line(data, stopped, tmp_path):
     folder = shutil.copytree(stopped, tmp_path / "one")
-    one_process = training_arguments(data, folder, *COMPARABLE, "--max-epoch", 2, "--batch-size", 2)
+    one_process = training_arguments(data, folder, *ROTATED, "--max-epoch", 2, "--batch-size", 2)
     result = run("fairseq_cli.train", *one_process)
     assert result.returncode != 0
     assert "4 rows" in result.stderr.strip().splitlines()[-1], result.stderr[-2000:]
 
 
-def test_two_processes_with_rotated_rows_equal_one_and_resume_bit_for_bit(data, num_updates, tmp_path):
-    flags = ["--row-offsets", "random", "--adversarial-epsilon", 0.01]
-    train(data, tmp_path / "one", *COMPARABLE, *flags, "--max-epoch", 2)
-    train_two(data, tmp_path / "two", *flags, "--max-epoch", 2)
-    one, two = (load(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
-    assert_same_but_for_rounding(one, two)
-    train_two(data, tmp_path / "parts", *flags, "--max-update", num_updates)
-    stopped = load(tmp_path / "parts/checkpoint_last.pt")["extra_state"][TASK]
-    assert len(stopped["row_offsets"]) == 4 and any(stopped["row_offsets"])
-    train_two(data, tmp_path / "parts", *flags, "--max-epoch", 2)
-    resumed = load(tmp_path / "parts/checkpoint_last.pt")
-    for part in ("model", "last_optimizer_state"):
-        assert_same(resumed[part], two[part], part)
-
-
 def test_two_processes_train_a_gate_on_two_models_like_one_and_resume_bit_for_bit(data, trained, tmp_path):
     bases = ":".join(str(trained / f"checkpoint_{name}.pt") for name in ("best", "last"))
-    flags = [
-        *TRAINING_FLAGS,
-        *NT_ASGD,
-        "--arch",
-        "gated_lm",
-        "--base-model",
-        bases,
-        "--output-gate",
-        "iog-lstm",
-        "--gate-dim",
-        8,
-    ]
+    flags = [*TRAINING_FLAGS, *NT_ASGD, "--arch", "gated_lm", "--base-model", bases]
+    flags += ["--output-gate", "iog-lstm", "--gate-dim", 8]
     flags += ["--gate-dropout", 0, "--balance", 0, "--activation-regularization", 0]
     flags += ["--temporal-activation-regularization", 0, *AVERAGED, "--lr", 1, "--no-epoch-checkpoints"]
+    flags += ["--max-update", 16]
     half = ["--batch-size", 2, "--batch-size-valid", 1]
-    result = run("fairseq_cli.train", data, "--save-dir", tmp_path / "one", *flags, "--max-epoch", 1)
+    result = run("fairseq_cli.train", data, "--save-dir", tmp_path / "one", *flags)
     assert result.returncode == 0, result.stderr[-3000:]
-    train_pair([data, "--save-dir", tmp_path / "two", *flags, *half, "--max-epoch", 1], tmp_path / "two")
+    train_pair([data, "--save-dir", tmp_path / "two", *flags, *half], tmp_path / "two")
     one, two = (load(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
     assert_same_but_for_rounding(one, two)
     assert one["model"].keys() > {"decoder.members.1.embedding.weight", "decoder.gate.embedding.weight"}
-    num_updates = two["optimizer_history"][-1]["num_updates"] * 3 // 4
-    for end in (["--max-update", num_updates], ["--max-epoch", 1]):
+    for end in (["--max-update", 12], []):
         train_pair([data, "--save-dir", tmp_path / "parts", *flags, *half, *end], tmp_path / "parts")
     resumed = load(tmp_path / "parts/checkpoint_last.pt")
     for part in ("model", "last_optimizer_state"):
@@ -146,14 +121,16 @@ def test_two_processes_train_a_gate_on_two_models_like_one_and_resume_bit_for_bi
     assert_same(resumed["extra_state"][TASK], two["extra_state"][TASK], TASK)
 
 
-def test_two_processes_translate_like_one(pair_data, tmp_path, run_here):
+def test_two_processes_train_a_translator_and_score_it_like_one(pair_data, tmp_path, run_here):
     one, two = (tmp_path / name for name in ("one", "two"))
     # adam would follow the rounding errors where a gradient is zero, as those of the keys' biases are
     flags = ["--dropout", 0, "--optimizer", "sgd", "--lr", 0.5, "--batch-size", 8, "--max-epoch", 1]
-    flags += ["--copying", "attention"]
+    flags += ["--copying", "attention", "--task", "scored_translation", "--eval-scorer", "chrf"]
+    flags += ["--eval-scorer-args", '{"beam": 2, "min_len": 4, "max_len_b": 12}', "--batch-size-valid", 7]
+    flags += ["--best-checkpoint-metric", "chrf", "--maximize-best-checkpoint-metric"]
     run_here(fairseq_cli.train, *training_flags(pair_data, one, *flags, "--update-freq", 2, **TRANSFORMER))
-    two.mkdir()
     train_pair(training_flags(pair_data, two, *flags, **TRANSFORMER), two)
     one, two = (load(directory / "checkpoint_last.pt") for directory in (one, two))
     assert one["optimizer_history"][-1]["num_updates"] == two["optimizer_history"][-1]["num_updates"] == 25
+    assert one["extra_state"]["val_loss"] > 1
     assert_same_but_for_rounding(one, two)

@@ -2,7 +2,6 @@
 
 import random
 import re
-import subprocess
 from pathlib import Path
 from typing import Dict, List, NamedTuple
 
@@ -52,14 +51,9 @@ def training_flags(data, save_dir, *flags, model=DOC, sizes=RECURRENT_SIZES) -> 
     return [data, "--save-dir", save_dir, *FAIRSEQ_FLAGS, *TRAINING_FLAGS, *sizes, *model, *flags]
 
 
-def train_translation(*args, **options) -> subprocess.CompletedProcess:
-    """Train with :func:`training_flags`."""
-    return run("fairseq_cli.train", *training_flags(*args, **options))
-
-
 def train_to_the_end(*args, **options) -> str:
-    """Train and return the log."""
-    result = train_translation(*args, **options)
+    """Train with :func:`training_flags` and return the log."""
+    result = run("fairseq_cli.train", *training_flags(*args, **options))
     assert result.returncode == 0, result.stderr[-3000:]
     return result.stdout + result.stderr
 

@@ -44,7 +44,7 @@ class Growth:
 
     Attributes:
         memory: in medians of steps.
-        seconds: a step, in those that took least, which other work on the machine delays least.
+        seconds: of the processor for a step, in those that took least, which other work on the machine delays least.
     """
 
     memory: float
@@ -61,11 +61,11 @@ def check_growth(work: Callable[[Callable[[], None]], None], folder, num_steps: 
 
     def measured() -> None:
         sizes: List[int] = []
-        times = [time.perf_counter()]
+        times = [time.process_time()]
 
         def step() -> None:
             sizes.append(resident())
-            times.append(time.perf_counter())
+            times.append(time.process_time())
 
         work(step)
         assert len(sizes) == num_steps

@@ -6,11 +6,12 @@ import math
 import pytest
 import torch
 from builders import build_tiny_encdec, build_tiny_transformer, make_dictionary
+from decoder_contract import pad
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
-BOS, PAD, EOS, UNK = range(4)
+BOS, _, EOS, UNK = range(4)
 LIVE = 6  # the four above and two words
 MAX_WORDS = 3
 # fairseq's beam is at most the vocabulary less one, so words that never win pad the vocabulary
@@ -41,17 +42,14 @@ def build_transformer():
 SENTENCES = [torch.tensor([4, 7, 9, 5, EOS]), torch.tensor([8, EOS]), torch.tensor([11, 6, 10, EOS])]
 
 
-def batch(sentences, left=True):
-    lengths = torch.tensor([len(sentence) for sentence in sentences])
-    tokens = torch.full((len(sentences), int(lengths.max())), PAD)
-    for row, sentence in zip(tokens, sentences):
-        row[len(row) - len(sentence) if left else 0 :][: len(sentence)] = sentence
+def batch(sentences):
+    tokens, lengths = pad(sentences, side="left")
     return {"net_input": {"src_tokens": tokens, "src_lengths": lengths}}
 
 
-def generate(models, sentences, *, beam=V - 1, generator_class=SequenceGenerator, **options):
+def generate(models, sentences, *, beam=V - 1, generator_class=SequenceGenerator, prefix=None, **options):
     generator = generator_class(models, make_dictionary(V), beam_size=beam, max_len_b=MAX_WORDS, **options)
-    return generator.generate(models, batch(sentences))
+    return generator.generate(models, batch(sentences), prefix_tokens=prefix)
 
 
 @torch.no_grad()
@@ -80,20 +78,27 @@ def assert_same_hypotheses(found, expected):
     assert found[0]["tokens"].tolist() == expected[0][1]
 
 
-@pytest.mark.parametrize("name, input_feeding", [*((name, "on") for name in sorted(OUTPUT_LAYERS)), ("doc", "off")])
-def test_a_wide_beam_finds_all_hypotheses_in_their_order(name, input_feeding):
-    models = [build(name, input_feeding=input_feeding)]
-    for found, sentence in zip(generate(models, SENTENCES), SENTENCES, strict=True):
+def assert_all_are_found(models):
+    """By a wide beam, in their order; returns them."""
+    generated = generate(models, SENTENCES)
+    for found, sentence in zip(generated, SENTENCES, strict=True):
         expected = all_hypotheses(models, sentence)
         assert len(expected) == 4 + 16 + 64
         assert_same_hypotheses(found, expected)
+    return generated
 
 
-@pytest.mark.parametrize("flags", [{"attention": "none", "input_feeding": "off"}, {"attention": "mlp"}])
-def test_other_attentions(flags):
-    models = [build("full", **flags)]
-    for found, sentence in zip(generate(models, SENTENCES), SENTENCES, strict=True):
-        assert_same_hypotheses(found, all_hypotheses(models, sentence))
+@pytest.mark.parametrize(
+    "name, flags",
+    [
+        *((name, {}) for name in sorted(OUTPUT_LAYERS)),
+        ("doc", {"input_feeding": "off"}),
+        ("full", {"attention": "none", "input_feeding": "off"}),
+        ("full", {"attention": "mlp"}),
+    ],
+)
+def test_a_wide_beam_finds_all_hypotheses_in_their_order(name, flags):
+    assert_all_are_found([build(name, **flags)])
 
 
 @pytest.mark.parametrize("beam", [1, 4])
@@ -110,9 +115,7 @@ def test_the_order_of_the_batch_and_its_padding_change_nothing(beam):
 
 def test_an_ensemble_of_two_votes_with_probabilities():
     models = [build("doc", seed=1), build("tied", seed=2, attention="dot", input_feeding="off")]
-    found = generate(models, SENTENCES)
-    for hypotheses, sentence in zip(found, SENTENCES, strict=True):
-        assert_same_hypotheses(hypotheses, all_hypotheses(models, sentence))
+    found = assert_all_are_found(models)
     best = [generate([model], SENTENCES)[0][0]["score"].item() for model in models]
     assert all(abs(found[0][0]["score"].item() - score) > 1e-3 for score in best)
 
@@ -120,16 +123,13 @@ def test_an_ensemble_of_two_votes_with_probabilities():
 def test_an_ensemble_with_fairseqs_transformer():
     models = [build("doc"), build_transformer()]
     for order in (models, models[::-1]):
-        for found, sentence in zip(generate(order, SENTENCES), SENTENCES, strict=True):
-            assert_same_hypotheses(found, all_hypotheses(models, sentence))
+        assert_all_are_found(order)
 
 
 def test_a_prefix_is_kept():
-    models = [build("full")]
-    prefix = torch.tensor([[4], [5], [5]])
-    generator = SequenceGenerator(models, make_dictionary(V), beam_size=V - 1, max_len_b=MAX_WORDS)
-    generated = generator.generate(models, batch(SENTENCES), prefix_tokens=prefix)
-    for found, sentence, (word,) in zip(generated, SENTENCES, prefix.tolist(), strict=True):
+    models, words = [build("full")], [4, 5, 5]
+    generated = generate(models, SENTENCES, prefix=torch.tensor(words).unsqueeze(1))
+    for found, sentence, word in zip(generated, SENTENCES, words, strict=True):
         expected = [(score, tokens) for score, tokens in all_hypotheses(models, sentence) if tokens[0] == word]
         assert_same_hypotheses(found, expected)
 
@@ -150,10 +150,7 @@ def test_hypotheses_come_with_their_attention():
 @pytest.mark.parametrize("kind", ["hard", "soft"])
 def test_alignments_of_fairseqs_generator(kind):
     models = [build("doc")]
-    found = generate(
-        models, SENTENCES, beam=2, generator_class=SequenceGeneratorWithAlignment,
-        print_alignment=kind,
-    )  # fmt: skip
+    found = generate(models, SENTENCES, beam=2, generator_class=SequenceGeneratorWithAlignment, print_alignment=kind)
     for hypotheses, sentence in zip(found, SENTENCES, strict=True):
         for hypothesis in hypotheses:
             weights = hypothesis["attention"].T[:, -len(sentence) :]

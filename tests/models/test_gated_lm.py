@@ -1,6 +1,5 @@
 """Trained language models under one gate: the contract of decoders, equations, what is frozen, memory."""
 
-import copy
 import shutil
 from argparse import Namespace
 
@@ -12,6 +11,7 @@ from builders import (
     build_tiny_encdec,
     build_tiny_gated_lm,
     build_tiny_lm,
+    dictionary_of,
     make_task,
     randomise,
     tiny_base_flags,
@@ -19,7 +19,6 @@ from builders import (
 )
 from decoder_contract import B, DecoderContract, Decoding, T, V
 from example_layers import OwnSoftmax
-from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from tensor_sizes import TensorSizes
 from torch import nn
@@ -43,9 +42,6 @@ TRANSFORMERS = {
     "transformer": [tiny_transformer_lm_flags("doc")],
     "transformer and LSTM": [tiny_transformer_lm_flags("mos"), tiny_base_flags("tied")],
 }
-
-every_kind = pytest.mark.parametrize("kind", KINDS)
-every_ensemble = pytest.mark.parametrize("bases", BASES)
 
 
 class TestGatedLanguageModel(DecoderContract):
@@ -140,7 +136,7 @@ def test_a_gate_of_ones_is_the_base_model_bit_for_bit(name, cell, kind, tokens, 
     assert torch.equal(ours.loss, theirs.loss) and torch.equal(ours.nll, theirs.nll)
 
 
-@every_kind
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_ensemble_is_the_mean_of_the_gated_distributions(kind, tokens, target):
     """P = (1/M) sum_m softmax(g * s_m), with gradients by autograd through the probabilities."""
     model = build_tiny_gated_lm(*BASES["several"], output_gate=kind).double()
@@ -169,9 +165,10 @@ def test_an_ensemble_is_the_mean_of_the_gated_distributions(kind, tokens, target
 # what is frozen
 
 
-@every_ensemble
-def test_only_the_gate_learns_and_training_is_without_the_dropout_of_the_base(bases, tokens, target):
-    model = build_tiny_gated_lm(*BASES[bases])
+@pytest.mark.parametrize("others", [[], BASES["several"]], ids=["one", "several"])
+def test_only_the_gate_learns_and_its_dropout_alone_acts(others, tokens, target):
+    base = tiny_base_flags("doc", experts_per_layer="1 1 2", latent_dropout=0.5, **RATES)
+    model = build_tiny_gated_lm(base, *others)
     model.train()
     assert all(module.training for module in model.decoder.gate.modules())
     frozen = [m for m in model.decoder.members.modules() if not isinstance(m, OutputPrecision)]
@@ -180,30 +177,8 @@ def test_only_the_gate_learns_and_training_is_without_the_dropout_of_the_base(ba
     assert losses[0] == losses[1] == pytest.approx(model.eval()(tokens, target=target)[0].item(), rel=1e-6)
     learning = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     assert learning == {f"decoder.gate.{name}" for name, _ in model.decoder.gate.named_parameters()}
-
-
-def test_rates_of_the_base_do_nothing_and_that_of_the_gate_acts(tokens):
-    model = build_tiny_gated_lm(tiny_base_flags("doc", experts_per_layer="1 1 2", latent_dropout=0.5, **RATES))
-    model.train()
-    assert torch.equal(model(tokens)[0], model(tokens)[0])
-    model.decoder.gate.dropout.rate = 0.5
-    assert not torch.equal(model(tokens)[0], model(tokens)[0])
-
-
-@every_ensemble
-def test_updates_leave_the_base_as_it_was_bit_for_bit(bases, tokens, target):
-    model = build_tiny_gated_lm(*BASES[bases], gate_dropout=0.5).train()
-    before = copy.deepcopy(model.decoder.members.state_dict())
-    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=0.05, weight_decay=0.1)
-    losses = []
-    for _ in range(30):
-        optimizer.zero_grad()
-        loss, _ = model(tokens, target=target)
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    after = model.decoder.members.state_dict()
-    assert all(torch.equal(after[name], value) for name, value in before.items()) and losses[-1] < losses[0]
+    model.train().decoder.gate.dropout.rate = 0.5
+    assert model(tokens, target=target)[0].item() != model(tokens, target=target)[0].item()
 
 
 def test_the_precision_of_the_output_layers_is_the_flags_and_follows_the_mode():
@@ -264,8 +239,7 @@ def test_mixture_weights_are_those_of_all_softmaxes(names, num_softmaxes, tokens
     flags = [tiny_base_flags(n, **({"experts_per_layer": experts[n]} if n in experts else {})) for n in names]
     model = build_tiny_gated_lm(*flags).train()
     weights = model(tokens)[1]["scores"].mixture_weights
-    task = make_task(VOCAB_SIZE)
-    criterion = RegularizedCrossEntropy(task_with_padding(task), balance=0.1, activation_regularization=1.0)
+    criterion = RegularizedCrossEntropy(make_task(VOCAB_SIZE), balance=0.1, activation_regularization=1.0)
     sample = {"net_input": {"src_tokens": tokens}, "target": tokens, "ntokens": tokens.numel()}
     if num_softmaxes is None:
         assert weights is None
@@ -288,10 +262,6 @@ def test_penalties_of_what_is_frozen_are_refused_in_training_alone(flag, num_bas
         criterion(model.train(), sample)
     loss, _, logged = criterion.eval()(model.eval(), sample)
     assert loss.item() == pytest.approx(logged["loss"].item()) and loss > 0
-
-
-def task_with_padding(task):
-    return Namespace(**vars(task), source_language=None)
 
 
 def save(model, path, **flags):
@@ -338,37 +308,24 @@ def test_weights_and_flags_are_the_checkpoints(base):
     assert all(set(flags) & {"data", "lr", "save_dir"} == set() for flags in args.base_model_flags)
 
 
-def test_flags_of_a_checkpoint_build_the_same_model_without_files(base):
-    path, _ = base("one.pt", "doc")
-    args = Namespace(**tiny_base_flags("doc"))
-    saved = gate(path)
-    again = build_model("gated_lm", make_task(V), base_model="removed.pt", base_model_flags=[vars(args)], gate_dim=5)
+def test_flags_of_a_checkpoint_build_the_same_model_without_files(base, tokens):
+    saved = gate(base("one.pt", "doc")[0])
+    again = gate("removed.pt", base_model_flags=[tiny_base_flags("doc")])
     again.load_state_dict(saved.state_dict())
-    tokens = torch.randint(4, V, (2, 5))
     assert torch.equal(again.eval()(tokens)[0], saved.eval()(tokens)[0])
 
 
 def other_words():
-    dictionary = Dictionary()
-    for i in reversed(range(V - len(dictionary))):
-        dictionary.add_symbol(f"w{i}")
-    task = make_task(V)
-    task.source_dictionary = task.target_dictionary = dictionary
-    return task
+    dictionary = dictionary_of(f"w{i}" for i in reversed(range(V - 4)))
+    return Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
 
 
-@pytest.mark.parametrize(
-    "task, told",
-    [
-        (make_task(29), "one.pt: the vocabulary, dict.txt, is not the one that the checkpoint was trained with"),
-        (other_words(), "one.pt: the vocabulary, dict.txt, is not the one that the checkpoint was trained with"),
-    ],
-)
-def test_a_base_model_of_another_vocabulary_is_refused(base, task, told):
+@pytest.mark.parametrize("task", [make_task(29), other_words()], ids=["more words", "other words"])
+def test_a_base_model_of_another_vocabulary_is_refused(base, task):
     path, _ = base("one.pt", "doc")
-    with pytest.raises(ValueError, match=told) as error:
+    told = r"\A.*one.pt: the vocabulary, dict.txt, is not the one that the checkpoint was trained with.*\Z"
+    with pytest.raises(ValueError, match=told):
         gate(path, task)
-    assert len(str(error.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize("arch", ["lstm_encdec", "gated_lm"])
@@ -378,27 +335,23 @@ def test_a_model_of_another_kind_is_refused(arch, tmp_path):
         gate(path)
 
 
-def test_a_base_model_with_a_gate_is_refused(base):
-    path, _ = base("one.pt", "doc", output_gate="iog")
-    with pytest.raises(ValueError, match="one.pt has a gate already, --output-gate iog: give a model without one"):
-        gate(path)
-
-
-def test_missing_and_damaged_files_are_refused(base, tmp_path):
+def test_files_that_are_no_base_models_are_refused(base, tmp_path):
     path, _ = base("one.pt", "doc")
-    with pytest.raises(ValueError, match="two.pt does not exist: give a checkpoint, such as SAVE_DIR"):
-        gate(f"{path}:{tmp_path / 'two.pt'}")
+    base("gated.pt", "doc", output_gate="iog")
     content = bytearray((tmp_path / "one.pt").read_bytes())
     (tmp_path / "cut.pt").write_bytes(content[: len(content) // 2])
-    with pytest.raises(ValueError, match="cut.pt is no checkpoint or was cut short"):
-        gate(str(tmp_path / "cut.pt"))
     content[len(content) // 2] ^= 1
     (tmp_path / "flipped.pt").write_bytes(content)
-    with pytest.raises(ValueError, match="flipped.pt is damaged"):
-        gate(str(tmp_path / "flipped.pt"))
     torch.save(torch.load(path)["model"], tmp_path / "weights.pt")
-    with pytest.raises(ValueError, match="weights.pt holds no checkpoint of fairseq-train: give one, such as SAVE_DIR"):
-        gate(str(tmp_path / "weights.pt"))
+    for name, told in (
+        ("gated.pt", "gated.pt has a gate already, --output-gate iog: give a model without one"),
+        ("two.pt", "two.pt does not exist: give a checkpoint, such as SAVE_DIR"),
+        ("cut.pt", "cut.pt is no checkpoint or was cut short"),
+        ("flipped.pt", "flipped.pt is damaged"),
+        ("weights.pt", "weights.pt holds no checkpoint of fairseq-train: give one, such as SAVE_DIR"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            gate(f"{path}:{tmp_path / name}")
 
 
 def test_a_repeated_file_is_refused(base, tmp_path):
@@ -469,7 +422,7 @@ def test_a_removed_file_is_missing_where_the_save_directory_holds_another_model(
         gate("removed.pt", save_dir=str(tmp_path), restore_file="checkpoint_last.pt")
 
 
-@pytest.mark.parametrize("given", ["", ":", "one.pt:"])
+@pytest.mark.parametrize("given", ["", "one.pt:"])
 def test_no_path_is_refused(given):
     with pytest.raises(ValueError, match="^--base-model: give the checkpoint of a trained language model, or several"):
         gate(given)
@@ -480,17 +433,8 @@ def test_without_a_gate_nothing_would_learn():
         build_tiny_gated_lm(tiny_base_flags("tied"), output_gate="none")
 
 
-def test_a_checkpoint_of_another_vocabulary_is_refused():
-    saved = build_tiny_gated_lm(tiny_base_flags("tied")).state_dict()
-    with pytest.raises(
-        ValueError, match="the vocabulary, dict.txt, is not the one that the checkpoint was trained with: point to"
-    ):
-        build_tiny_gated_lm(tiny_base_flags("tied"), vocab_size=29).load_state_dict(saved)
-
-
-@pytest.mark.parametrize("others", [[], ["tied"]])
-def test_a_base_without_logits_takes_no_gate(base, others, monkeypatch):
+def test_a_base_without_logits_takes_no_gate(base, monkeypatch):
     monkeypatch.setitem(OUTPUT_LAYERS, "own", OwnSoftmax)
-    paths = [base(f"{layer}.pt", layer)[0] for layer in ("own", *others)]
+    paths = [base(f"{layer}.pt", layer)[0] for layer in ("own", "tied")]
     with pytest.raises(ValueError, match="^--output-gate iog: --output-layer own has no logits that a gate could"):
         gate(":".join(paths))

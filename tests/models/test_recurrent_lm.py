@@ -3,14 +3,12 @@
 For its decoder see test_decoder_contract.py, for its flags and initial values recurrent_model_contract.py.
 """
 
-import argparse
 from dataclasses import dataclass, field
 
 import plain_formulas
 import pytest
 import torch
 from builders import (
-    CELLS_AND_LAYERS,
     build_encdec,
     build_lm,
     build_model,
@@ -29,15 +27,11 @@ from torch import nn
 from fairseq_plugins.models.recurrent_encdec import RecurrentEncoderDecoder
 from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
 from fairseq_plugins.modules.attention import ATTENTIONS
-from fairseq_plugins.modules.cell import (
-    RECURRENT_CELLS,
-    RecurrentCell,
-)
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, RecurrentCell
 from fairseq_plugins.modules.initialisation import BIASES
 from fairseq_plugins.modules.layers import MASKS, WORD_MASKS, BroadcastDropout
 from fairseq_plugins.modules.recurrent_highway import TRANSFORM_INPUTS
 from fairseq_plugins.modules.stack import OUTPUT_SKIPS
-from fairseq_plugins.options import check_dropout
 
 
 @pytest.fixture
@@ -59,23 +53,20 @@ def layers_by_hand(model, tokens, skip):
     return layers
 
 
+DOC = {"experts_per_layer": "1 2 2", "hidden_sizes": "12 6"}
+SUM = {"hidden_sizes": "8 8", "output_skip": "sum"}
+
+
 @pytest.mark.parametrize(
     "cell, name, flags",
     [
         ("lstm", "tied", {}),
         ("lstm", "full", {"hidden_sizes": "12 6"}),
         ("lstm", "mos", {"experts_per_layer": "0 0 3", "hidden_sizes": "12 6"}),
-        (
-            "diagonal",
-            "doc",
-            {"experts_per_layer": "1 0 1 2", "hidden_sizes": "8 8", "output_hidden_size": 6, "output_skip": "sum"},
-        ),
-        *(
-            (cell, "doc", {"experts_per_layer": "1 2 2", "hidden_sizes": "12 6"})
-            for cell in sorted(plain_formulas.CELLS)
-        ),
-        ("lstm", "tied", {"hidden_sizes": "8 8", "output_skip": "sum"}),
-        ("mogrifier", "doc", {"experts_per_layer": "1 2 2", "hidden_sizes": "8 8", "output_skip": "sum"}),
+        ("diagonal", "doc", {**SUM, "experts_per_layer": "1 0 1 2", "output_hidden_size": 6}),
+        *((cell, "doc", DOC) for cell in sorted(plain_formulas.CELLS)),
+        ("lstm", "tied", SUM),
+        ("mogrifier", "doc", {**SUM, "experts_per_layer": "1 2 2"}),
     ],
 )
 def test_the_distribution_is_that_of_the_equations(name, flags, cell, tokens):
@@ -99,9 +90,9 @@ def test_input_dropout_is_locked_and_the_stack_reads_it(tokens):
 # streams
 
 
-@pytest.mark.parametrize("cell, name", CELLS_AND_LAYERS)
-def test_windows_of_a_stream_are_one_long_sequence(cell, name, tokens):
-    model = build_tiny_lm(name, rnn_cell=cell).double()
+@pytest.mark.parametrize("cell", sorted(plain_formulas.CELLS))
+def test_windows_of_a_stream_are_one_long_sequence(cell, tokens):
+    model = build_tiny_lm("doc", rnn_cell=cell).double()
     whole = model(tokens)[0]
     windows = [model(tokens[:, a:b], stream="text", position=a)[0] for a, b in ((0, 2), (2, 5), (5, T))]
     torch.testing.assert_close(torch.cat(windows, dim=1), whole, rtol=1e-11, atol=1e-11)
@@ -146,7 +137,7 @@ def test_no_gradient_crosses_windows_of_a_stream(tokens):
     assert rows == [4]
 
 
-@pytest.mark.parametrize("cell", sorted(plain_formulas.CELLS))
+@pytest.mark.parametrize("cell", ["lstm", "rhn"])
 def test_dropped_rows_start_a_window_from_zero_and_the_others_go_on(cell):
     """In training alone; which ones is decided by the generator, which fairseq seeds at every update."""
     rows, flags = 40, dict(rnn_cell=cell, output_gate="iog-lstm", gate_dim=5, gate_dropout=0.0)
@@ -154,10 +145,8 @@ def test_dropped_rows_start_a_window_from_zero_and_the_others_go_on(cell):
     plain, model = build_tiny_lm("tied", **flags), build_tiny_lm("tied", dropout_carried_state=0.3, **flags)
     for lm in (plain, model):
         lm.train()(first, stream="train", position=0)
-    goes_on, starts = (
-        plain(second, stream="train", position=T)[0],
-        build_tiny_lm("tied", **flags)(second)[0],
-    )
+    goes_on = plain(second, stream="train", position=T)[0]
+    starts = build_tiny_lm("tied", **flags)(second)[0]
     windows = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
@@ -177,18 +166,19 @@ def test_no_row_is_dropped_where_no_state_is_carried(tokens):
     model.eval()(tokens)
 
 
-# initial values
+# flags
 
 
-def test_a_layer_of_rectifiers_has_a_width():
-    with pytest.raises(ValueError, match="^--output-hidden-size -3: "):
-        build_tiny_lm("tied", output_hidden_size=-3)
-
-
-def test_initial_biases_need_a_range():
-    build_tiny_lm("tied", init_range=0.1, init_biases="uniform")
-    with pytest.raises(ValueError, match="^--init-biases uniform needs an --init-range: give that, too$"):
-        build_tiny_lm("tied", init_biases="uniform")
+@pytest.mark.parametrize(
+    "flags, told",
+    [
+        (dict(output_hidden_size=-3), "^--output-hidden-size -3: "),
+        (dict(init_biases="uniform"), "^--init-biases uniform needs an --init-range: give that, too$"),
+    ],
+)
+def test_flags_of_language_models_that_do_not_fit_are_refused(flags, told):
+    with pytest.raises(ValueError, match=told):
+        build_tiny_lm("tied", **flags)
 
 
 @pytest.mark.parametrize("arch", ["lstm_lm_awd", "gated_lm"])
@@ -263,15 +253,11 @@ class TanhCell(RecurrentCell):
 
     def __init__(self, input_size: int, hidden_size: int, *, options: TanhOptions):
         super().__init__()
-        check_dropout(options.dropout_memory, flag="--dropout-memory")
         self.hidden_size = hidden_size
         self.input = nn.Linear(input_size, hidden_size, bias=False)
         self.recurrent = nn.Linear(2 * hidden_size, hidden_size, bias=False)
         self.of_word = nn.Parameter(0.1 * torch.randn(3, hidden_size))
         self.dropout = BroadcastDropout(options.dropout_memory, flag="--dropout-memory", shared_dims=(1,))
-
-    def reset_by_layer(self):
-        nn.init.eye_(self.recurrent.weight)
 
     def initial_state(self, x):
         return {"recent": x.new_zeros(x.size(0), 2, self.hidden_size)}
@@ -300,13 +286,6 @@ def registered():
     assert RECURRENT_CELLS == before
 
 
-FEEDING_AND_MERGES = [("on", "layer"), ("off", "top")]
-
-
-def joined(case):
-    return " ".join(case)
-
-
 # the contracts
 
 
@@ -327,33 +306,11 @@ class TestNewCellOfALanguageModel(DecoderContract):
 class TestNewCellOfAnEncoderDecoder(TranslatorContract):
     dropouts = {"dropout_memory": 0.5, "dropout": 0.5}
 
-    @pytest.fixture(params=FEEDING_AND_MERGES, ids=joined)
+    @pytest.fixture(params=[("on", "layer"), ("off", "top")], ids=" ".join)
     def build(self, request, sentences):
         feeding, merge = request.param
         flags = dict(rnn_cell="tanh", input_feeding=feeding, encoder_merge=merge, hidden_sizes="8 8")
         return lambda **others: Decoding(build_tiny_encdec("full", **flags, **others), sentences, num_layers=4)
-
-
-def test_it_starts_by_layer_as_it_says():
-    model = build_encdec("lstm_encdec", SOURCES, V, embed_dim=8, hidden_sizes="8", rnn_cell="tanh", init="by-layer")
-    cells = [module for module in model.modules() if isinstance(module, TanhCell)]
-    assert cells and all(torch.equal(cell.recurrent.weight, torch.eye(*cell.recurrent.weight.shape)) for cell in cells)
-    assert all(cell.of_word.abs().max() > 0.1 for cell in cells)  # the common start
-
-
-# the command line
-
-
-FLAGS = ("--rnn-cell", "--dropout-memory")
-
-
-@pytest.mark.parametrize("model", [RecurrentLanguageModel, RecurrentEncoderDecoder])
-def test_the_command_line_offers_the_cell_and_its_flag(model):
-    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
-    model.add_args(parser)
-    cell, rate = (next(a for a in parser._actions if name in a.option_strings) for name in FLAGS)
-    assert "tanh" in cell.choices and rate.help == "tanh: rate of one mask of the states of a window"
-    assert vars(parser.parse_args([])) == {}
 
 
 @pytest.mark.parametrize("arch", ["lstm_lm_awd", "lstm_encdec"])
@@ -365,15 +322,6 @@ def test_a_command_builds_the_model(arch):
     cells = [module for module in model.modules() if isinstance(module, RecurrentCell)]
     assert {type(cell) for cell in cells} == {TanhCell} and {cell.dropout.rate for cell in cells} == {0.3}
     assert len(cells) == (2 if arch == "lstm_lm_awd" else 6)  # encoders have two directions
-
-
-def test_its_flag_is_refused_beside_another_cell():
-    with pytest.raises(ValueError, match="--dropout-memory: not a flag of --rnn-cell lstm"):
-        build_tiny_lm("tied", dropout_memory=0.3)
-    with pytest.raises(ValueError, match="--dropout-weight: not a flag of --rnn-cell tanh"):
-        build_tiny_lm("tied", rnn_cell="tanh", dropout_weight=0.3)
-    with pytest.raises(ValueError, match="--dropout-memory 1.0: a dropout rate"):
-        build_tiny_lm("tied", rnn_cell="tanh", dropout_memory=1.0)
 
 
 def test_the_tied_output_matrix_is_not_masked(tokens):

@@ -1,23 +1,21 @@
 """Cells with a mask of their recurrent matrices for the tests: how they are run, and the mask that they draw."""
 
 import torch
+from cell_contract import loss, steps_of_layer
 
-from fairseq_plugins.modules.cell import CellContext, StepInput, state_tensors
+from fairseq_plugins.modules.cell import CellContext
 
 
-def run(layer, x, state, *, leading_padding=None):
+def run(layer, x, state, **context):
     """Output and state of a whole run."""
-    return layer(x, state, CellContext(stack_input=x, leading_padding=leading_padding))
+    return layer(x, state, CellContext(stack_input=x, **context))
 
 
-def run_steps(layer, x, state, num_known):
+def run_steps(layer, x, state, num_known, **context):
     """As ``run``, step by step, with so many columns of x known in advance."""
-    prepared, outputs = layer.prepare(x[..., :num_known], CellContext(stack_input=x[..., :0])), []
-    for t in range(x.size(1)):
-        late = x[:, t, num_known:] if num_known < x.size(-1) else None
-        output, state = layer.step(prepared, t, StepInput(late, x[:, t]), state)
-        outputs.append(output)
-    return torch.stack(outputs, dim=1), state
+    return steps_of_layer(
+        layer, x, state, CellContext(stack_input=x, **context), num_known=num_known, num_stack_known=0
+    )
 
 
 def drawn_mask(seed, shape, *, rate):
@@ -26,12 +24,7 @@ def drawn_mask(seed, shape, *, rate):
     return torch.rand(shape).lt(1 - rate).double() / (1 - rate)
 
 
-def loss(output, state):
-    """A scalar that every value of both enters."""
-    return output.pow(2).sum() + sum((part.pow(2) + part).sum() for part in state_tensors(state))
-
-
-def assert_as_by_hand(layer, x, state, by_hand, *, num_known):
+def assert_as_by_hand(layer, x, state, by_hand, *, num_known=None):
     """Values and gradients by input, state and parameters are those of the equations, with the mask of seed 5.
 
     ``by_hand`` takes no arguments and returns output and state of the equations; ``num_known`` is None for a whole run,

@@ -25,17 +25,8 @@ B, T, C, D = 3, 6, 5, 7
 RATE = 0.5
 NAMES = ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"]
 LENGTHS = [T, 2, 0]
-
-
-def draw_inputs():
-    """x (B, T, C) and a state before it."""
-    h, c = torch.randn(2, B, D, dtype=torch.float64)
-    return torch.randn(B, T, C, dtype=torch.float64), {"h": h, "c": c}
-
-
-def leading_padding(lengths=LENGTHS):
-    """Which places are padding, (B, T), where the rows end at T."""
-    return torch.arange(T) < T - torch.tensor(lengths).unsqueeze(1)
+PADDING = torch.arange(T) < T - torch.tensor(LENGTHS).unsqueeze(1)
+"""Which places are padding, (B, T), where the rows end at T."""
 
 
 def make(rate, biases="two"):
@@ -55,14 +46,11 @@ def by_hand(layer, x, state, mask):
     return output, {"h": h, "c": c}
 
 
-def zero_state(num_rows):
-    zeros = torch.zeros(num_rows, D, dtype=torch.float64)
-    return {"h": zeros, "c": zeros}
-
-
 @pytest.fixture
 def inputs():
-    return draw_inputs()
+    """x (B, T, C) and a state before it."""
+    h, c = torch.randn(2, B, D, dtype=torch.float64)
+    return torch.randn(B, T, C, dtype=torch.float64), {"h": h, "c": c}
 
 
 def make_variational(rate=RATE, biases="two"):
@@ -74,7 +62,6 @@ def variational_by_hand(layer, x, state, mask):
     return output, {"h": h, "c": c}
 
 
-@pytest.mark.parametrize("num_known", [None, 0, 2, C])
 @pytest.mark.parametrize(
     "make, formula, mask_shape, biases",
     [
@@ -83,12 +70,12 @@ def variational_by_hand(layer, x, state, mask):
         (make_variational, variational_by_hand, (B, D), "two"),
     ],
 )
-def test_values_and_gradients_are_those_of_the_equations(make, formula, mask_shape, biases, num_known, inputs):
+def test_values_and_gradients_are_those_of_the_equations(make, formula, mask_shape, biases, inputs):
     """All steps share one mask, of the recurrent matrix or of the hidden states."""
     layer, (x, state) = make(RATE, biases), inputs
     randomise(layer, 0.7)
     mask = drawn_mask(5, mask_shape, rate=RATE)
-    assert_as_by_hand(layer, x, state, lambda: formula(layer, x, state, mask), num_known=num_known)
+    assert_as_by_hand(layer, x, state, lambda: formula(layer, x, state, mask))
 
 
 @pytest.mark.parametrize("rate, training, num_calls", [(RATE, True, 0), (RATE, False, 1), (0.0, True, 1)])
@@ -124,25 +111,21 @@ def test_no_warnings(inputs):
 # padding in front of a row
 
 
-def make_wide(rate=0.0, dtype=torch.float64):
-    """A layer whose gates, biases included, reach from closed to open."""
-    layer = make(rate).to(dtype)
-    return randomise(layer, 2)
-
-
 def test_leading_padding_goes_with_weight_drop_and_the_gradients_are_those_of_the_rows_alone(inputs):
-    layer, x, mask = make_wide(RATE), inputs[0].requires_grad_(), drawn_mask(5, (4 * D, D), rate=RATE)
+    layer = randomise(make(RATE), 2)  # gates reach from closed to open
+    x, mask = inputs[0].requires_grad_(), drawn_mask(5, (4 * D, D), rate=RATE)
     wanted = [x, *layer.parameters()]
     torch.manual_seed(5)
-    output, state = run(layer, x, leading_padding=leading_padding())
+    output, state = run(layer, x, leading_padding=PADDING)
     ours = torch.autograd.grad(loss(output, state), wanted)
     total = 0
     for row, length in enumerate(LENGTHS[:2]):
-        alone, state = by_hand(layer, x[row : row + 1, T - length :], zero_state(1), mask)
+        kept = x[row : row + 1, T - length :]
+        alone, state = by_hand(layer, kept, layer.initial_state(kept), mask)
         torch.testing.assert_close(output[row : row + 1, T - length :], alone, rtol=1e-12, atol=1e-12)
         total = total + loss(alone, state)
     torch.testing.assert_close(ours, torch.autograd.grad(total, wanted), rtol=1e-10, atol=1e-12)
-    assert not ours[0][leading_padding()].any()
+    assert not ours[0][PADDING].any()
 
 
 # one bias vector
@@ -171,7 +154,7 @@ def test_one_bias_vector_is_two_of_which_one_is_zero(inputs, rate, padded):
     results = []
     for layer in make_pair(rate):
         torch.manual_seed(5)
-        found = run(layer, x, state, leading_padding=leading_padding() if padded else None)
+        found = run(layer, x, state, leading_padding=PADDING if padded else None)
         gradients = torch.autograd.grad(loss(*found), [x, *(getattr(layer, name) for name in NAMES[:3])])
         results.append((found, gradients))
     torch.testing.assert_close(*results, rtol=0, atol=0)
@@ -210,19 +193,14 @@ def test_a_step_of_a_search_is_the_recurrence(layer_class, inputs, monkeypatch):
     layer = layer_class(C, D, options=WeightDropOptions()).eval()
     x, state = inputs[0][:, :1].float(), {name: one.float() for name, one in inputs[1].items()}
     with torch.no_grad():
-        kernel = run(layer, *inputs_of_two(x, state))
-        monkeypatch.setattr(torch, "lstm", None)  # its kernel takes no part
+        kernel = run(layer, x.expand(-1, 2, -1), state)  # torch's kernel takes two steps
+        monkeypatch.setattr(torch, "lstm", None)  # it takes no part
         found = run(layer, x, state)
     layer.double()
     expected = by_hand(layer, x.double(), {name: one.double() for name, one in state.items()}, 1.0)
     torch.testing.assert_close(found[0].double(), expected[0], rtol=0, atol=1e-6)
     torch.testing.assert_close({k: v.double() for k, v in found[1].items()}, expected[1], rtol=0, atol=1e-6)
     torch.testing.assert_close(found[0], kernel[0][:, :1], rtol=0, atol=1e-6)
-
-
-def inputs_of_two(x, state):
-    """The same step with another one after it, which torch's kernel takes."""
-    return torch.cat([x, torch.zeros_like(x)], dim=1), state
 
 
 @pytest.mark.parametrize("rows_begin_late", [False, True])
@@ -232,7 +210,7 @@ def test_a_step_with_gradients_or_padding_is_torchs(rows_begin_late, inputs, mon
     layer, x = make(0.0).float(), inputs[0][:, :1].float()
     state = {name: one.float() for name, one in inputs[1].items()}
     with torch.set_grad_enabled(not rows_begin_late):
-        run(layer, x, state, **({"leading_padding": torch.ones(B, 1, dtype=torch.bool)} if rows_begin_late else {}))
+        run(layer, x, state, leading_padding=torch.ones(B, 1, dtype=torch.bool) if rows_begin_late else None)
     assert len(calls) == 1
 
 
@@ -261,18 +239,6 @@ def test_a_step_on_a_gpu_is_that_on_a_cpu():
     gates, c = torch.randn(B, 4, D, dtype=torch.float64), torch.randn(D, dtype=torch.float64).expand(B, D)
     found = recurrence.lstm_cell(gates.flatten(1).clone(), c)[:2]
     torch.testing.assert_close(found, lstm.update(gates, c), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_torchs_kernel_is_that_formula():
-    gates = torch.randn(B, 4, D, dtype=torch.float64, device="cuda", requires_grad=True)
-    c = torch.randn(B, D, dtype=torch.float64, device="cuda", requires_grad=True)
-    i, f, g, o = gates.unbind(1)
-    new = f.sigmoid() * c + i.sigmoid() * g.tanh()
-    found, expected = lstm.update(gates, c), (o.sigmoid() * new.tanh(), new)
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-    results = [torch.autograd.grad((h.sin() + new).sum(), [gates, c]) for h, new in (found, expected)]
-    torch.testing.assert_close(*results, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("cell, state, num_results", [("lstm", "cx", 3), ("gru", "hx", 2)])

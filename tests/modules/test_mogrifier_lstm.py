@@ -44,14 +44,10 @@ def by_hand(layer, x, state, mask):
     return output, {"h": h, "c": c}
 
 
-@pytest.mark.parametrize(
-    "rounds, rank, num_known",
-    [*((*size, known) for size in ((0, 0), (5, 3)) for known in (None, 0, 2, C))]
-    + [(1, 0, None), (2, 3, 2), (5, 0, 0), (6, 2, None)],
-)
-def test_values_and_gradients_are_those_of_the_equations(rounds, rank, num_known, x, state):
+@pytest.mark.parametrize("rounds, rank", [(0, 0), (1, 0), (2, 3), (5, 0), (5, 3), (6, 2)])
+def test_values_and_gradients_are_those_of_the_equations(rounds, rank, x, state):
     layer, mask = make(rounds, rank), drawn_mask(5, (B, D), rate=RATE)
-    assert_as_by_hand(layer, x, state, lambda: by_hand(layer, x, state, mask), num_known=num_known)
+    assert_as_by_hand(layer, x, state, lambda: by_hand(layer, x, state, mask))
 
 
 def test_what_enters_a_cell_is_bounded_by_the_cap(x):
@@ -71,7 +67,6 @@ def test_a_rank_is_that_of_rounds():
     args = Namespace(rnn_cell="mogrifier", mogrifier_rank=3)
     assert RECURRENT_CELLS.read_options(args).mogrifier_rank == 3
     args.mogrifier_rounds = 0
-    with pytest.raises(
-        ValueError, match="^--mogrifier-rank has no effect .*: leave it out, or give --mogrifier-rounds"
-    ):
+    told = "^--mogrifier-rank has no effect .*: leave it out, or give --mogrifier-rounds"
+    with pytest.raises(ValueError, match=told):
         RECURRENT_CELLS.read_options(args)

@@ -11,7 +11,7 @@ from fairseq_plugins.ops import kernels, triton_mixture
 from fairseq_plugins.ops.mixture_distribution import mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_loss import mixture_nll
 
-TRITON = kernels.choose_kernels(torch.device("cpu"), "triton")
+TRITON = kernels.choose_kernels(torch.device("cpu"), "triton")  # is refused where the trial fails
 
 
 def errors(ours, expected):
@@ -35,7 +35,13 @@ def test_losses_and_gradients(num_experts, vocab_size, num_tokens, shape, option
     expected = outcome(formula, case, **{name: x for name, x in options.items() if name != "chunk_size"})
     ours = outcome(mixture_nll, case, torch.float32, kernels=TRITON, **options)
     assert max(errors(ours, expected).values()) < 3e-6
-    again = outcome(mixture_nll, case, torch.float32, kernels=TRITON, **options)
+
+
+def test_losses_and_gradients_are_the_same_bit_for_bit_whenever_they_are_computed():
+    case = draw(3, 97, 5, 7, interpolated=True)
+    ours, again = (
+        outcome(mixture_nll, case, torch.float32, kernels=TRITON, label_smoothing=0.1, chunk_size=3) for _ in range(2)
+    )
     assert all(torch.equal(ours[name], again[name]) for name in ours)
 
 
@@ -139,9 +145,7 @@ def test_the_trial_finds_what_differs_in_one_of_the_variants(wrong, monkeypatch)
         out += 0.01 * (wrong == "distribution")
         return is_written
 
-    device = torch.device("cpu")
-    assert triton_mixture.equals_plain(device)
     monkeypatch.setattr(chunk_class, "__init__", init)
     monkeypatch.setattr(chunk_class, "backward", backward)
     monkeypatch.setattr(triton_mixture.TritonKernels, "log_mixture", log_mixture)
-    assert not triton_mixture.equals_plain(device)
+    assert not triton_mixture.equals_plain(torch.device("cpu"))

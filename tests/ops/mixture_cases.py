@@ -15,7 +15,7 @@ BASE = ("latents", "log_prior", "weight", "bias")
 GATE = ("gate_features", "gate_weight", "gate_bias")
 OTHER = ("log_weight", "log_other")
 
-SIZES = [(1, 50, 40, 8), (1, 507, 123, 20), (3, 252, 60, 7), (20, 123, 50, 12), (3, 1, 10, 4), (4, 30, 1, 5)]
+SIZES = [(1, 507, 123, 20), (3, 252, 60, 7), (20, 123, 50, 12), (3, 1, 10, 4), (4, 30, 1, 5)]
 """Numbers of experts, words and tokens, and the width of the experts' hidden states."""
 ALL_PARTS = dict(gate_width=6, interpolated=True)
 SMOOTHED = dict(label_smoothing=0.1)

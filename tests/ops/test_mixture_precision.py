@@ -89,11 +89,11 @@ def under_autocast(dtype, function):
     "sizes, given, bound",
     [
         # the sums run in another order; one rounding of 1 is added because autograd is exact where V = 1
-        *((sizes, options, 1.25) for sizes in SIZES[1:] for options in PAIRS[1:3]),
-        *((SIZES[1], dict(scale=30, **options), 1.25) for options in PAIRS),
-        *((SIZES[2], dict(scale=10, **options), 1.25) for options in PAIRS),
+        *((sizes, options, 1.25) for sizes in SIZES for options in PAIRS[1:3]),
+        *((SIZES[0], dict(scale=30, **options), 1.25) for options in PAIRS),
+        *((SIZES[1], dict(scale=10, **options), 1.25) for options in PAIRS),
         # the products of the chunks are added one by one, each with a rounding
-        *((SIZES[2], dict(chunk_size=size, **options), 1.5) for size in (1, 7) for options in ({}, GATED)),
+        *((SIZES[1], dict(chunk_size=7, **options), 1.5) for options in ({}, GATED)),
     ],
 )
 def test_float32_error_is_no_larger_than_that_of_autograd(sizes, given, bound):
@@ -108,10 +108,10 @@ def test_float32_error_is_no_larger_than_that_of_autograd(sizes, given, bound):
 @pytest.mark.parametrize(
     "sizes, given",
     [
-        *((SIZES[1], dict(with_bias=False, **options)) for options in PAIRS),
-        *((SIZES[2], options) for options in PAIRS[1:3]),
-        *((SIZES[3], dict(scale=10, with_bias=False, **options)) for options in PAIRS),
-        *((sizes, dict(chunk_size=7, **options)) for sizes in (SIZES[1], SIZES[3]) for options in ({}, GATED)),
+        *((SIZES[0], dict(with_bias=False, **options)) for options in PAIRS),
+        *((SIZES[1], options) for options in PAIRS[1:3]),
+        *((SIZES[2], dict(scale=10, with_bias=False, **options)) for options in PAIRS),
+        *((SIZES[0], dict(chunk_size=7, **options)) for options in ({}, GATED)),
     ],
 )
 def test_sixteen_bit_error_is_no_larger_than_that_of_autograd(sizes, given, dtype):
@@ -127,7 +127,7 @@ def test_sixteen_bit_error_is_no_larger_than_that_of_autograd(sizes, given, dtyp
 
 @pytest.mark.slow
 @sixteen_bits
-@pytest.mark.parametrize("sizes, loss_scale", [(SIZES[1], 1.0), (SIZES[3], 2.0**16)])
+@pytest.mark.parametrize("sizes, loss_scale", [(SIZES[0], 1.0), (SIZES[2], 2.0**16)])
 def test_under_autocast_parameters_in_float32_have_gradients_in_float32(sizes, loss_scale, dtype):
     ours, theirs = [
         rms_errors(under_autocast(dtype, function), sizes, torch.float32, loss_scale=loss_scale, **GATED)
@@ -208,7 +208,7 @@ def test_experts_that_disagree_by_400_nats(smoothing):
 
 @sixteen_bits
 def test_sixteen_bit_inputs_have_losses_in_float32_and_gradients_of_their_own_type(dtype):
-    case = draw(*SIZES[1], dtype=dtype, **ALL_PARTS)
+    case = draw(*SIZES[0], dtype=dtype, **ALL_PARTS)
     ours = outcome(mixture_nll, case, dtype)
     wide = {"loss", "nll", "log_prior", *OTHER}
     assert {name: value.dtype for name, value in ours.items()} == {
@@ -217,20 +217,19 @@ def test_sixteen_bit_inputs_have_losses_in_float32_and_gradients_of_their_own_ty
 
 
 @on_both_kernels
-@pytest.mark.parametrize("dtype, num_tokens", [(torch.bfloat16, 1000), (torch.float16, 3000)])
-def test_contributions_of_many_small_chunks_add_up(dtype, num_tokens):
-    """Each token adds 1/2; sums in 16 bits would stop to grow at 128 in bfloat16 and at 1,024 in float16."""
-    weight, bias = torch.zeros(2, 1, dtype=dtype, requires_grad=True), torch.zeros(2, dtype=dtype, requires_grad=True)
-    latents, target = torch.ones(num_tokens, 1, 1, dtype=dtype), torch.zeros(num_tokens, dtype=torch.long)
+def test_contributions_of_many_small_chunks_add_up(num_tokens=400):
+    """Each token adds 1/2. A sum in bfloat16 would stop to grow at 128."""
+    weight, bias = (torch.zeros(shape, dtype=torch.bfloat16, requires_grad=True) for shape in ((2, 1), (2,)))
+    latents, target = torch.ones(num_tokens, 1, 1, dtype=torch.bfloat16), torch.zeros(num_tokens, dtype=torch.long)
     loss = mixture_nll(latents, torch.zeros(num_tokens, 1), weight, target, bias=bias, chunk_size=1).loss
     expected = torch.tensor([-num_tokens / 2, num_tokens / 2])
     for gradient in torch.autograd.grad(loss, [weight, bias]):
-        torch.testing.assert_close(gradient.flatten().float(), expected, rtol=torch.finfo(dtype).eps, atol=0)
+        torch.testing.assert_close(gradient.flatten().float(), expected, rtol=2**-7, atol=0)
 
 
 @sixteen_bits
 def test_autocast_takes_its_products_in_sixteen_bits_and_leaves_float64_alone(dtype):
-    case = draw(*SIZES[3])
+    case = draw(*SIZES[2])
     latents, log_prior, weight = case.latents.float(), case.log_prior.float(), case.weight.float().requires_grad_()
     rounded = mixture_nll(latents.to(dtype), log_prior, weight.to(dtype), case.target)
     assert not torch.equal(mixture_nll(latents, log_prior, weight, case.target).nll, rounded.nll)
@@ -249,7 +248,7 @@ def test_autocast_takes_its_products_in_sixteen_bits_and_leaves_float64_alone(dt
 
 @on_both_kernels
 @pytest.mark.parametrize("token_weight, latent, weight", [(1, 1, 0), (16, 1, 0), (1, 16, 0), (1, 1, 16)])
-@pytest.mark.parametrize("num_tokens, chunk_size", [(300, 1), (4000, None)])
+@pytest.mark.parametrize("num_tokens, chunk_size", [(60, 1), (4000, None)])
 def test_float16_gradients_of_a_frequent_word_are_finite(num_tokens, chunk_size, token_weight, latent, weight):
     """float16 ends at 65,504. These gradients stay below it, so what is formed on the way must stay below it, too."""
     case = draw(1, 50, num_tokens, 1)
@@ -330,9 +329,9 @@ def test_random_weights(num_experts, scale, parts, options):
     assert_safe(draw(num_experts, 1000, NUM_TOKENS, 64, scale=scale, **parts), **options)
 
 
-@on_both_kernels
-def test_trained_weights():
-    """Trained on one text, on another of the same language."""
+@lru_cache(maxsize=1)
+def trained_case():
+    """Weights that were trained on one text, and another of the same language."""
     truth = draw(3, 1000, 2 * NUM_TOKENS, 64, scale=3)
     probs = (torch.softmax(truth.latents @ truth.weight.T, -1) * truth.log_prior.exp().unsqueeze(-1)).sum(-2)
     target = torch.multinomial(probs, 1).squeeze(1)
@@ -351,7 +350,12 @@ def test_trained_weights():
     unseen = slice(NUM_TOKENS, None)
     case.latents, case.log_prior, case.target = truth.latents[unseen], truth.log_prior[unseen], target[unseen]
     case.weight, case.bias = (weight.detach().double() for weight in weights)
-    assert_safe(case)
+    return case
+
+
+@on_both_kernels
+def test_trained_weights():
+    assert_safe(trained_case())
 
 
 @on_both_kernels

@@ -1,6 +1,5 @@
 """Recurrences with written-out backward passes, and products of steps, against autograd of the plain formulas."""
 
-import gc
 import weakref
 from types import SimpleNamespace
 from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
@@ -512,7 +511,6 @@ def test_operands_are_kept_no_longer_than_the_backward_pass_needs_them(with_grad
     else:
         assert kept == [None] * T and not result.requires_grad
     del x, result, products
-    gc.collect()
     assert operand() is None
 
 

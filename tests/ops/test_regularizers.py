@@ -85,7 +85,10 @@ def test_a_step_from_padding_in_front_is_no_change():
 def test_a_uniform_prior_and_a_single_expert_are_balanced(balance):
     assert balance(torch.full((B, T, J), 1 / J), torch.ones(B, T)).item() == pytest.approx(0.0, abs=1e-12)
     for num_rows in (1, 3):
-        assert balance(torch.ones(num_rows, T, 1), torch.ones(num_rows, T)).item() == 0.0
+        prior = torch.ones(num_rows, T, 1, requires_grad=True)
+        penalty = balance(prior, torch.ones(num_rows, T))
+        penalty.backward()
+        assert penalty.item() == 0.0 and prior.grad.isfinite().all()
 
 
 def test_only_the_form_by_row_counts_differences_between_rows():

@@ -11,11 +11,7 @@ from fairseq.tasks import TASK_REGISTRY
 from omegaconf import OmegaConf
 from torch import nn
 
-from fairseq_plugins.optim.nt_asgd import (
-    NTASGD,
-    AveragedSGD,
-    is_triggered,
-)
+from fairseq_plugins.optim.nt_asgd import NTASGD, AveragedSGD, is_triggered
 
 INF = math.inf
 
@@ -48,15 +44,9 @@ TABLE = [
 
 def make(averaging="triggered", nonmonotone_interval=0, **flags):
     model = nn.Linear(3, 2)
-    cfg = SimpleNamespace(
-        **{
-            **dict(lr=[0.5], weight_decay=0.0, task="stateful_lm", lr_scheduler="fixed", fp16=False, bf16=False),
-            **dict(disable_validation=False),
-            **dict(averaging=averaging, nonmonotone_interval=nonmonotone_interval),
-            **flags,
-        }
-    )
-    return model, NTASGD(cfg, list(model.parameters()))
+    given = dict(lr=[0.5], weight_decay=0.0, task="stateful_lm", lr_scheduler="fixed", fp16=False, bf16=False)
+    given.update(disable_validation=False, averaging=averaging, nonmonotone_interval=nonmonotone_interval)
+    return model, NTASGD(SimpleNamespace(**{**given, **flags}), list(model.parameters()))
 
 
 def update(model, optimizer):
@@ -134,10 +124,7 @@ def test_the_first_learning_rate_and_the_weight_decay_reach_the_updates():
         (dict(task="no_such_task"), "--task no_such_task"),
         (dict(fp16=True), "--fp16"),
         (dict(bf16=True), "--bf16"),
-        (
-            dict(averaging="immediate", lr_scheduler="cosine"),
-            "--lr-scheduler cosine: use fixed or reduce_lr_on_plateau",
-        ),
+        (dict(averaging="immediate", lr_scheduler="cosine"), "--lr-scheduler cosine: use fixed or reduce_lr_on_plat"),
     ],
 )
 def test_what_cannot_work_is_refused(flags, told):
@@ -145,21 +132,18 @@ def test_what_cannot_work_is_refused(flags, told):
         make(**flags)
 
 
-def test_losses_of_another_validation_set_are_forgotten():
+def test_losses_of_another_validation_set_are_forgotten_and_a_run_that_had_ended_goes_on():
     _, optimizer = make()
     optimizer.record_validation(1.0)
     optimizer.forget_validations()
     optimizer.record_validation(2.0)
     assert not optimizer.optimizer.is_averaging
-
-
-def test_a_run_that_had_ended_goes_on_with_another_validation_set():
-    _, optimizer = make("immediate", nonmonotone_interval=0)
-    for loss in (1.0, 2.0):
-        optimizer.record_validation(loss)
-    assert optimizer.get_lr() == -math.inf
-    optimizer.forget_validations()
-    assert optimizer.get_lr() > 0
+    _, ended = make("immediate")
+    ended.record_validation(1.0)
+    ended.record_validation(2.0)
+    assert ended.get_lr() == -math.inf
+    ended.forget_validations()
+    assert ended.get_lr() > 0
 
 
 @pytest.mark.parametrize("averaging, lost", [("triggered", "starts averaging"), ("immediate", "ends the training")])

@@ -3,7 +3,6 @@
 import argparse
 import logging
 from argparse import Namespace
-from dataclasses import fields
 from functools import partial
 
 import pytest
@@ -35,13 +34,6 @@ def layers(monkeypatch):
         monkeypatch.setitem(OUTPUT_LAYERS, name, type(name, (OutputLayer,), {"name": name, "tie_embeddings": tie}))
 
 
-def is_shared(flags, args):
-    embedding = torch.nn.Embedding(1, 1)
-    weight = flags.shared_weight(args, embedding)
-    assert weight is None or weight is embedding.weight
-    return weight is not None
-
-
 def test_the_layers_of_the_package():
     others = set(OUTPUT_LAYERS) - {"never", "auto", "always"}
     assert {name: OUTPUT_LAYERS[name].tie_embeddings for name in others} == {
@@ -52,44 +44,37 @@ def test_the_layers_of_the_package():
 
 
 @pytest.mark.parametrize(
-    "layer, asked, expected",
+    "flags, layer, asked, expected",
     [
-        ("never", "no", False),
-        ("never", "may", False),
-        (
-            "never",
-            "yes",
-            "has a matrix of its own: take --output-layer tied, or leave out --share yes",
-        ),
-        ("auto", "no", False),
-        ("auto", "may", True),
-        ("auto", "yes", True),
-        (
-            "always",
-            "no",
-            "has no matrix of its own: take --output-layer full, or leave out --share no",
-        ),
-        ("always", "may", True),
-        ("always", "yes", True),
+        (ONE_FLAG, "never", {"share": "no"}, False),
+        (ONE_FLAG, "never", {"share": "may"}, False),
+        (ONE_FLAG, "auto", {"share": "no"}, False),
+        (ONE_FLAG, "auto", {"share": "may"}, True),
+        (ONE_FLAG, "auto", {"share": "yes"}, True),
+        (ONE_FLAG, "always", {"share": "may"}, True),
+        (ONE_FLAG, "always", {"share": "yes"}, True),
+        *((TyingFlags(), layer, {}, layer != "never") for layer in ("never", "auto", "always")),
+        (TWO_FLAGS, "auto", {"share": True, "share_all": False}, True),
+        (TWO_FLAGS, "auto", {"share": False, "share_all": True}, True),
+        (TWO_FLAGS, "auto", {"share": False, "share_all": False}, False),
     ],
 )
-def test_the_decision(layer, asked, expected):
-    args = Namespace(output_layer=layer, share=asked)
-    if isinstance(expected, bool):
-        assert is_shared(ONE_FLAG, args) == expected
-    else:
-        with pytest.raises(ValueError, match=f"^--output-layer {layer} {expected}$"):
-            is_shared(ONE_FLAG, args)
+def test_the_embedding_is_shared_where_the_layer_allows_it_and_one_flag_asks_for_it(flags, layer, asked, expected):
+    embedding = torch.nn.Embedding(1, 1)
+    weight = flags.shared_weight(Namespace(output_layer=layer, **asked), embedding)
+    assert weight is (embedding.weight if expected else None)
 
 
-@pytest.mark.parametrize("layer, expected", [("never", False), ("auto", True), ("always", True)])
-def test_a_model_without_flags_shares_where_the_layer_allows_it(layer, expected):
-    assert is_shared(TyingFlags(), Namespace(output_layer=layer)) == expected
-
-
-@pytest.mark.parametrize("first, second, expected", [(True, False, True), (False, True, True), (False, False, False)])
-def test_one_of_several_flags_is_enough(first, second, expected):
-    assert is_shared(TWO_FLAGS, Namespace(output_layer="auto", share=first, share_all=second)) == expected
+@pytest.mark.parametrize(
+    "layer, asked, message",
+    [
+        ("never", "yes", "has a matrix of its own: take --output-layer tied, or leave out --share yes"),
+        ("always", "no", "has no matrix of its own: take --output-layer full, or leave out --share no"),
+    ],
+)
+def test_sharing_that_the_layer_does_not_allow_is_refused(layer, asked, message):
+    with pytest.raises(ValueError, match=f"^--output-layer {layer} {message}$"):
+        ONE_FLAG.shared_weight(Namespace(output_layer=layer, share=asked), torch.nn.Embedding(1, 1))
 
 
 @pytest.mark.parametrize(
@@ -139,40 +124,17 @@ every_projected_layer = pytest.mark.parametrize(
 build = partial(build_output_layer, widths=WIDTHS, vocab_size=VOCAB_SIZE)
 
 
-def twice(layer, *calls):
-    """Results of the calls, each with the same random masks."""
-    results = []
-    for call in calls:
-        torch.manual_seed(7)
-        results.append(layer(*call[0], **call[1]))
-    return results
-
-
 @every_layer
-@pytest.mark.parametrize("scale, training", [(1.0, True), (50.0, False)])
-def test_probabilities_sum_to_one_with_gradients_and_without(name, scale, training):
-    layer, states = build(name).train(training), make_states(WIDTHS, scale=scale)
-    (scores,) = twice(layer, ((states,), {}))
-    with torch.no_grad():
-        first, second = twice(layer, ((states,), {}), ((states,), {}))
-    assert torch.equal(first.log_probs, second.log_probs)
-    torch.testing.assert_close(first.log_probs, scores.log_probs, rtol=1e-5, atol=1e-5)
-    assert scores.log_probs.shape == (3, 4, VOCAB_SIZE) and scores.log_probs.dtype == torch.float32
-    sums = scores.log_probs.exp().double().sum(dim=-1)
-    torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-5)
-
-
-@every_layer
-def test_a_layer_in_half_precision_trains(name, smoothing=0.1):
+def test_a_layer_in_half_precision_trains(name):
     layer, states = build(name).bfloat16().eval(), make_states(WIDTHS, dtype=torch.bfloat16)
     scores = layer(states, torch.zeros(3, 4, dtype=torch.long))
     assert layer(states).log_probs.dtype == scores.loss.dtype == scores.nll.dtype == torch.float32
     target = torch.randint(VOCAB_SIZE, (3, 4))
-    loss = layer(states, target, label_smoothing=smoothing).loss
+    loss = layer(states, target, label_smoothing=0.1).loss
     loss.backward()
     assert all(p.grad.dtype == torch.bfloat16 and p.grad.isfinite().all() for p in layer.parameters())
     torch.optim.SGD(layer.parameters(), lr=0.1).step()
-    assert layer(states, target, label_smoothing=smoothing).loss < loss
+    assert layer(states, target, label_smoothing=0.1).loss < loss
 
 
 @every_layer
@@ -198,8 +160,7 @@ def test_a_layer_that_was_built_in_inference_mode_is_read_there(name):
 
 
 @every_projected_layer
-@pytest.mark.parametrize("training, smoothing", [(True, 0.1), (False, 0.0)])
-def test_the_fused_loss_is_the_plain_loss(name, training, smoothing):
+def test_the_fused_loss_is_the_plain_loss(name):
     target, states = torch.randint(VOCAB_SIZE, (3, 4)), make_states(WIDTHS, dtype=torch.float64)
     weights = torch.rand(3, 4).double().masked_fill(torch.rand(3, 4) < 0.3, 0)
     assert 0 < weights.count_nonzero() < 12
@@ -209,37 +170,23 @@ def test_the_fused_loss_is_the_plain_loss(name, training, smoothing):
     results = []
     for layer in (fused, plain):
         torch.manual_seed(7)
-        scores = layer.train(training)(states, target, token_weights=weights, label_smoothing=smoothing)
+        scores = layer(states, target, token_weights=weights, label_smoothing=0.1)
         results.append([scores.loss.detach(), scores.nll, *torch.autograd.grad(scores.loss, list(layer.parameters()))])
     torch.testing.assert_close(*results, rtol=1e-9, atol=1e-12)
 
 
 @every_projected_layer
-@pytest.mark.parametrize("chunk", [1, 5])
-def test_the_chunk_is_no_part_of_the_result(name, chunk):
-    target, states = torch.randint(VOCAB_SIZE, (3, 4)), make_states(WIDTHS, dtype=torch.float64)
-    default, chunked = build(name).double().eval(), build(name, output_chunk=chunk).double().eval()
-    chunked.load_state_dict(default.state_dict())
-    results = []
-    for layer in (default, chunked):
-        scores = layer(states, target, label_smoothing=0.1)
-        results.append([scores.loss.detach(), scores.nll, *torch.autograd.grad(scores.loss, list(layer.parameters()))])
-    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
-
-
-@every_projected_layer
-def test_no_tensor_is_as_large_as_all_log_probabilities(name, smoothing=0.1):
-    num_rows, num_steps = 2, 10
-    states, target = make_states(WIDTHS, num_rows, num_steps), torch.randint(VOCAB_SIZE, (num_rows, num_steps))
-    largest = {}
-    for output_loss, flags in (("fused", {"output_chunk": 2}), ("plain", {})):
-        layer = build(name, output_loss=output_loss, **flags)
+def test_no_tensor_is_as_large_as_all_log_probabilities(name):
+    states, target = make_states(WIDTHS, num_rows=2, num_steps=10), torch.randint(VOCAB_SIZE, (2, 10))
+    largest = []
+    for flags in ({"output_chunk": 2}, {"output_loss": "plain"}):
+        layer = build(name, **flags)
         with TensorSizes() as training:
-            layer(states, target, label_smoothing=smoothing).loss.backward()
+            layer(states, target, label_smoothing=0.1).loss.backward()
         with TensorSizes() as scoring, torch.no_grad():
             layer.eval()(states, target)
-        largest[output_loss] = (training.largest, scoring.largest)
-    assert max(largest["fused"]) < num_rows * num_steps * VOCAB_SIZE <= min(largest["plain"])
+        largest.append((training.largest, scoring.largest))
+    assert max(largest[0]) < 2 * 10 * VOCAB_SIZE <= min(largest[1])
 
 
 def test_the_loss_is_fused_unless_the_flag_says_plain():
@@ -256,23 +203,14 @@ def test_the_loss_is_fused_unless_the_flag_says_plain():
 # the values and flags of --output-layer
 
 
-def test_flags_of_all_layers_are_added_without_defaults(capsys):
-    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)  # as fairseq's model group
+def test_flags_of_label_networks_take_their_values_alone(capsys):
+    parser = argparse.ArgumentParser()
     OUTPUT_LAYERS.add_args(parser)
-    assert vars(parser.parse_args([])) == {}
-    assert all(parser.parse_args(["--output-layer", name]).output_layer == name for name in OUTPUT_LAYERS)
-    declared = {field.name for layer in OUTPUT_LAYERS.values() for field in fields(layer.Options)} - {"_name"}
-    assert declared <= {action.dest for action in parser._actions}
     texts = "mask activation init residual layer-residual dropout-place hidden-network encoder".split()
     for flag in (f"--label-{text}" for text in texts):
         with pytest.raises(SystemExit):
             parser.parse_args([flag, "swish"])
         assert f"argument {flag}: invalid choice: 'swish'" in capsys.readouterr().err
-
-
-def test_an_unknown_layer_is_refused():
-    with pytest.raises(ValueError, match="--output-layer soft: choose one of .*doc"):
-        build("soft")
 
 
 def test_another_layer_than_the_preset_names_drops_the_options_it_does_not_have():
@@ -306,13 +244,12 @@ def loss(layer, states):
     return layer(states, TARGET).loss
 
 
-@every_projected_layer
-def test_a_criterion_that_would_not_take_it_is_refused(name):
-    layer, states = build(name, output_precision="bfloat16"), make_states(WIDTHS)
+def test_a_criterion_that_would_not_take_it_is_refused():
+    layer, states = build("doc", output_precision="bfloat16"), make_states(WIDTHS)
     with pytest.raises(ValueError, match="--output-precision bfloat16 is not for a criterion of fairseq, which"):
         layer.train()(states)
     assert layer.eval()(states).log_probs.isfinite().all()
-    assert build(name, output_precision="auto").train()(states).log_probs.isfinite().all()
+    assert build("doc", output_precision="auto").train()(states).log_probs.isfinite().all()
 
 
 @every_projected_layer
@@ -324,17 +261,14 @@ def test_training_takes_it(name):
 
 
 @pytest.mark.parametrize("gate", sorted(set(OUTPUT_GATES) - {"none"}))
-@every_projected_layer
-def test_training_under_a_gate_takes_it(name, gate):
+def test_training_under_a_gate_takes_it(gate):
     """Loss and gradients; each of those of the gate is a product of four tensors that are rounded by half a unit."""
     states = make_states(WIDTHS)
-    layers = [layer.train() for layer in pair(name, output_gate=gate, gate_dim=4, gate_dropout=0.0)]
+    layers = [layer.train() for layer in pair("doc", output_gate=gate, gate_dim=4, gate_dropout=0.0)]
     exact, narrow = (loss(layer, states) for layer in layers)
     assert exact.item() != narrow.item()
     torch.testing.assert_close(narrow, exact, rtol=1e-3, atol=0)
-    theirs, ours = (
-        torch.autograd.grad(one, list(layer.gate.parameters())) for one, layer in zip((exact, narrow), layers)
-    )
+    theirs, ours = map(torch.autograd.grad, (exact, narrow), (list(layer.gate.parameters()) for layer in layers))
     for their, our in zip(theirs, ours):
         assert (our - their).norm() <= 4 * torch.finfo(torch.bfloat16).eps / 2 * their.norm()
 

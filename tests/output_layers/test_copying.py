@@ -60,7 +60,6 @@ def expected_probs(layer, states):
 
 
 every_layer = pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
-plain_or_fused = pytest.mark.parametrize("output_loss", ["fused", "plain"])
 
 
 @every_layer
@@ -91,7 +90,7 @@ def test_under_autocast_attention_is_summed_as_it_is(states):
 
 
 @every_layer
-@plain_or_fused
+@pytest.mark.parametrize("output_loss", ["fused", "plain"])
 @pytest.mark.parametrize("training", [True, False])
 def test_the_loss_of_targets_and_its_gradients_are_those_of_the_distribution(name, output_loss, training, states):
     layer, weights = build(name, output_loss=output_loss), torch.rand(B, T).double()

@@ -1,26 +1,16 @@
 """Gates on the logits: every gate, those that exist only in the tests among them, with every output layer."""
 
-import argparse
-from argparse import ArgumentParser, Namespace
-from dataclasses import make_dataclass
+from argparse import Namespace
 
 import example_gates
 import plain_formulas
 import pytest
 import torch
-from builders import (
-    build_random_output_layer,
-    build_tiny_lm,
-    make_dictionary,
-    make_states,
-)
-from fairseq.dataclass import FairseqDataclass
-from fairseq.models import ARCH_MODEL_REGISTRY
+from builders import build_random_output_layer, build_tiny_lm, make_dictionary, make_states, randomise
 from nearness import assert_scores
 from torch import nn
 
 from fairseq_plugins.modules.cell import state_tensors
-from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, build_output_layer
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES, build_output_gate
 
@@ -108,15 +98,6 @@ def test_the_trace_is_a_state_and_a_gate_that_keeps_nothing_has_none(states):
 # flags and checkpoints
 
 
-def test_without_a_gate_of_its_own_the_flag_has_one_value():
-    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
-    OUTPUT_GATES.add_args(parser)
-    assert vars(parser.parse_args([])) == {}
-    assert parser.parse_args(["--output-gate", "none"]).output_gate == "none"
-    with pytest.raises(SystemExit):
-        parser.parse_args(["--output-gate", "closed"])
-
-
 def test_what_names_no_gate_has_none():
     args = Namespace(output_layer="full")
     layer = build_output_layer(args, dictionary=make_dictionary(V), layer_widths=WIDTHS, shared_weight=None)
@@ -125,36 +106,6 @@ def test_what_names_no_gate_has_none():
 
 def test_options_of_a_gate():
     assert build("tied", "trace").gate.decay == 0.5 and build("tied", "trace", trace_decay=0.9).gate.decay == 0.9
-    for gate in ("none", "top"):
-        with pytest.raises(
-            ValueError, match=f"^--trace-decay: not a flag of --output-gate {gate}; leave it out or take"
-        ):
-            build("tied", gate, trace_decay=0.9)
-
-
-def test_an_unknown_gate_is_refused():
-    with pytest.raises(
-        ValueError, match="--output-gate closed: choose one of iog, iog-hidden, iog-lstm, none, top, trace"
-    ):
-        build("tied", "closed")
-
-
-@pytest.mark.parametrize("option", ["trace_decay", "label_depth", "major_proportions", "embed_dim", "output_layer"])
-def test_a_gate_that_declares_an_option_of_another_part_is_refused(option):
-    class OtherGate(example_gates.TopGate):
-        Options = make_dataclass("OtherOptions", [(option, int, 1)], bases=(FairseqDataclass,))
-
-    try:
-        OUTPUT_GATES.register("other")(OtherGate)
-        with pytest.raises(UserError, match=f"^--{option.replace('_', '-')} is declared by .* and by .*"):
-            ARCH_MODEL_REGISTRY["lstm_lm_awd"].add_args(ArgumentParser())
-    finally:
-        del OUTPUT_GATES["other"]
-
-
-def test_a_name_that_is_taken_is_refused():
-    with pytest.raises(ValueError, match="^--output-gate trace is registered twice: give TopGate another name"):
-        OUTPUT_GATES.register("trace")(example_gates.TopGate)
 
 
 def test_a_layer_without_logits_refuses_a_gate(monkeypatch):
@@ -173,16 +124,7 @@ def test_a_layer_without_logits_refuses_a_gate(monkeypatch):
 
 
 DIM = 6
-PTB, WT2, RHN_WIDTH = 10_000, 33_278, 890
 KINDS = ["iog", "iog-hidden", "iog-lstm"]
-COUNTS = [
-    # gate, vocabulary, width of the last layer, added parameters
-    ("iog", PTB, RHN_WIDTH, 6_010_000),
-    ("iog", WT2, 650, 20_000_078),
-    ("iog-hidden", PTB, RHN_WIDTH, 6_010_000 + PTB * RHN_WIDTH),
-    ("iog-lstm", PTB, RHN_WIDTH, 6_010_000 + 721_200),
-]
-
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -191,11 +133,12 @@ def build_gate(kind, vocab_size=V, widths=WIDTHS, **flags):
     return build_output_gate(args, dictionary=make_dictionary(vocab_size), layer_widths=widths)
 
 
-@pytest.mark.parametrize("kind, vocab_size, width, expected", COUNTS)
-def test_parameter_count(kind, vocab_size, width, expected):
+@pytest.mark.parametrize("kind, more", [("iog-hidden", 10_000 * 890), ("iog-lstm", 721_200)])
+def test_parameter_count(kind, more):
+    """On Penn Treebank, above a last layer of 890; models/test_presets.py has that of the embedding alone."""
     with torch.device("meta"):
-        gate = build_gate(kind, vocab_size, [650, width])
-    assert sum(param.numel() for param in gate.parameters()) == expected
+        gate = build_gate(kind, 10_000, [650, 890])
+    assert sum(param.numel() for param in gate.parameters()) == 6_010_000 + more
 
 
 @every_kind
@@ -211,51 +154,30 @@ def test_matrices_start_uniformly_and_biases_at_zero(kind, limit):
             assert param.std().item() == pytest.approx(2 * limit / 12**0.5, rel=0.05), name
 
 
-def iog_by_hand(layer, states, mask):
-    """P = sum_j pi_j softmax(g * (L k_j + b)), g = sigmoid(W_g f + b_g), with f by the equations of each kind."""
-    gate = layer.gate
+def features_by_hand(gate, states, mask):
     f = gate.embedding.weight[states.tokens] * mask
     if gate.name == "iog-hidden":
         f = torch.cat([states.layers[-1], f], dim=-1)
     if gate.name == "iog-lstm":
         zeros = torch.zeros(B, DIM, dtype=torch.float64)
         f, _, _ = plain_formulas.lstm(f, zeros, zeros, *gate.lstm.parameters())
-    latents, log_prior = layer.mixture(states)
-    logits = latents @ layer.projection.weight.T + layer.projection.bias
-    gated = plain_formulas.gated(logits, f, gate.linear.weight, gate.linear.bias)
-    return plain_formulas.mixture(gated, log_prior.exp())
+    return f
 
 
 @every_kind
-@pytest.mark.parametrize("name", ["tied", "full", "mos"])
 @pytest.mark.parametrize("training", [True, False])
-def test_loss_and_gradients_are_those_of_the_equations(kind, name, training, states, monkeypatch):
+def test_features_and_their_gradients_are_those_of_the_equations(kind, training, states, monkeypatch):
     mask = torch.randint(2, (B, T, DIM)).double() / (1 - 0.5) if training else 1.0
-    layer = build_random_output_layer(name, widths=WIDTHS, vocab_size=V, output_gate=kind, gate_dim=DIM)
-    layer.train(training)
+    gate = randomise(build_gate(kind, gate_dim=DIM).double()).train(training)
     if training:
-        monkeypatch.setattr(layer.gate.dropout, "mask", lambda like, size: mask)
-        for part in layer.modules():
-            if part is not layer.gate.dropout and hasattr(part, "rate"):
-                part.rate = 0.0
-    target = torch.randint(V, (B, T))
-    scores, expected = (
-        layer(states, target),
-        iog_by_hand(layer, states, mask),
-    )
-    nll = -expected.log().gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    torch.testing.assert_close(scores.loss, nll.sum(), rtol=1e-11, atol=1e-11)
-    torch.testing.assert_close(scores.nll, nll.detach(), rtol=1e-11, atol=1e-11)
-    inputs = {
-        **dict(layer.named_parameters()),
-        **{f"h{n}": h for n, h in enumerate(states.layers)},
-    }
-    ours, theirs = (
-        torch.autograd.grad(y, list(inputs.values()), materialize_grads=True) for y in (scores.loss, nll.sum())
-    )
-    ours, theirs = (dict(zip(inputs, gradients)) for gradients in (ours, theirs))
+        monkeypatch.setattr(gate.dropout, "mask", lambda like, size: mask)
+    (features, weight, bias), _ = gate(states, gate.initial_state(states.layers[0]))
+    expected = features_by_hand(gate, states, mask)
+    assert weight is gate.linear.weight and bias is gate.linear.bias
+    torch.testing.assert_close(features, expected, rtol=1e-11, atol=1e-11)
+    inputs, upstream = [*gate.parameters(), *states.layers], torch.randn_like(expected)
+    ours, theirs = (torch.autograd.grad(f, inputs, upstream, materialize_grads=True) for f in (features, expected))
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
-    torch.testing.assert_close(layer(states).log_probs, expected.log(), rtol=1e-11, atol=1e-11)
 
 
 def test_the_mask_of_the_embedding_is_fresh_at_every_step_row_and_feature():
@@ -286,12 +208,8 @@ def test_values_that_do_not_fit_are_refused_with_their_flag(kind, flags, message
         build_gate(kind, **flags)
 
 
-every_example_gate = pytest.mark.parametrize("gate", sorted(example_gates.EXAMPLES))
-
-
-@every_example_gate
-def test_windows_of_a_stream_are_one_sequence(gate):
-    model = build_tiny_lm("doc", output_gate=gate).double().eval()
+def test_windows_of_a_stream_are_one_sequence():
+    model = build_tiny_lm("doc", output_gate="trace").double().eval()
     tokens = torch.randint(4, 23, (3, 7))
     windows = [model(tokens[:, a:b], stream="train", position=a)[0] for a, b in ((0, 2), (2, 3), (3, 7))]
     torch.testing.assert_close(torch.cat(windows, dim=1), model(tokens)[0])

@@ -169,7 +169,7 @@ def test_a_folder_is_of_one_start(rounds, capsys, tmp_path):
 @pytest.mark.parametrize(
     "more, changed, text",
     [
-        (["--rounds", "0"], {}, "--rounds 0: give at least 1"),
+        (["--rounds", "0"], {}, "argument --rounds: 0: give a whole number of at least 1"),
         ([], {"path": "no.pt"}, "no.pt does not exist: give a checkpoint"),
         ([], {"arch": "lstm_lm_zaremba_large_ptb"}, "--arch lstm_lm_zaremba_large_ptb has no fine-tuning of its own: "),
         ([], {"arch": "lstm_lm_zaremba_large"}, "invalid choice: 'lstm_lm_zaremba_large'"),

@@ -96,29 +96,28 @@ def test_a_gate_is_trained_as_in_the_paper(name, system):
         assert recipe.system(system).published["base"] == recipe.system(trained.get(base, base)).published["base"]
 
 
-@pytest.mark.parametrize("name, system", [*GATES, ("reduced_base_models", "doc+iog"), ("presets", "gated_lm")])
-def test_a_gate_without_a_base_model_is_refused(name, system):
+@pytest.mark.parametrize(
+    "name, system, num", [("iog_ptb", "rhn+iog", 1), ("iog_ptb", "rhn5+iog", 5), ("presets", "gated_lm", 3)]
+)
+def test_a_gate_without_a_base_model_is_refused(name, system, num):
     recipe = find_recipe(name)
     for more in ([], ["--base-models", "a.pt"], ["a.pt"]):
         with pytest.raises(ValueError, match=r"is a gate on a trained [\w -]+: give .* --base-model CKPT"):
             training_arguments(recipe, system, data="data", save_dir="save", more=more)
-    base = recipe.system(system).base
-    base_models = ":".join(f"{n}.pt" for n in range(3 if base is None else base.num))
+    base_models = ":".join(f"{n}.pt" for n in range(num))
     for more in (["--base-model", base_models], [f"--base-model={base_models}"]):
         assert training_arguments(recipe, system, data="data", save_dir="save", more=more)[-len(more) :] == more
 
 
-@pytest.mark.parametrize("name, system", GATES)
-def test_another_number_of_base_models_than_that_of_the_published_figures_is_refused(name, system):
-    recipe, expected = find_recipe(name), {"rhn5+iog": 5, "rhn10+iog": 10}.get(system, 1)
-    for number in {1, 2, 5, 10} - {expected}:
-        with pytest.raises(ValueError) as error:
-            more = ["--base-model", ":".join(f"{n}.pt" for n in range(number))]
-            training_arguments(recipe, system, data="data", save_dir="save", more=more)
-        assert str(error.value) == (
-            f"--base-model names {number}: {system} of recipe {name} is a gate on {expected}; name that many "
-            "checkpoints, joined by colons"
-        )
+@pytest.mark.parametrize("system, num", [("rhn+iog", 1), ("rhn5+iog", 5)])
+def test_another_number_of_base_models_than_that_of_the_published_figures_is_refused(system, num):
+    with pytest.raises(ValueError) as error:
+        more = ["--base-model", "0.pt:1.pt"]
+        training_arguments(find_recipe("iog_ptb"), system, data="data", save_dir="save", more=more)
+    assert str(error.value) == (
+        f"--base-model names 2: {system} of recipe iog_ptb is a gate on {num}; name that many checkpoints, "
+        "joined by colons"
+    )
 
 
 def test_a_gate_is_resumed_without_its_base_model(tmp_path):

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import sacrebleu
@@ -148,41 +149,40 @@ def test_a_text_whose_checkpoint_is_gone_is_of_one_model(tmp_path):
             RougeMetric(tmp_path / "reference").read(run)
 
 
-def test_a_training_is_one_draw_of_a_system(monkeypatch):
-    def read(name, path, *, data):
-        return SimpleNamespace(name=name, save_dir=path.parent, figures={"seed": 3})
+@pytest.fixture
+def figures_of(monkeypatch):
+    """Runs are read without files; the figures of each are what this mock returns for its checkpoint."""
 
+    def read(name, path, *, data):
+        return SimpleNamespace(name=name, save_dir=path.parent, checkpoint=path, figures=figures_of(path))
+
+    figures_of = Mock()
     monkeypatch.setattr(comparison, "read_run", read)
+    return figures_of
+
+
+def test_a_training_is_one_draw_of_a_system(figures_of):
+    figures_of.return_value = {"seed": 3}
     runs = [("DOC", Path("doc-1/checkpoint_best.pt")), ("DOC", Path("fetched/doc-1/checkpoint_last.pt"))]
     with pytest.raises(ValueError, match="--path: doc-1 and fetched/doc-1 are both DOC with seed 3"):
         comparison.compare_runs(runs, PerplexityMetric(), data="data", command="compare")
 
 
-def test_no_mean_is_taken_over_models_of_two_sizes(monkeypatch):
-    sizes = {"a": 9, "b": 8}
-
-    def read(name, path, *, data):
-        return SimpleNamespace(name=name, save_dir=path, figures={"seed": path.name, "parameters": sizes[path.name]})
-
-    monkeypatch.setattr(comparison, "read_run", read)
-    runs = [("DOC", Path("a")), ("MoS", Path("b")), ("DOC", Path("b"))]
+def test_no_mean_is_taken_over_models_of_two_sizes(figures_of):
+    figures_of.side_effect = [{"seed": seed, "parameters": size} for seed, size in ((1, 9), (2, 8), (2, 8))]
+    runs = [("DOC", Path("a/a.pt")), ("MoS", Path("b/b.pt")), ("DOC", Path("b/b.pt"))]
     with pytest.raises(ValueError, match="runs that are called DOC have 9 and 8 parameters, .* a name of its own"):
         comparison.compare_runs(runs, PerplexityMetric(), data="data", command="compare")
 
 
-def test_a_run_that_lacks_its_text_is_told_before_others_are_scored(tmp_path, monkeypatch):
-    def read(name, path, *, data):
-        return SimpleNamespace(name=name, save_dir=path, figures={"seed": 1}, checkpoint=path / "checkpoint_best.pt")
-
-    monkeypatch.setattr(comparison, "read_run", read)
+def test_a_run_that_lacks_its_text_is_told_before_others_are_scored(tmp_path, figures_of, monkeypatch):
+    figures_of.return_value = {"seed": 1}
     monkeypatch.setattr(RougeMetric, "measure", lambda *_: pytest.fail("it was scored"))
     (tmp_path / "a/test").mkdir(parents=True)
     (tmp_path / "a/test/generate.txt").touch()
-    runs = [("A", tmp_path / "a"), ("B", tmp_path / "b")]
-    with pytest.raises(
-        ValueError,
-        match="b/test/generate.txt does not exist: decode test by evaluate bleu or rouge with --out .*b/test",
-    ):
+    runs = [("A", tmp_path / "a/checkpoint_best.pt"), ("B", tmp_path / "b/checkpoint_best.pt")]
+    told = "b/test/generate.txt does not exist: decode test by evaluate bleu or rouge with --out .*b/test"
+    with pytest.raises(ValueError, match=told):
         comparison.compare_runs(runs, RougeMetric(tmp_path / "reference"), data="data", command="compare")
 
 
@@ -292,11 +292,6 @@ def test_perplexities_are_tested_over_seeds():
 
 
 def test_a_run_and_a_text_of_one_name_are_refused(tmp_path):
+    runs, texts = [("A", tmp_path / "1"), ("B", tmp_path / "2")], [("A", tmp_path / "3")]
     with pytest.raises(ValueError, match="^A names a run and a text: give the text another name$"):
-        compare_runs(
-            [("A", tmp_path / "1"), ("B", tmp_path / "2")],
-            RougeMetric(None),
-            data="data",
-            texts=[("A", tmp_path / "3")],
-            command="",
-        )
+        compare_runs(runs, RougeMetric(None), data="data", texts=texts, command="")

@@ -5,6 +5,7 @@ import pytest
 from fairseq_plugins.reports.reranking import reranking_as_text, reranking_figures, row_names, run_names
 from fairseq_plugins.trees.reranking import SystemScore
 from fairseq_plugins.trees.trees import BracketCounts
+from tests.tables import rows_of
 
 RIGHT = BracketCounts(matched=4, gold=4, test=4, num_trees=1, num_exact=1)
 HALF = BracketCounts(matched=2, gold=4, test=4, num_trees=1)
@@ -64,8 +65,7 @@ def test_the_table_has_a_row_for_each_run_their_mean_and_what_is_left_out():
     text = reranking_as_text("test", figures_of(baseline="parser"), RERANKED)
     table, left_out, differences = text.partition("DOC leaves out 1")
     assert table.splitlines()[0] == "test: 0 sentences, 0 candidates, 0 different"
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[4:]]
-    assert rows == [
+    assert rows_of(table)[4:] == [
         ["parser", "50.00", "50.00", "50.00", "0.00", "40"],
         ["AWD 1", "75.00", "75.00", "75.00", "50.00", "40"],
         ["AWD 2", "100.00", "100.00", "100.00", "100.00", "40"],
@@ -77,6 +77,6 @@ def test_the_table_has_a_row_for_each_run_their_mean_and_what_is_left_out():
     ]
     assert left_out and "none leaves out 40 (" in differences and ": a, b, c, d, e, ...\n" in differences
     _, tested = differences.split("Paired bootstrap")
-    head, _, first, *_ = [[cell.strip() for cell in row.strip("|").split("|")] for row in tested.splitlines()[2:]]
+    head, _, first, *_ = rows_of(tested)[2:]
     assert head == ["minus parser", "F1", "exact"] and first[0] == "AWD" and first[1].startswith("+37.50 +- ")
     assert "minus" not in reranking_as_text("test", figures_of(), RERANKED)

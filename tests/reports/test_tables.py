@@ -134,9 +134,8 @@ def test_ticks_are_apart_and_enclose_the_perplexities(highest, lowest, written):
     FigureCanvasAgg(picture).draw()
     shown = picture.axes[0].yaxis.get_major_ticks()
     assert [tick.label1.get_text() for tick in shown] == written.split()
-    boxes = sorted(
-        (tick.label1.get_window_extent() for tick in shown if tick.label1.get_text()), key=lambda box: box.y0
-    )
+    extents = [tick.label1.get_window_extent() for tick in shown if tick.label1.get_text()]
+    boxes = sorted(extents, key=lambda box: box.y0)
     assert all(lower.y1 < upper.y0 for lower, upper in zip(boxes, boxes[1:]))
 
 
@@ -151,9 +150,8 @@ def test_scores_of_decoded_text_have_panels_in_the_colours_of_the_runs():
     curves = [{"rouge1": {1: 9.0}}, {"bleu": {1: 3.0, 2: 5.0}}, {}]
     picture = draw_learning_curves([{**run, "score_curves": scores} for run, scores in zip(RUNS, curves)])
     perplexity, bleu, rouge = picture.axes
-    assert [axes.get_title() for axes in picture.axes] == [
-        f"Validation {name}" for name in ("perplexity", "BLEU", "ROUGE-1")
-    ]
+    titles = [axes.get_title() for axes in picture.axes]
+    assert titles == ["Validation perplexity", "Validation BLEU", "Validation ROUGE-1"]
     assert len(perplexity.lines) == 3 and bleu.get_yscale() == rouge.get_yscale() == "linear"
     (line,) = bleu.lines
     assert list(line.get_xdata()) == [1, 2] and list(line.get_ydata()) == [3.0, 5.0]

@@ -12,8 +12,8 @@ LR = 0.5
 BASE_LENGTH = 20
 
 
-def make_optimizer(model, **options):
-    config = NTASGDConfig(**options)
+def make_optimizer(model):
+    config = NTASGDConfig()
     config.lr, config.task, config.lr_scheduler, config.fp16, config.bf16 = [LR], "stateful_lm", "fixed", False, False
     return NTASGD(config, list(model.parameters()))
 

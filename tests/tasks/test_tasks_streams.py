@@ -11,7 +11,7 @@ from fairseq.distributed import utils as distributed_utils
 from stateful_training import BASE_LENGTH, LR, Training, make_optimizer
 
 from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy
-from fairseq_plugins.modules.cell import RECURRENT_CELLS, map_state, state_tensors, with_tensors
+from fairseq_plugins.modules.cell import map_state, state_tensors, with_tensors
 from fairseq_plugins.tasks import stateful_lm
 from fairseq_plugins.tasks.stateful_lm import StatefulLanguageModelingConfig, StatefulLanguageModelingTask
 from fairseq_plugins.tasks.streams import agreed_scale, scaled_learning_rate
@@ -51,8 +51,7 @@ def run(training, num_updates):
     return results
 
 
-@pytest.mark.parametrize("cell", ["lstm", "mmlstm"])
-@pytest.mark.parametrize("row_groups", [2, 3, 5])
+@pytest.mark.parametrize("row_groups, cell", [(2, "mmlstm"), (3, "lstm"), (5, "lstm")])
 def test_without_dropout_groups_are_one_pass(row_groups, cell):
     expected, found = (run(start(number, rnn_cell=cell), 3) for number in (1, row_groups))
     assert {"ntokens", "nsentences", "loss", "activation", "l1"} <= expected[0][1][2].keys()
@@ -191,19 +190,18 @@ def test_groups_that_do_not_fit_are_refused():
         training.accumulate(next(training.windows))
 
 
-CELLS = {cell: {"rnn_cell": cell} for cell in sorted(RECURRENT_CELLS)}
-MODELS = {**CELLS, "gate with state": {"output_gate": "trace"}}
+LSTM, GATE = {"rnn_cell": "lstm"}, {"output_gate": "trace"}
 UNSHUFFLED = {"window_lengths": "fixed"}
 SHUFFLED = {**UNSHUFFLED, "row_offsets": "random"}
 
-every_model = pytest.mark.parametrize("flags", MODELS.values(), ids=MODELS)
+with_and_without_a_gate = pytest.mark.parametrize("flags", [LSTM, GATE], ids=["lstm", "gate with state"])
 
 
 @pytest.fixture
 def train():
     """``train(num_windows, flags=, ...)``: a training that has read that many windows, and not trained on them."""
 
-    def train(num_windows=0, *, flags=CELLS["lstm"], **options):
+    def train(num_windows=0, *, flags=LSTM, **options):
         training = Training(build_tiny_lm("tied", **flags), **options)
         for _ in range(num_windows):
             next(training.windows)
@@ -226,30 +224,23 @@ def losses(training, samples):
     return found
 
 
-def check_going_on(train, flags, convert=lambda saved: saved, **options):
-    """Compare a training that goes on from what ``convert`` makes of its saved state with one that never stopped."""
+@pytest.mark.parametrize(
+    "flags, options",
+    [(LSTM, {}), ({"rnn_cell": "rectifier"}, {}), (GATE, {}), (LSTM, dict(row_offsets="random", epoch=2))],
+)
+def test_going_on_inside_an_epoch_is_going_on_without_a_stop(train, flags, options):
     training = train(flags=flags, **options)
     saved = copy.deepcopy(checkpoint_after(training, 3))
     assert all(part.any(dim=1).all() for part in saved["hidden_state"].values())
     resumed = train(3, flags=flags, **options)
     resumed.model.load_state_dict(copy.deepcopy(training.model.state_dict()))
-    resumed.task.set_checkpoint_dict(convert(saved))
+    resumed.task.set_checkpoint_dict(saved)
     again = resumed.task.get_checkpoint_dict()[KEY]
     assert again["next_window"] == saved["next_window"] and again["hidden_state"].keys() == saved["hidden_state"].keys()
     assert again["row_offsets"] == saved["row_offsets"]
     assert all(torch.equal(again["hidden_state"][name], part) for name, part in saved["hidden_state"].items())
     expected = losses(training, training.windows)
     assert losses(resumed, resumed.windows) == expected and len(expected) > 3
-
-
-@every_model
-def test_going_on_inside_an_epoch_is_going_on_without_a_stop(train, flags):
-    check_going_on(train, flags)
-
-
-@pytest.mark.parametrize("epoch", [1, 2])
-def test_going_on_with_rotated_rows(train, epoch):
-    check_going_on(train, CELLS["lstm"], row_offsets="random", epoch=epoch)
 
 
 def test_offsets_are_saved_inside_an_epoch_and_drawn_anew_for_the_next(train):
@@ -283,18 +274,17 @@ def test_rows_that_begin_elsewhere_are_refused(train, saved_by, resumed_by):
 
 
 def test_the_state_of_a_gate_is_saved_with_that_of_the_layers_and_decides_how_a_training_goes_on(train):
-    flags = MODELS["gate with state"]
-    training = train(flags=flags)
+    training = train(flags=GATE)
     saved = copy.deepcopy(checkpoint_after(training, 3))
     assert list(saved["hidden_state"])[-1] == "gate" and saved["hidden_state"]["gate"].shape == (2, 8)
     saved["hidden_state"]["gate"].zero_()
-    resumed = train(3, flags=flags)
+    resumed = train(3, flags=GATE)
     resumed.model.load_state_dict(copy.deepcopy(training.model.state_dict()))
     resumed.task.set_checkpoint_dict(saved)
     assert losses(resumed, [next(resumed.windows)]) != losses(training, [next(training.windows)])
 
 
-@pytest.mark.parametrize("flags", [MODELS["lstm"], MODELS["gate with state"]], ids=["lstm", "gate with state"])
+@with_and_without_a_gate
 def test_where_no_window_of_the_epoch_succeeded_a_training_goes_on_from_zeros(train, flags, monkeypatch):
     """fairseq passes over windows without enough memory."""
 
@@ -358,23 +348,26 @@ def test_at_the_start_of_an_epoch_nothing_is_taken_over(train):
     fresh = train(num_tokens=390)
     fresh.task.set_checkpoint_dict({**saved, "hidden_state": None})
     assert fresh.task.get_checkpoint_dict()[KEY]["next_window"][0] == 0
+    train(text=1).task.set_checkpoint_dict(saved)
 
 
 ANEW = "or train on from these weights, beginning at epoch 1 again, with --reset-dataloader$"
 
 
-@pytest.mark.parametrize("changed", [{"window_lengths": "fixed"}, {"num_tokens": 390}])
-def test_other_windows_are_refused(train, changed):
+@pytest.mark.parametrize(
+    "changed, told",
+    [
+        ({"window_lengths": "fixed"}, "cut into other windows: "),
+        ({"num_tokens": 390}, "cut into other windows: "),
+        ({"text": 1}, "inside an epoch of another text: use the text that it was "),
+        ({"num_shards": 2, "num_tokens": 800}, "epoch of 2 rows and cannot go on with 4: "),
+        ({"flags": {"hidden_sizes": "8 8"}}, "hidden state of another model: "),
+    ],
+)
+def test_what_does_not_go_on_with_a_checkpoint_is_refused(train, changed, told):
     saved = checkpoint_after(train(), 3)
-    with pytest.raises(ValueError, match=f"cut into other windows: .*, {ANEW}"):
+    with pytest.raises(ValueError, match=f"{told}.*, {ANEW}"):
         train(3, **changed).task.set_checkpoint_dict(saved)
-
-
-def test_another_text_of_as_many_windows_is_refused_inside_an_epoch(train):
-    saved = checkpoint_after(train(), 3)
-    with pytest.raises(ValueError, match=f"inside an epoch of another text: use the text that it was .*, {ANEW}"):
-        train(3, text=1).task.set_checkpoint_dict(saved)
-    train(text=1).task.set_checkpoint_dict(saved)  # at the start of an epoch nothing is taken over
 
 
 def test_the_text_is_that_of_the_rows_of_all_processes_and_kept_inside_an_epoch_alone(train):
@@ -388,22 +381,7 @@ def test_the_text_is_that_of_the_rows_of_all_processes_and_kept_inside_an_epoch_
     assert training.task.get_checkpoint_dict()[KEY]["text"] is None
 
 
-def test_another_number_of_rows_is_refused(train):
-    saved = checkpoint_after(train(), 3)
-    with pytest.raises(ValueError, match=f"epoch of 2 rows and cannot go on with 4: .*, {ANEW}"):
-        train(3, num_shards=2, num_tokens=800).task.set_checkpoint_dict(saved)
-
-
-def test_the_state_of_another_model_is_refused(train):
-    saved = checkpoint_after(train(), 3)
-    other = Training(build_tiny_lm("full", hidden_sizes="8 8"))
-    for _ in range(3):
-        next(other.windows)
-    with pytest.raises(ValueError, match=f"hidden state of another model: .*, {ANEW}"):
-        other.task.set_checkpoint_dict(saved)
-
-
-@pytest.mark.parametrize("flags", [MODELS["lstm"], MODELS["gate with state"]], ids=["lstm", "gate with state"])
+@with_and_without_a_gate
 def test_processes_save_the_state_of_all_rows_and_each_takes_its_own(train, flags, monkeypatch):
     """Two processes, one after the other: what each gathers is given by what both computed."""
     processes = [train(flags=flags, num_shards=2, shard_id=shard, num_tokens=800) for shard in range(2)]
@@ -431,8 +409,13 @@ def test_processes_save_the_state_of_all_rows_and_each_takes_its_own(train, flag
 
 
 @pytest.fixture
-def training():
-    return Training(build_tiny_lm("tied").train())
+def training(train):
+    return train()
+
+
+def assert_steps(gradients, steps, *, rate):
+    for gradient, step in zip(gradients, steps, strict=True):
+        torch.testing.assert_close(step, rate * gradient, rtol=1e-4, atol=1e-6)
 
 
 def test_learning_rate_follows_the_nominal_window_length(training):
@@ -440,9 +423,7 @@ def test_learning_rate_follows_the_nominal_window_length(training):
     for sample in training.windows:
         gradients, steps = training.update([sample])
         lengths.add(sample["nominal_length"])
-        rate = LR * sample["nominal_length"] / BASE_LENGTH
-        for gradient, step in zip(gradients, steps, strict=True):
-            torch.testing.assert_close(step, rate * gradient, rtol=1e-4, atol=1e-6)
+        assert_steps(gradients, steps, rate=LR * sample["nominal_length"] / BASE_LENGTH)
         assert training.optimizer.get_lr() == LR
     assert len(lengths) > 2, "the windows must differ for the test to mean anything"
     assert sample["nominal_length"] > sample["target"].size(1), "the last window must be cut short"
@@ -451,9 +432,7 @@ def test_learning_rate_follows_the_nominal_window_length(training):
 def test_learning_rate_of_accumulated_windows_is_their_mean(training):
     first, second = next(training.windows), next(training.windows)
     gradients, steps = training.update([first, second])
-    rate = LR * (first["nominal_length"] + second["nominal_length"]) / (2 * BASE_LENGTH)
-    for gradient, step in zip(gradients, steps, strict=True):
-        torch.testing.assert_close(step, rate * gradient, rtol=1e-4, atol=1e-6)
+    assert_steps(gradients, steps, rate=LR * (first["nominal_length"] + second["nominal_length"]) / (2 * BASE_LENGTH))
 
 
 def test_a_skipped_update_leaves_nothing_behind(training):
@@ -461,8 +440,7 @@ def test_a_skipped_update_leaves_nothing_behind(training):
     training.optimizer.zero_grad()
     training.accumulate(first)
     gradients, steps = training.update([second])
-    for gradient, step in zip(gradients, steps, strict=True):
-        torch.testing.assert_close(step, LR * second["nominal_length"] / BASE_LENGTH * gradient, rtol=1e-4, atol=1e-6)
+    assert_steps(gradients, steps, rate=LR * second["nominal_length"] / BASE_LENGTH)
 
 
 def test_without_a_window_the_learning_rate_stays():

@@ -84,13 +84,6 @@ def test_a_line_has_the_prior_before_each_of_its_words():
     assert found.words[-1] == "</s>"
 
 
-def test_a_line_is_read_without_dropout_by_a_model_in_training_mode_too():
-    model = build_tiny_lm("doc", experts_per_layer="1 0 2", dropout_hidden=0.5, dropout_output=0.5)
-    line = torch.tensor([5, 6, 7, 8, END])
-    found = [word_experts(model, scored) for _ in range(2) for scored in score_lines(model.train(), [line])]
-    assert torch.equal(found[0].weights, found[1].weights)
-
-
 @pytest.mark.parametrize(
     "build",
     [
@@ -164,7 +157,7 @@ def test_the_default_threshold_is_the_librarys():
     assert rank(values, threshold=default_threshold(values, num_positions=90)) == torch.linalg.matrix_rank(matrix) == 39
 
 
-@pytest.mark.parametrize("num_positions", [3, 10, 50])
+@pytest.mark.parametrize("num_positions", [3, 50])
 def test_the_default_threshold_is_by_the_longer_side_of_the_matrix(num_positions):
     values = torch.linspace(4, 1, 10).double()
     expected = max(num_positions, 10) * 2**-23 * 4

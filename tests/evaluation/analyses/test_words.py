@@ -1,13 +1,10 @@
 """Comparison of language models by word frequency, against loops written out."""
 
-import math
-
 import pytest
 import torch
 from builders import build_lm, build_tiny_gated_lm, build_tiny_lm, make_dictionary, tiny_base_flags
 from plain_formulas import softmax
 
-from fairseq_plugins.evaluation.analyses import words
 from fairseq_plugins.evaluation.analyses.words import (
     RaisedWord,
     compare_bands,
@@ -42,16 +39,6 @@ def test_bands_by_hand():
     assert low.of_the_loss == pytest.approx(100 * (9 - 8) / 9)
     assert (middle.lowest, middle.num_types, middle.mean_of_types) == (50, 1, pytest.approx(-10))
     assert (high.lowest, high.below, high.num_tokens, high.of_the_loss) == (5000, None, 4, 0)
-
-
-def test_a_model_against_itself_gains_nothing(build_tiny_lm, monkeypatch):
-    monkeypatch.setattr(words, "LOWER_BOUNDS", (1, 15, 20))
-    model, tokens = build_tiny_lm("doc", experts_per_layer="1 0 2"), torch.randint(V, (400,))
-    losses = losses_by_type([model], tokens, vocab_size=V)
-    counts = tokens[1:].bincount(minlength=V)
-    bands = compare_bands(losses, losses, train_counts=counts, counts=counts, excluded=[])
-    assert sum(band.num_tokens for band in bands) == 400 - 1
-    assert all(band.mean_of_types == band.of_the_loss == 0 and math.isfinite(band.of_the_loss) for band in bands)
 
 
 @pytest.fixture
