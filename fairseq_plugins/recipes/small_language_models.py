@@ -66,26 +66,6 @@ mmlstm-mos, mmlstm-doc: the same on Major-Minor LSTMs of ratios 9:1, 9:1 and 6:4
 -without3, -previous: without the minor of the last layer; minors that read the layer below. As many parameters.
 Results: results/drill_reduced and results/mmlstm.""",
 )
-_TIED, _MOS, _DOC = (REDUCED.systems[name].flags for name in ("tied", "mos", "doc"))
-_MOGRIFIER = {"rnn-cell": "mogrifier", "mogrifier-rank": 32, "hidden-sizes": "375 375 280", "dropout-recurrent": 0.15}
-_TRICKS: Dict[str, Mapping[str, Value]] = {
-    "": {},
-    "+shuffle": {"row-offsets": "random"},
-    "+adversarial": {"adversarial-epsilon": 0.005},
-}
-
-REDUCED_TRICKS = _reduced(
-    "reduced_tricks",
-    "Partial shuffle and adversarial margins at a CPU budget, Penn Treebank: the same data and updates for all",
-    {
-        f"{model}{trick}": System({**flags, **more})
-        for model, flags in (("awd", _TIED), ("mos", _MOS), ("doc", _DOC), ("mogrifier-doc", {**_DOC, **_MOGRIFIER}))
-        for trick, more in _TRICKS.items()
-    },
-    notes="""awd, mos, doc: tied, mos and doc of the recipe reduced. mogrifier-doc: doc on Mogrifier LSTMs, as many
-parameters. +shuffle: every row of the text begins at another token in each epoch (Press 2019). +adversarial: margins of
-0.005 (Wang, Gong & Liu 2019), as published for the main training, without noise on the embedding.""",
-)
 
 # Penn Treebank in eight epochs of Adam, for comparisons over several seeds. The presets give the other dropout rates.
 
@@ -204,9 +184,7 @@ _BASE_MODELS: Dict[str, Mapping[str, Value]] = {
     "rhn": {"arch": "rhn_lm", "embed-dim": 173, "hidden-sizes": "173", **_RHN},
     "rhn-tied": {"arch": "rhn_lm_tied", "embed-dim": 268, "hidden-sizes": "268", **_RHN},
     "mogrifier": {"arch": "mogrifier_lm", "embed-dim": 267, "hidden-sizes": "267 267"},
-    "awd": _TIED,
-    "mos": _MOS,
-    "doc": _DOC,
+    **{base: REDUCED.systems[name].flags for base, name in (("awd", "tied"), ("mos", "mos"), ("doc", "doc"))},
 }
 
 REDUCED_BASE_MODELS = _reduced(

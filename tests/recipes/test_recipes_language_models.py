@@ -14,7 +14,6 @@ WORDS, CHARACTERS = 67_428, 27
 """Published vocabularies of text8."""
 BASE_MODELS = ["zaremba", "variational", "rhn", "rhn-tied", "mogrifier", "awd"]
 REDUCED_CASES = [("reduced_base_models", name) for name in BASE_MODELS]
-REDUCED_CASES += [("reduced_tricks", name) for name in ("awd", "mos", "doc", "mogrifier-doc")]
 REDUCED_CASES += [
     ("reduced", f"{name}{end}") for name in ("9:1", "mmlstm-mos") for end in ("", "-without3", "-previous")
 ]
@@ -52,7 +51,7 @@ BASES = [(name, system) for name, system in SYSTEMS if "+" not in system and sys
 ON_AWD = {"clip-norm": 0.1, "gate-init-range": 0.01}
 
 
-@pytest.mark.parametrize("name", ["iog_ptb", "iog_wt2", "reduced_base_models", "reduced_tricks"])
+@pytest.mark.parametrize("name", ["iog_ptb", "iog_wt2", "reduced_base_models"])
 def test_models_take_the_flags_of_their_trainings(name):
     for system in find_recipe(name).systems:
         with torch.device("meta"):
@@ -206,7 +205,7 @@ def test_systems_over_several_seeds_differ_in_the_network_alone(name):
     )
 
 
-@pytest.mark.parametrize("name", ["reduced", "reduced_base_models", "reduced_tricks"])
+@pytest.mark.parametrize("name", ["reduced", "reduced_base_models"])
 def test_an_averaged_epoch_follows_those_of_every_system_but_gates(name):
     recipe = find_recipe(name)
     for system in recipe.systems:
