@@ -1,4 +1,4 @@
-"""Run commands in processes of their own, such as trainings: with a log, with forwarded signals, several at once."""
+"""Run commands in processes of their own, such as fairseq-train: with a log and forwarded signals, several at once."""
 
 import os
 import platform
@@ -44,7 +44,7 @@ def start_tied(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes
     """Start a command that does not outlive this process, however this one ends.
 
     On Linux the kernel kills it when the thread that called this function ends, so that thread must wait for the
-    command. On other systems a training ends when nobody reads its log any more (``fairseq_patches/errors.py``).
+    command. On other systems a run ends when nobody reads its log any more (``fairseq_patches/errors.py``).
 
     Args:
         command: program and arguments.
@@ -99,7 +99,7 @@ def forwarded_to(
 
 
 def run_logged(command: Sequence[str], *, log: Path) -> int:
-    """Run a training to its end, show its output and append it to a file.
+    """Run fairseq-train to its end, show its output and append it to a file.
 
     Signals are forwarded, so the command ends or saves its state as if it had been started directly. It dies with this
     process, because nobody would keep its output.
@@ -147,7 +147,7 @@ def _next_output(stream: BufferedReader, selector: DefaultSelector) -> bytes:
 
 
 TUNABLES = "glibc.malloc.trim_threshold=1073741824:glibc.malloc.mmap_threshold=33554432:glibc.malloc.tcache_count=0"
-"""Value of ``GLIBC_TUNABLES`` for trainings.
+"""Value of ``GLIBC_TUNABLES`` for training.
 
 ``trim_threshold``: keep up to 1 GiB of freed memory. By default the C library returns the memory of an update to the
 system and gets new pages for the next one, which takes 10 to 25 % of a language model's time on a CPU.
@@ -172,11 +172,11 @@ ALLOCATOR_VARIABLES = (
 
 
 COMMAND_VARIABLE = "FAIRSEQ_PLUGINS_TYPED"
-"""Environment variable of a training: the command that started it, which an interrupted one prints."""
+"""Environment variable of a run: the command that started it, which an interrupted one prints."""
 
 
 def training_environment() -> Dict[str, str]:
-    """Environment of a training: that of this process, with :data:`COMMAND_VARIABLE` and ``GLIBC_TUNABLES``.
+    """Environment of a run: that of this process, with :data:`COMMAND_VARIABLE` and ``GLIBC_TUNABLES``.
 
     The latter is not set if the user has set any of :data:`ALLOCATOR_VARIABLES`, even to nothing, or if the C library
     is not glibc. It is only read at the start of a process, so it cannot be set in the process that trains.
@@ -206,7 +206,7 @@ def fairseq_command(program: str, arguments: Sequence[str]) -> List[str]:
 
 
 def run_fairseq(program: str, arguments: Sequence[str], *, log: Path, output: Optional[Path] = None) -> float:
-    """Run a program of fairseq to its end; a training gets the allocator of :func:`training_environment`.
+    """Run a program of fairseq to its end; fairseq-train gets the allocator of :func:`training_environment`.
 
     It dies with this process.
 

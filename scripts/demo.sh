@@ -18,7 +18,7 @@ esac
 CDPATH= cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.."
 bash scripts/setup.sh
 source .venv/bin/activate
-export OMP_NUM_THREADS=1  # two trainings at a time, a core each
+export OMP_NUM_THREADS=1  # two runs at a time, a core each
 corpus=fairseq_plugins/demo_corpus work=demo-work out=demo-work/results
 mkdir -p "$work" "$out"
 set -m  # what runs in the background is a group of processes, and ends with this script

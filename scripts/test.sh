@@ -25,7 +25,7 @@ source .venv/bin/activate
 ruff check --quiet --line-length 120 --select E,F,I,B,W --ignore B905 .
 ruff format --quiet --check --line-length 120 .
 pyrefly check --config scripts/pyrefly.toml --summary=none
-# as trainings have it: a tenth of the time less
+# as fairseq-train has it: a tenth of the time less
 export GLIBC_TUNABLES=${GLIBC_TUNABLES-$(python -c "from fairseq_plugins.processes import TUNABLES; print(TUNABLES)")}
 # the option, not an argument, so that paths among the arguments take its place
 python -m pytest -o testpaths=tests --quiet --durations 10 --numprocesses 2 --dist loadfile --no-loadscope-reorder \

@@ -13,7 +13,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         metavar="CKPT",
         help="a language model or an encoder-decoder; several are an ensemble",
-        default_data="that of the training",
+        default_data="that of its training",
     )
     add_out(parser, help="folder to write")
     parser.add_argument(

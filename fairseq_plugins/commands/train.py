@@ -253,7 +253,7 @@ def _seeds(args: argparse.Namespace) -> List[int]:
 
 def _plan(recipe: Recipe, args: argparse.Namespace) -> Dict[Tuple[str, int], SystemTraining]:
     if "--seed" in values_by_flag(args.more):
-        raise UserError("--seed: give --seeds N..., which name the folders of the trainings")
+        raise UserError("--seed: give --seeds N..., which name the folders of the runs")
     check_leaves_a_model(args.more)
     more = [*args.more, *(["--cpu"] if args.cpu else [])]
     return plan_trainings(recipe, args.systems, _seeds(args), data=str(args.data), save_dir=args.save_dir, more=more)
@@ -316,7 +316,7 @@ def _run_side_by_side(
         left_out = [job.name for job in jobs if job.name not in statuses]
         message = f"{', '.join(failed)} did not end well" + (f"; {', '.join(left_out)} not begun" if left_out else "")
         log = args.save_dir / next(iter(failed)) / "train.log"
-        print(f"{message}: see {log}, and give the same line again to go on", file=sys.stderr)
+        print(f"{message}: see {log}, and give the same line again to resume", file=sys.stderr)
         raise SystemExit(next(iter(failed.values())))
 
 

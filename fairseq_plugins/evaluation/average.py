@@ -56,7 +56,7 @@ def average_checkpoints(paths: Sequence[Path]) -> Dict[str, Any]:
         else:
             _check_flags(_flags(state), flags, path, paths[0])
             if found := other_flags(model, training_config(state).model, owner=str(paths[0])):
-                raise UserError(f"{path} was trained {found[0]}: give checkpoints of one training")
+                raise UserError(f"{path} was trained {found[0]}: give checkpoints of one run")
             if num_updates in origins:
                 raise UserError(
                     f"{path} is of update {num_updates:,}, as {origins[num_updates]} is: give each one once"
@@ -98,7 +98,7 @@ def _check_flags(flags: Dict[str, Any], expected: Dict[str, Any], path: Path, fi
         if value != expected[name]:
             raise UserError(
                 f"{path} was trained with {name} {value}, {first} with {name} {expected[name]}: give checkpoints of "
-                "one training"
+                "one run"
             )
 
 
@@ -107,14 +107,14 @@ def _check_shapes(weights: Weights, expected: Weights, path: Path, first: Path) 
     differing += [name for name, weight in weights.items() if name in expected and weight.shape != expected[name].shape]
     if differing:
         raise UserError(
-            f"{path} holds another model than {first}, they differ in {differing[0]}: give checkpoints of one training"
+            f"{path} holds another model than {first}, they differ in {differing[0]}: give checkpoints of one run"
         )
 
 
 def _check_vocabularies(weights: Weights, expected: Weights, path: Path, first: Path) -> None:
     for name, digest in expected.items():
         if not torch.equal(weights[name], digest):
-            raise UserError(f"{path} and {first} differ in vocabularies: give checkpoints of one training")
+            raise UserError(f"{path} and {first} differ in vocabularies: give checkpoints of one run")
 
 
 def _tied_as(weights: Weights, means: Weights) -> Weights:

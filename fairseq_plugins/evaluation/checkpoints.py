@@ -118,8 +118,7 @@ def _task_of(state: Dict[str, Any], path: Union[str, Path], *, kind: Type[Fairse
         name = task._name
     except (AttributeError, KeyError, TypeError) as error:
         raise UserError(
-            f"{path} holds no flags of a training: give a checkpoint of fairseq-train, such as "
-            "SAVE_DIR/checkpoint_best.pt"
+            f"{path} holds no flags of a run: give a checkpoint of fairseq-train, such as SAVE_DIR/checkpoint_best.pt"
         ) from error
     if name not in TASK_REGISTRY:
         raise UserError(f"{path} was trained for --task {name}, which neither fairseq nor this package has")

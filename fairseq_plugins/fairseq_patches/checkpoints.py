@@ -122,8 +122,7 @@ def _check_and_load_to_cpu(
     for name, weight in state["model"].items():
         if not bool(weight.isfinite().all()):
             raise UserError(
-                f"{path}: its weight {name} holds inf or NaN, as after a training that diverged: take an earlier "
-                "checkpoint"
+                f"{path}: its weight {name} holds inf or NaN, as after a run that diverged: take an earlier checkpoint"
             )
     return state
 

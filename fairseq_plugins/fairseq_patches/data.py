@@ -65,8 +65,8 @@ def patch_damaged_binaries() -> None:
 
     Problem: fairseq asserts the start of an index and trusts the rest. Wrong offsets of sentences, and words that the
         dictionary lacks, end in errors of torch or are read as another text.
-    Patch: wrap ``make_dataset``, which opens all binarised text, and ``load_checkpoint``, which only trainings call
-        when their text has been opened: the first training writes ``digests.json`` if data-prep has not. Later runs
+    Patch: wrap ``make_dataset``, which opens all binarised text, and ``load_checkpoint``, which only fairseq-train
+        calls, when its text has been opened: the first run writes ``digests.json`` if data-prep has not. Later runs
         notice changed files by it.
     Needed while ``test_fairseq_alone_reads_another_text`` passes.
     """

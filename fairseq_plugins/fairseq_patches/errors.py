@@ -149,7 +149,7 @@ def _stop_threads() -> None:
 
 
 def patch_unread_log() -> None:
-    """End a training whose log nobody reads any more, with status 141.
+    """End a run whose log nobody reads any more, with status 141.
 
     Problem: ``logging`` ignores lines that it cannot write. After ``fairseq-train ... | tee train.log`` has lost
         ``tee``, or the command that kept the log was killed, fairseq trains on for days without a log.
@@ -304,4 +304,4 @@ def _describe(trainer: Trainer, what: str, *, update: int) -> str:
     factors.update(getattr(trainer.get_criterion(), "penalty_factors", {}))
     lower = ", ".join(f"{flag} (now {value:g})" for flag, value in factors.items())
     clip = "" if clip_norm > 0 else ", or give --clip-norm"
-    return f"the training diverged at update {update}: {what} is inf or NaN; lower {lower}{clip}"
+    return f"the run diverged at update {update}: {what} is inf or NaN; lower {lower}{clip}"

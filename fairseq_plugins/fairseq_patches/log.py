@@ -61,7 +61,7 @@ def patch_log() -> None:
 
     Problem: a log of fairseq begins with all flags in one line of 20 kB and the modules of the model, and repeats
         warnings of hydra and torch that no user can avoid.
-    Patch: filter the loggers of fairseq. The log of a training begins with a summary. Flags and modules go to
+    Patch: filter the loggers of fairseq. The log of a run begins with a summary. Flags and modules go to
         :data:`CONFIG_FILE`. Only :data:`WARNINGS` and :data:`DROPPED` are left out.
     Needed while ``test_fairseq_alone_logs_all_flags`` passes.
     """
@@ -75,7 +75,7 @@ def patch_log() -> None:
 
 
 def _shorten(record: logging.LogRecord) -> bool:
-    """Whether a line is logged. The flags and the modules of a training become a summary."""
+    """Whether a line is logged. The flags and the modules of a run become a summary."""
     if isinstance(record.msg, (DictConfig, nn.Module)):
         if record.name == "fairseq_cli.train":
             for line in _summary(record.msg) if isinstance(record.msg, DictConfig) else _precision(record.msg):
@@ -85,7 +85,7 @@ def _shorten(record: logging.LogRecord) -> bool:
 
 
 def _summary(cfg: Any) -> Iterator[str]:
-    """Readable lines of the flags of a training."""
+    """Readable lines of the flags of a run."""
     names = {name: get_flag(part, "_name") for name, part in cfg.items()}
     arch = get_flag(cfg.model, "arch") or names["model"]
     yield f"arch {arch}, criterion {names['criterion']}, seed {cfg.common.seed}"
@@ -152,7 +152,7 @@ def patch_remaining_time() -> None:
 
 
 def _note_start(update_config: Callable[..., None], bar: Any, config: Dict[str, Any]) -> None:
-    """Take the limits of a training from the flags, which its progress bar gets in each epoch."""
+    """Take the limits of a run from the flags, which its progress bar gets in each epoch."""
     bar.limits = config["optimization"]
     if not _start:
         _start.append((time.monotonic(), _position(bar)))

@@ -189,7 +189,7 @@ def _stop_if_finished(
     state, iterator = load_checkpoint(cfg, trainer, **options)
     reason = _why_finished(state or {}, cfg, trainer)
     if reason is not None:
-        logger.info(f"the training in {cfg.save_dir} is finished: {reason}; to train on, give a larger one")
+        logger.info(f"the run in {cfg.save_dir} is finished: {reason}; to train on, give a larger one")
         trainer.cfg.optimization.max_epoch = _NO_EPOCH
     return state, iterator
 

@@ -40,7 +40,7 @@ The locks are POSIX's: the system releases them when the process ends, however i
 not hold them.
 """
 COMMAND, TRAINING = 0, 1
-"""The bytes that are locked: by a command that starts a training and keeps its record and log, and by the training."""
+"""The bytes that are locked: by a command that starts a run and keeps its record and log, and by the run."""
 
 _held: Dict[str, int] = {}
 """Descriptors of the lock files of this process, by directory. Closing any other would release the lock."""
@@ -78,7 +78,7 @@ def lock_for_training(save_dir: str) -> None:
 
 @contextmanager
 def locked_for_command(save_dir: Path) -> Iterator[None]:
-    """Keep other commands from a directory while this process runs a training there, which locks it by itself.
+    """Keep other commands from a directory while this process has a run there, which locks it by itself.
 
     Raises UserError if another command or training has locked it.
     """
@@ -105,14 +105,14 @@ def _lock(save_dir: Union[str, Path], *, first: int) -> Optional[int]:
             os.close(descriptor)
         if is_locked:
             raise UserError(
-                f"{owner or 'another training'} writes to --save-dir {save_dir}: wait until it has ended, end it, or "
+                f"{owner or 'another run'} writes to --save-dir {save_dir}: wait until it has ended, end it, or "
                 "give another --save-dir"
             ) from error
-        logger.warning(f"{save_dir} cannot be locked ({error}): take care that no other training writes to it")
+        logger.warning(f"{save_dir} cannot be locked ({error}): take care that no other run writes to it")
         return None
     with suppress(OSError):  # on a full disk the lock has no name
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"the training with process id {os.getpid()} on host {socket.gethostname()}".encode(), 0)
+        os.pwrite(descriptor, f"the run with process id {os.getpid()} on host {socket.gethostname()}".encode(), 0)
     return descriptor
 
 

@@ -84,7 +84,7 @@ def checkpoints_of_updates(folder: Path) -> Dict[int, Path]:
         UserError: if there is none, or it is no folder.
     """
     if not folder.is_dir():
-        raise UserError(f"{folder} is no folder: give the --save-dir of a training")
+        raise UserError(f"{folder} is no folder: give the --save-dir of a run")
     paths = [Path(str(path)) for path in checkpoint_utils.checkpoint_paths(str(folder), pattern=CHECKPOINTS_OF_UPDATES)]
     if not paths:
         raise UserError(

@@ -162,7 +162,7 @@ class NTASGDConfig(WeightDecayConfig):
         default="triggered",
         metadata={
             "help": "triggered: plain SGD until the trigger, averaged from then on; "
-            "immediate: averaged from the first update, and the trigger ends the training (fine-tuning)"
+            "immediate: averaged from the first update, and the trigger ends the run (fine-tuning)"
         },
     )
     task: str = II("task._name")
@@ -196,7 +196,7 @@ class NTASGD(ConfiguredOptimizer):
             )
         if cfg.averaging == "immediate" and cfg.lr_scheduler not in STOPPABLE_SCHEDULERS:
             raise UserError(
-                f"--averaging immediate cannot end a training with --lr-scheduler {cfg.lr_scheduler}: "
+                f"--averaging immediate cannot end a run with --lr-scheduler {cfg.lr_scheduler}: "
                 f"use {' or '.join(STOPPABLE_SCHEDULERS)}"
             )
         if cfg.fp16 or cfg.bf16:
@@ -211,7 +211,7 @@ class NTASGD(ConfiguredOptimizer):
                 "--column-norm 0, or another optimizer"
             )
         if cfg.disable_validation:
-            lost = "starts averaging" if cfg.averaging == "triggered" else "ends the training"
+            lost = "starts averaging" if cfg.averaging == "triggered" else "ends the run"
             logger.warning(f"--optimizer nt_asgd {lost} only after a validation, and --disable-validation makes none")
         self._optimizer = AveragedSGD(params, **self.optimizer_config)
         for group in self.param_groups:
@@ -237,7 +237,7 @@ class NTASGD(ConfiguredOptimizer):
         was_immediate = group["averaging"] == "immediate"
         if self.cfg.averaging == "immediate" and not was_immediate:
             raise UserError(
-                "--averaging immediate needs a fresh average, and the checkpoint brings the state of a training that "
+                "--averaging immediate needs a fresh average, and the checkpoint brings the state of a run that "
                 "was not averaged from its start: name it with --finetune-from-model, or add --reset-optimizer"
             )
         group["averaging"] = str(self.cfg.averaging)

@@ -66,7 +66,7 @@ def valid_nll(path: str, *, data: str, device: str) -> float:
         tokens = load_token_stream(data, "valid", dictionary)
         nll = evaluate_perplexity([model.to(device)], tokens, unknown=dictionary.unk(), window=1000).nll
         del model
-    torch.cuda.empty_cache()  # for the training, which is another process
+    torch.cuda.empty_cache()  # for the run, which is another process
     return nll
 
 

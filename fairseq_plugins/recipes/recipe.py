@@ -80,7 +80,7 @@ JOINING_FLAG = "eval-scorer-remove-bpe"
 def scored_validation(metric: str) -> Dict[str, Value]:
     """Flags that decode the validation set, so that the log has a score, a value of ``--eval-scorer``, by epoch.
 
-    They do not change the training itself, which stays the same bit for bit. Text for BLEU and chrF is detokenised.
+    They do not change the run itself, which stays the same bit for bit. Text for BLEU and chrF is detokenised.
     """
     detokenised = {"eval-scorer-detok": "moses"} if metric in ("bleu", "chrf") else {}
     return {

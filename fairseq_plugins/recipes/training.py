@@ -1,4 +1,4 @@
-"""A training of a recipe: its command line, its run in a folder of its own, and the trainings of a table."""
+"""A run of a recipe: its command line, its folder, and all runs of a table."""
 
 import itertools
 import re
@@ -245,7 +245,7 @@ def _read_record(save_dir: Path) -> Dict[str, Any]:
     path = save_dir / RUN_FILE
     if not path.is_file():
         return {}
-    wrong = "is no record of a training: remove it"
+    wrong = "is no record of a run: remove it"
     record = read_json(path, {"command": str, "status": str, "started_from": list, "data": dict}, wrong=wrong)
     try:
         shlex.split(record["command"])
@@ -263,7 +263,7 @@ def _write_record(save_dir: Path, record: Dict[str, Any]) -> None:
 
 
 def _differences(record: Mapping[str, Any], arguments: Sequence[str]) -> Iterator[Tuple[str, str]]:
-    """How a training differs from the recorded one, and which file or folder the user may remove."""
+    """How a run differs from the recorded one, and which file or folder the user may remove."""
     anew = "that folder to begin anew"
     start = _starting_checkpoints(arguments)
     if len(start) > len(record["started_from"]):
@@ -308,7 +308,7 @@ def _data_files(arguments: Sequence[str]) -> Dict[str, Path]:
     }
 
 
-# The trainings of a table
+# The runs of a table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,7 +316,7 @@ class SystemTraining(Training):
     """A training of a system of a recipe with a seed.
 
     ``label`` names the system in tables, ``result`` is the checkpoint that counts, and ``starts_from`` are the
-    trainings whose results the system starts from.
+    runs whose results the system starts from.
     """
 
     system: str
@@ -345,7 +345,7 @@ def plan_trainings(
     Each has its folder ``save_dir/SYSTEM-SEED``. A dash replaces a colon in the name of a system, because colons
     separate checkpoints. Further arguments, ``more``, come last in each and win. A training that starts from one model
     has its seed. One with seed s that starts from ``num`` models takes the s-th block of ``num`` seeds (1 to ``num``
-    for s = 1), so that no two trainings share a model.
+    for s = 1), so that no two runs share a model.
 
     Raises UserError if the recipe has no such system, a gate has no base in the recipe, the seed of a gate on several
     models is below 1, or a path of its base models contains a colon, which separates them.

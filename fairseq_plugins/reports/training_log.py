@@ -37,7 +37,7 @@ WALL = re.compile(rf"\| train(?:_inner)? \|.*? \bwall[= ]{NUMBER}")
 EPOCH = re.compile(rf"\| (?:train|train_inner|valid) \| {EPOCH_NUMBER}")
 FREE_GIBIBYTES = re.compile(rf"gb_free={NUMBER}")
 SEED = re.compile(r"(?:'common': \{[^{}]*?'seed': |\| fairseq_cli\.train \| arch .*, seed )(\d+)")
-"""The seed in the flags, which a training prints at each start: all flags with fairseq alone, else a summary."""
+"""The seed in the flags, which a run prints at each start: all flags with fairseq alone, else a summary."""
 PARAMETERS = re.compile(r"\| num\. shared model params: ([\d,]+) \(num\. trained: ([\d,]+)\)")
 """The sizes of the model, which fairseq prints at each start."""
 START = "| fairseq.trainer | Preparing to load checkpoint "
@@ -202,8 +202,8 @@ class TrainingLog:
         # fairseq writes six digits
         if value is not None and found and not np.isclose(logged, value, rtol=1e-5, atol=0, equal_nan=True).any():
             raise UserError(
-                f"{self.path} is not the log of the training that left {checkpoint}: it has no validation with "
-                f"{metric} {value:g} after update {num_updates:,}; bring the log of that training there"
+                f"{self.path} is not the log of the run that left {checkpoint}: it has no validation with "
+                f"{metric} {value:g} after update {num_updates:,}; bring the log of that run there"
             )
 
 
@@ -352,7 +352,7 @@ def check_seeds(trainings: Iterable[Tuple[str, int, Path]]) -> None:
     for name, seed, path in trainings:
         if (name, seed) in first:
             raise UserError(
-                f"--path: {first[name, seed]} and {path} are both {name} with seed {seed}, and trainings of a name "
+                f"--path: {first[name, seed]} and {path} are both {name} with seed {seed}, and runs of a name "
                 "differ in their seed: leave one out, or give it another name"
             )
         first[name, seed] = path

@@ -178,7 +178,7 @@ ONE_NAN[3, 1] = math.nan
             {EMBEDDING: torch.ones(32, 8)},
             f"1.pt holds another model than .*0.pt, they differ in {EMBEDDING}: ",
         ),
-        ("model", {DIGEST: 2 * torch.ones(4)}, "1.pt and .*0.pt differ in vocabularies: give checkpoints of one tr"),
+        ("model", {DIGEST: 2 * torch.ones(4)}, "1.pt and .*0.pt differ in vocabularies: give checkpoints of one run"),
         ("flags", {"rnn_cell": "variational"}, "1.pt was trained with --rnn-cell variational, .*0.pt has lstm: give "),
         ("flags", {"encoder_merge": "layer"}, "1.pt was trained with --encoder-merge layer, .*0.pt has top: give che"),
         ("task", {"source_lang": "tgt"}, "1.pt was trained with --source-lang tgt, .*0.pt with --source-lang None: gi"),

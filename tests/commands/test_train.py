@@ -211,7 +211,7 @@ def test_a_call_that_leaves_nothing_keeps_the_record_of_before(commands, tmp_pat
     (tmp_path / "doc").mkdir()
     kept = {"command": "fairseq-train data --lr 5", "status": "begun", "started_from": [], "data": {}}
     (tmp_path / "doc/run.json").write_text(json.dumps(kept))
-    commands.status = 1  # as where another training under way has locked the folder
+    commands.status = 1  # as where another run under way has locked the folder
     with pytest.raises(SystemExit):
         train_again(tmp_path, "--lr", "2")
     assert recorded(tmp_path) == kept
@@ -294,7 +294,7 @@ def test_two_calls_do_not_train_to_one_folder(commands, tmp_path, refusal):
             os.read(waits, 1)
             os._exit(0)
     os.read(told, 6)
-    assert f"the training with process id {other} on" in refusal(again(tmp_path))
+    assert f"the run with process id {other} on" in refusal(again(tmp_path))
     assert not commands and not (tmp_path / "doc/run.json").exists()
     os.write(tell, b"x"), os.waitpid(other, 0)
     train_again(tmp_path)
@@ -337,5 +337,5 @@ def test_a_run_without_a_record_resumes_with_its_start(commands, tmp_path):
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"command": "fairseq-train", "status": 1}', '{"command": "\'"}'])
 def test_a_damaged_record_is_refused(content, commands, tmp_path, refusal):
     (tmp_path / "doc").mkdir(), (tmp_path / "doc/run.json").write_text(content)
-    assert f"{tmp_path}/doc/run.json is no record of a training: remove it" in refusal(again(tmp_path))
+    assert f"{tmp_path}/doc/run.json is no record of a run: remove it" in refusal(again(tmp_path))
     assert not commands

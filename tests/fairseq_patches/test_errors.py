@@ -151,7 +151,7 @@ SPARSE = torch.sparse_coo_tensor([[1]], [float("nan")], (2,))
 def test_flags_are_named_where_gradients_are_not_finite(gradient, clip_norm, clip):
     trainer = make_trainer([ONES, gradient], clip_norm=clip_norm)
     lower = rf"lower --lr \(now 0.5\){clip.format(r'--balance .now 2.')}"
-    told = f"^the training diverged at update 7: the gradients' norm is inf or NaN; {lower}$"
+    told = f"^the run diverged at update 7: the gradients' norm is inf or NaN; {lower}$"
     with pytest.raises(FloatingPointError, match=told):
         Trainer.clip_grad_norm(trainer, clip_norm)
 
@@ -163,7 +163,7 @@ def test_a_loss_without_a_number_ends_the_training(loss, check, fp16):
     step = partial(check, lambda trainer: logged.pop(0))
     trainer = make_trainer([ONES, ONES], fp16=fp16)
     assert step(trainer) == {"loss": 3.5} and step(trainer) == {}
-    with pytest.raises(UserError, match="^the training diverged at update 6: the loss.* is inf or NaN; lower --lr"):
+    with pytest.raises(UserError, match="^the run diverged at update 6: the loss.* is inf or NaN; lower --lr"):
         step(trainer)
 
 

@@ -73,7 +73,7 @@ def start_again():
 def test_a_finished_training_stays_as_it_is(flags, start_again, caplog):
     with caplog.at_level("INFO"):
         assert start_again(**flags) == 0
-    assert "the training in runs is finished" in caplog.text and f"is {[*flags.values()][0]};" in caplog.text
+    assert "the run in runs is finished" in caplog.text and f"is {[*flags.values()][0]};" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def refused(lock, save_dir):
 def test_a_directory_in_use_is_refused_by_process_and_host_until_the_process_is_killed(tmp_path, hold):
     process = hold(lock_for_training, tmp_path)
     (tmp_path / "link").symlink_to(tmp_path)
-    owner = f"the training with process id {process.pid} on host {socket.gethostname()} writes to --save-dir"
+    owner = f"the run with process id {process.pid} on host {socket.gethostname()} writes to --save-dir"
     for save_dir in (tmp_path, tmp_path, tmp_path / "link"):
         for lock in (lock_for_training, locked_for_command):
             told = f"{owner} {save_dir}: wait until it has ended, end it, or give another --save-dir"
@@ -113,7 +113,7 @@ def test_an_owner_without_a_readable_name(content, tmp_path, hold):
     hold(lock_for_training, tmp_path)
     (tmp_path / LOCK_FILE).write_bytes(content)
     told = refused(lock_for_training, tmp_path)
-    assert told.startswith(f"{content.decode(errors='replace') or 'another training'} writes to --save-dir")
+    assert told.startswith(f"{content.decode(errors='replace') or 'another run'} writes to --save-dir")
 
 
 def test_a_directory_that_was_removed_is_made_again_and_locked_anew(tmp_path, caplog):
@@ -136,7 +136,7 @@ def test_a_directory_that_another_training_has_locked_since_is_left_alone(tmp_pa
     shutil.rmtree(save_dir)
     save_dir.mkdir()
     process = hold(lock_for_training, save_dir)
-    with pytest.raises(ValueError, match=f"the training with process id {process.pid} .* writes to --save-dir"):
+    with pytest.raises(ValueError, match=f"the run with process id {process.pid} .* writes to --save-dir"):
         saving._keep_lock_and_save(None, None, str(save_dir / "checkpoint_best.pt"), {})
     assert [path.name for path in save_dir.iterdir()] == [LOCK_FILE]
 

@@ -22,8 +22,8 @@ LM, TRANSLATOR, DRILL = (OLDER / f"{name}.pt" for name in ("lstm_lm_doc", "lstm_
 LM_DATA, PAIR_DATA = OLDER / "data/lm", OLDER / "data/translation"
 WEIGHT = "decoder.embedding.weight"
 NO_CHECKPOINT = "holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt"
-NO_FLAGS = "holds no flags of a training: give a checkpoint of fairseq-train, such as SAVE_DIR/checkpoint_best.pt"
-DIVERGED = f"its weight {WEIGHT} holds inf or NaN, as after a training that diverged"
+NO_FLAGS = "holds no flags of a run: give a checkpoint of fairseq-train, such as SAVE_DIR/checkpoint_best.pt"
+DIVERGED = f"its weight {WEIGHT} holds inf or NaN, as after a run that diverged"
 OTHER_WEIGHTS = "does not fit the model that the flags and the data's dictionary make"
 
 

@@ -173,7 +173,7 @@ RATE = ["--lr", "1e37", "--max-epoch", 1, "--disable-validation"]
 def test_a_language_model_that_diverges(data, tmp_path, run_here):
     line = refused(run_here, fairseq_cli.train, *training_arguments(data, tmp_path, *RATE, "--clip-norm", 0))
     lower = r"lower --lr \(now 1e\+37\), --activation-regularization \(now 2\), .*, --balance \(now 0.001\)"
-    told = rf"the training diverged at update [2-9]: .* is inf or NaN.*; {lower}, or give --clip-norm$"
+    told = rf"the run diverged at update [2-9]: .* is inf or NaN.*; {lower}, or give --clip-norm$"
     assert re.match(told, line), line
     assert not list(tmp_path.glob("checkpoint*.pt"))
 
@@ -183,7 +183,7 @@ def test_a_recurrence_that_explodes_in_validation_alone(data, tmp_path, run_here
     flags = ["--arch", "rectifier_rnn_lm", "--recurrent-scale", 3, "--criterion", "noise_contrastive"]
     flags += ["--task", "stateful_lm", "--tokens-per-sample", 10, "--batch-size", 2, "--save-dir", tmp_path]
     line = refused(run_here, fairseq_cli.train, data, *flags, "--optimizer", "sgd", "--lr", 0.1, "--max-update", 1)
-    told = r"the training diverged at update 1: the loss of validation is inf or NaN; lower --lr"
+    told = r"the run diverged at update 1: the loss of validation is inf or NaN; lower --lr"
     assert re.match(told, line), line
     assert not list(tmp_path.glob("checkpoint*.pt"))
 
@@ -191,4 +191,4 @@ def test_a_recurrence_that_explodes_in_validation_alone(data, tmp_path, run_here
 def test_a_transformer_that_diverges(pair_data, tmp_path, run_here):
     arguments = training_flags(pair_data, tmp_path, *RATE, model=("--arch", "transformer_doc"), sizes=TRANSFORMER_SIZES)
     line = refused(run_here, fairseq_cli.train, *arguments)
-    assert re.match(r"the training diverged at update \d+: .* is inf or NaN.*; lower --lr", line)
+    assert re.match(r"the run diverged at update \d+: .* is inf or NaN.*; lower --lr", line)

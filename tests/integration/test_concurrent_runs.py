@@ -31,7 +31,7 @@ def test_the_second_is_refused_until_the_first_is_killed(data, tmp_path):
         second = run_training(data, tmp_path, "--max-epoch", 1)
         assert not first.has_ended() and second.returncode != 0
         assert second.stderr.strip().splitlines()[-1] == (
-            f"error: the training with process id {first.pid} on host {socket.gethostname()} writes to --save-dir "
+            f"error: the run with process id {first.pid} on host {socket.gethostname()} writes to --save-dir "
             f"{tmp_path}: wait until it has ended, end it, or give another --save-dir"
         )
         train(data, tmp_path, "--max-epoch", 1, "--no-save", "--reset-dataloader")
@@ -50,7 +50,7 @@ def test_a_training_whose_directory_another_took_over_ends(data, tmp_path):
             os.kill(first.pid, signal.SIGCONT)
             ended = first.finish()
             assert ended.returncode == 2 and not second.has_ended()
-            refused = f"error: the training with process id {second.pid} on host"
+            refused = f"error: the run with process id {second.pid} on host"
             assert ended.stderr.strip().splitlines()[-1].startswith(refused)
             assert not (save_dir / "crash.pt").exists()
 

@@ -146,7 +146,7 @@ def test_losses_of_another_validation_set_are_forgotten_and_a_run_that_had_ended
     assert ended.get_lr() > 0
 
 
-@pytest.mark.parametrize("averaging, lost", [("triggered", "starts averaging"), ("immediate", "ends the training")])
+@pytest.mark.parametrize("averaging, lost", [("triggered", "starts averaging"), ("immediate", "ends the run")])
 def test_a_training_that_never_validates_is_told_what_it_lacks(averaging, lost, caplog):
     make(averaging, disable_validation=True)
     assert f"{lost} only after a validation, and --disable-validation makes none" in caplog.text

@@ -262,7 +262,7 @@ def test_the_log_of_another_training_is_not_believed(log, is_own, finished):
     if is_own:
         assert read_run("A", finished, data=str(FIXTURES / "data/lm")).figures["valid_curve"]
         return
-    told = "log is not the log of the training that left .*checkpoint_best.pt: it has no validation with loss 1.06"
+    told = "log is not the log of the run that left .*checkpoint_best.pt: it has no validation with loss 1.06"
     with pytest.raises(ValueError, match=told):
         read_run("A", finished, data=str(FIXTURES / "data/lm"))
 
