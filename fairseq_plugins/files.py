@@ -12,7 +12,7 @@ import zlib
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Literal, Mapping, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Literal, Mapping, Sequence, Tuple
 
 import torch
 from fairseq import utils
@@ -217,6 +217,21 @@ def file_digest(path: Path) -> str:
 def _read_digest(path: str, *_: int) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def distinct_digests(paths: Sequence[str], *, flag: str) -> Dict[str, str]:
+    """Digests of the files of models, by path; that of a missing file is its path.
+
+    Raises UserError if two files are equal, for example because the last checkpoint is the best one.
+    """
+    digests: Dict[str, str] = {}
+    for path in paths:
+        digest = file_digest(Path(path)) if Path(path).is_file() else path
+        same = next((other for other, one in digests.items() if one == digest), None)
+        if same is not None:
+            raise UserError(f"{flag}: {same} and {path} hold the same model: give each model once")
+        digests[path] = digest
+    return digests
 
 
 # Outputs. They are checked when arguments are parsed, before the work whose result would be lost.

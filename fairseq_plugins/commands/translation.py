@@ -31,7 +31,6 @@ from fairseq_plugins.evaluation.rescoring import (
     CandidateTexts,
     NBestLists,
     candidate_features,
-    distinct_digests,
     read_nbest,
     read_weights,
     weighted_sums,
@@ -50,7 +49,15 @@ from fairseq_plugins.evaluation.translation import (
 from fairseq_plugins.evaluation.translation import (
     SEED as SAMPLING_SEED,
 )
-from fairseq_plugins.files import STANDARD_INPUT, check_not_read, given_path, name_of, output_file, write_text
+from fairseq_plugins.files import (
+    STANDARD_INPUT,
+    check_not_read,
+    distinct_digests,
+    given_path,
+    name_of,
+    output_file,
+    write_text,
+)
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, TITLES, bootstrap_scores, check_script, paired_difference
 from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint
@@ -292,7 +299,7 @@ def _add_rescore_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _rescore(args: argparse.Namespace) -> None:
     _check(args)
-    digests = distinct_digests(args.path)
+    digests = distinct_digests(args.path, flag="--path")
     given = None if args.weights is None else read_weights(args.weights)
     weights = None if given is None else weights_of_models(given, digests)
     metric = args.metric or (DEFAULT_METRIC if given is None else given["metric"])

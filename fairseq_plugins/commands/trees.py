@@ -12,7 +12,7 @@ from fairseq_plugins.command_line import add_checkpoints, add_cpu, add_data, add
 from fairseq_plugins.commands.results import Results, results_command
 from fairseq_plugins.data.text import load_dictionary
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.files import check_file, check_not_read, given_path, write_lines
+from fairseq_plugins.files import check_file, check_not_read, distinct_digests, given_path, write_lines
 from fairseq_plugins.metrics.rouge import NUM_BOOTSTRAP_SAMPLES
 from fairseq_plugins.options import UserError, check_choice, count, optionally_named_paths
 from fairseq_plugins.reports.reranking import reranking_as_text, reranking_figures, row_names, run_names
@@ -96,7 +96,7 @@ def _add_rerank_arguments(parser: argparse.ArgumentParser) -> None:
 def _rerank(args: argparse.Namespace) -> Results:
     named = optionally_named_paths(args.path)
     paths = [path for _, path in named]
-    check_paths(paths)
+    distinct_digests(paths, flag="--path")
     groups: Dict[str, List[int]] = {}
     for index, (name, _) in enumerate(named):
         groups.setdefault(name, []).append(index)
@@ -181,18 +181,6 @@ RULES: Dict[PunctuationOf, str] = {
     "own": "each tree's own parts of speech, as EVALB",
 }
 """Meaning of the values of ``--punctuation``, for the table."""
-
-
-def check_paths(paths: Sequence[str]) -> None:
-    """Check that no model is given twice.
-
-    Raises:
-        UserError: if two paths lead to the same file.
-    """
-    files = [Path(path).resolve() for path in paths]
-    for path, file in zip(paths, files):
-        if files.count(file) > 1:
-            raise UserError(f"--path names {path} twice: give each model once")
 
 
 def check_names(groups: Mapping[str, Sequence[int]], ensembles: Collection[str]) -> None:

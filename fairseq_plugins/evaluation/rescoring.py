@@ -21,7 +21,7 @@ from fairseq_plugins.evaluation.decoding import SUBWORD_MARKS, read_generated_li
 from fairseq_plugins.evaluation.raw_text import UnicodeForm, encode_lines
 from fairseq_plugins.evaluation.scoring import score_pairs, score_sequences
 from fairseq_plugins.evaluation.translation_scores import check_blank_references, check_raw_references, detokenize
-from fairseq_plugins.files import file_digest, name_of, read_json, read_lines
+from fairseq_plugins.files import name_of, read_json, read_lines
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, CorpusMetric, LetterCase
 from fairseq_plugins.metrics.rouge import NO_HYPOTHESIS_HAS_THIS, UNKNOWN_REFERENCE
 from fairseq_plugins.options import UserError
@@ -462,21 +462,6 @@ def _are_raw(lines: Sequence[str]) -> bool:
 # The file of tuned weights.
 
 
-def distinct_digests(paths: Sequence[str]) -> Dict[str, str]:
-    """Digests of the checkpoints' files, by path.
-
-    Raises UserError if two files are equal, for example because the last checkpoint is the best one.
-    """
-    digests: Dict[str, str] = {}
-    for path in paths:
-        digest = file_digest(Path(path))
-        same = next((other for other, one in digests.items() if one == digest), None)
-        if same is not None:
-            raise UserError(f"--path: {same} and {path} hold the same model: give one of them")
-        digests[path] = digest
-    return digests
-
-
 def read_weights(path: Path) -> Dict[str, Any]:
     """Read a file of ``fairseq-plugins rescore --tune``.
 
@@ -497,8 +482,8 @@ def read_weights(path: Path) -> Dict[str, Any]:
 def weights_of_models(tuned: Mapping[str, Any], given: Mapping[str, str]) -> List[float]:
     """The tuned weights of the list's score, the length and the checkpoints, which may have moved since.
 
-    The digests of the checkpoints are ``given`` by their paths, from :func:`distinct_digests`. Raises UserError if they
-    are not the checkpoints that the weights were tuned for.
+    The digests of the checkpoints are ``given`` by their paths. Raises UserError if they are not the checkpoints that
+    the weights were tuned for.
     """
     weights, digests = tuned["weights"], tuned["digests"]
     by_digest = {digest: weights[path] for path, digest in digests.items()}

@@ -14,7 +14,7 @@ from torch import Tensor
 from fairseq_plugins.data.tasks import TextTask
 from fairseq_plugins.fairseq_patches.checkpoints import fitting_weights
 from fairseq_plugins.fairseq_patches.resume import restored_checkpoint
-from fairseq_plugins.files import file_digest, listed_paths
+from fairseq_plugins.files import distinct_digests, listed_paths
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint, read_state
 from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
 from fairseq_plugins.models.transformer_lm import TransformerLanguageModel
@@ -69,14 +69,8 @@ def _base_model_paths(args: Namespace) -> List[str]:
     paths = listed_paths(given) if given else []
     if not all(paths):
         raise UserError(_NO_PATH)
-    known: Dict[str, str] = {}
-    for path in paths if len(paths) > 1 else ():
-        content = file_digest(Path(path)) if Path(path).is_file() else path
-        if content in known:
-            raise UserError(
-                f"--base-model: {path} is the same model as {known[content]}; give each model of an ensemble once"
-            )
-        known[content] = path
+    if len(paths) > 1:
+        distinct_digests(paths, flag="--base-model")
     return paths
 
 

@@ -358,7 +358,9 @@ def test_a_repeated_file_is_refused(base, tmp_path):
     path, _ = base("one.pt", "doc")
     again = shutil.copy(path, tmp_path / "again.pt")
     for second in (path, again):
-        with pytest.raises(ValueError, match=f"^--base-model: {second} is the same model as {path}; give each model"):
+        with pytest.raises(
+            ValueError, match=f"^--base-model: {path} and {second} hold the same model: give each model once"
+        ):
             gate(f"{path}:{second}")
 
 
