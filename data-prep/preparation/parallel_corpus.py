@@ -212,7 +212,7 @@ class ParallelCorpus(Corpus):
         """The folder of the result, and the command that trains on it."""
         model = "" if options.subwords == "none" else f"{MODEL_FILES[options.subwords]} and "
         is_pair = len(options.kept_sides) > 1
-        recipe = self.next_recipe(options) if is_pair else "reduced"
+        recipe = self.next_recipe(options) if is_pair else "ptb_small"
         return next_command(
             options.dest,
             recipe=None if options.dictionaries else recipe,

@@ -109,7 +109,7 @@ TRAIN = Command(
 Flags that this command does not know go to fairseq-train after those of the recipe, and win. A recipe's --bf16 is left
 out where the processor has no products in bfloat16. The output is shown and appended to DIR/train.log. The exit status
 is that of fairseq-train. Run again to resume. A run that was begun with other flags is refused.""",
-    example="reduced doc data-bin/ptb --save-dir checkpoints/doc",
+    example="ptb_small doc data-bin/ptb --save-dir checkpoints/doc",
     passes_on=True,
 )
 

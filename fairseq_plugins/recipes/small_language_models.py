@@ -141,10 +141,11 @@ PTB_SMALL = Recipe(
         **ON_CPUS,
     },
     training_of_presets="left out",
-    notes="""The rate rises for 400 updates and falls along a cosine to zero after 5,400. Rate and dropout were searched
-on valid, with the tied softmax and with the Transformer; Mogrifier LSTMs have half the rate, because they diverge at
-that of the others. one-expert is one softmax behind one more matrix. doc has --expert-warmup 1000, which is not in the
-paper. Without products in bfloat16 a processor trains in float32, in one and a half to three hours.
+    notes="""The rate rises for 400 updates and falls along a cosine to zero after 5,400, which read 7.5M words: give
+more text a larger --max-update. Rate and dropout were searched on valid, with the tied softmax and with the
+Transformer; Mogrifier LSTMs have half the rate, because they diverge at that of the others. one-expert is one softmax
+behind one more matrix. doc has --expert-warmup 1000, which is not in the paper. Without products in bfloat16 a
+processor trains in float32, in one and a half to three hours.
 Results: results/ptb_small.""",
 )
 

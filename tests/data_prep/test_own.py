@@ -271,5 +271,5 @@ def test_headlines(here: Path) -> None:
 def test_a_name_that_is_no_language_and_paths_with_spaces(here: Path) -> None:
     write_files(here / "my text", {"all my.lines": text_of(sentences("fr", 30))})
     options = ["lines", "--from", here / "my text", "--split", "3,2", "--merges", 9, "--dest", "my data"]
-    assert "train reduced doc 'my data'" in succeed("own", *options, cwd=here).stdout
+    assert "train ptb_small doc 'my data'" in succeed("own", *options, cwd=here).stdout
     assert json.loads((here / "my data/text.json").read_text())["language"] == "en"

@@ -150,7 +150,9 @@ def test_one_side_is_text_for_a_language_model(here: Path) -> None:
     done = succeed("multi30k", "en", "--from", "x", "--lowercase", "--threshold", 2, cwd=here)
     dest = here / "data-bin" / "multi30k.en"
     assert "valid: 1 empty lines, dropped" in done.stdout
-    assert "train: 60 of 60 lines kept" in done.stdout and " reduced doc data-bin/multi30k.en --save-dir" in done.stdout
+    assert (
+        "train: 60 of 60 lines kept" in done.stdout and " ptb_small doc data-bin/multi30k.en --save-dir" in done.stdout
+    )
     tokenise = moses("en", lowercase=True)
     tokenised = {split: [tokenise(line).split() for line in lines] for split, lines in text.items()}
     counts = Counter(word for line in tokenised["train"] for word in line)

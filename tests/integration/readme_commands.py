@@ -18,7 +18,6 @@ ADDITIONS = {
     "fairseq-plugins train ptb_small": (
         "--max-update 2 --warmup-updates 1 --embed-dim 20 --hidden-sizes '20 20' --batch-size 4 --cpu"
     ),
-    "fairseq-plugins train reduced": "--max-update 2 --embed-dim 20 --hidden-sizes '20 20 20' --batch-size 4 --cpu",
     "fairseq-plugins train presets lstm_lm_zaremba_medium_ptb": (
         "--max-update 2 --embed-dim 20 --hidden-sizes '20 20' --batch-size 4 --cpu"
     ),

@@ -39,7 +39,7 @@ class Counts(NamedTuple):
 class TextCorpus(Corpus):
     """A corpus of one side, whose words are separated by blanks."""
 
-    next_recipe: str = "reduced"  # whose system doc trains on the result
+    next_recipe: str = "ptb_small"  # whose system doc trains on the result
 
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
         """One side, and every word in the dictionary."""
@@ -148,7 +148,6 @@ def _has_text(path: Path) -> bool:
 PTB = ArchivedText(
     name="ptb",
     title="the Penn Treebank in Mikolov's word-level form",
-    next_recipe="ptb_small",
     archive="simple-examples.tgz",
     members="simple-examples/data/ptb.*.txt",
     archive_mirrors=("http://www.fit.vutbr.cz/~imikolov/rnnlm",),
