@@ -3,7 +3,6 @@
 import argparse
 import itertools
 import math
-import re
 import time
 from collections import defaultdict
 from contextlib import closing
@@ -44,7 +43,7 @@ from fairseq_plugins.evaluation.test_time import (
     softmax_temperature,
 )
 from fairseq_plugins.ngrams.model import NGramModel
-from fairseq_plugins.options import UserError, check_choice, check_not_negative, check_positive
+from fairseq_plugins.options import UserError, check_choice, check_not_negative, check_positive, whole_number
 
 # Flags. Their values stay text until read_methods, because a point of a grid is text, too.
 
@@ -241,9 +240,10 @@ def _number(
 
 
 def _whole(flag: str, text: str, *, at_least: int = 1) -> int:
-    if not re.fullmatch(r"[0-9]{1,18}", text) or int(text) < at_least:
-        raise UserError(f"{flag} {text}: give a whole number of at least {at_least}")
-    return int(text)
+    try:
+        return whole_number(at_least=at_least)(text)
+    except UserError as error:
+        raise UserError(f"{flag} {error}") from None
 
 
 # Grid search.

@@ -184,8 +184,8 @@ NOT_FORWARDED = {
 def read_decoding(args: argparse.Namespace) -> Decoding:
     """The decoding of the arguments of :func:`add_decoding`.
 
-    Raises UserError if DATA has several models of subwords and ``--bpe`` names no kind, or a
-    flag after ``--`` is one of :data:`NOT_FORWARDED`.
+    Raises UserError if DATA has several models of subwords and ``--bpe`` names no kind, or a flag after ``--`` is one
+    of :data:`NOT_FORWARDED`.
     """
     for flag in args.forwarded:
         remedy = NOT_FORWARDED.get(flag.partition("=")[0] if flag.startswith("--") else flag[:2])

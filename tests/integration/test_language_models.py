@@ -78,7 +78,7 @@ def test_stateless_task_of_fairseq(arch, data, tmp_path, run_here, evaluate_here
 
 
 def finished(*words):
-    """What a command of the package prints."""
+    """Run a command of the package and return its output."""
     result = run("fairseq_plugins", *words)
     assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
     return result.stdout
