@@ -30,7 +30,7 @@ import fairseq_plugins
 TIMEOUT_SECONDS = 300
 PYTHON = sys.executable
 """Python itself, where ``warm_programs`` stand in for it."""
-PRELOADED = ["torch._dynamo", "sacrebleu", "sacremoses", "matplotlib.pyplot", "warmed_up"]
+PRELOADED = ["torch._dynamo", "sacrebleu", "sacremoses", "rouge_score.rouge_scorer", "matplotlib.pyplot", "warmed_up"]
 """By the server; torch imports the first when the first optimiser is made."""
 FIND_INSTALLED = """
 import os

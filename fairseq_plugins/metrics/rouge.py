@@ -9,25 +9,31 @@ Differences from ROUGE-1.5.5:
   published summary-level ROUGE-L (rougeLsum).
 * The stemmer is NLTK's Porter stemmer, which has a few exceptions of its own.
 * A text has at most 5,000 words, because time and memory of ROUGE-L are the product of the lengths.
+
+rouge-score and sacremoses are imported when needed. They take a second, and all commands of fairseq import this module.
 """
 
 import argparse
 import logging
 import unicodedata
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.metadata import version
-from typing import Dict, List, Sequence, Union
+from typing import TYPE_CHECKING, Dict, List, Sequence, Union
 
 import numpy as np
 import regex
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from fairseq.scoring import BaseScorer, register_scorer
-from rouge_score import rouge_scorer, scoring, tokenizers
-from sacremoses import MosesDetokenizer
 
 from fairseq_plugins.console import progress
 from fairseq_plugins.options import OnOff, UserError, choices
+
+if TYPE_CHECKING:
+    from rouge_score.scoring import Score
+    from rouge_score.tokenizers import Tokenizer
+    from sacremoses import MosesDetokenizer
 
 UNKNOWN_REFERENCE = Dictionary().unk_string(escape=True)
 """fairseq's replacement for words of references that the dictionary lacks. Metrics would count parts of it as words."""
@@ -48,12 +54,17 @@ _WORD = regex.compile(
     regex.V1,
 )
 
-_MOSES = MosesDetokenizer()
+
+@cache
+def _moses() -> "MosesDetokenizer":
+    from sacremoses import MosesDetokenizer
+
+    return MosesDetokenizer()
 
 
 def without_escapes(text: str) -> str:
     """The text without the escapes of the Moses tokeniser, whose letters ROUGE would count."""
-    return str(_MOSES.unescape_xml(text))
+    return str(_moses().unescape_xml(text))
 
 
 @dataclass(frozen=True)
@@ -127,17 +138,17 @@ def read_rouge_settings(args: argparse.Namespace) -> RougeSettings:
     )
 
 
-class UnicodeTokenizer(tokenizers.Tokenizer):
+class UnicodeTokenizer:
     """Lower-cased words of letters and digits of any script."""
 
-    def __init__(self, stem: tokenizers.DefaultTokenizer):
+    def __init__(self, stem: "Tokenizer"):
         self.stem = stem
 
     def tokenize(self, text: str) -> List[str]:
         return [self._stemmed(word) for word in _WORD.findall(unicodedata.normalize("NFC", text.lower()))]
 
     def _stemmed(self, word: str) -> str:
-        stemmed = self.stem.tokenize(word) if word.isascii() else []
+        stemmed: List[str] = self.stem.tokenize(word) if word.isascii() else []
         return stemmed[0] if len(stemmed) == 1 else word
 
 
@@ -145,6 +156,8 @@ class Rouge:
     """Scores of one text at a time."""
 
     def __init__(self, settings: RougeSettings):
+        from rouge_score import rouge_scorer, tokenizers
+
         self.settings = settings
         tokenizer = tokenizers.DefaultTokenizer(use_stemmer=settings.stemming == "on")
         if settings.tokenizer == "unicode":
@@ -152,7 +165,7 @@ class Rouge:
         self.tokenizer = tokenizer
         self._scorer = rouge_scorer.RougeScorer(list(METRICS), tokenizer=tokenizer)
 
-    def score(self, hypothesis: str, references: Sequence[str]) -> Dict[str, scoring.Score]:
+    def score(self, hypothesis: str, references: Sequence[str]) -> "Dict[str, Score]":
         """Precision, recall and F1 (0 to 1) of each of :data:`METRICS`; an empty text scores 0.
 
         Raises:
@@ -236,7 +249,7 @@ def check_tokens(
         )
 
 
-def _aggregate(title: str, scores: List[scoring.Score]) -> RougeScore:
+def _aggregate(title: str, scores: "List[Score]") -> RougeScore:
     matrix = 100 * np.array(scores)
     generator = np.random.default_rng(SEED)
     means = [matrix[generator.integers(len(matrix), size=len(matrix)), 2].mean() for _ in range(NUM_BOOTSTRAP_SAMPLES)]
