@@ -149,9 +149,7 @@ def add_tokenised(parser: argparse.ArgumentParser) -> None:
 
 def add_beam(parser: argparse.ArgumentParser) -> None:
     """Declare ``--beam``, ``args.beam``."""
-    parser.add_argument(
-        "--beam", type=count, default=5, metavar="N", help="hypotheses that are kept (default: %(default)s)"
-    )
+    parser.add_argument("--beam", type=count, default=5, metavar="N", help="beam size (default: %(default)s)")
 
 
 def add_output_precision(parser: argparse.ArgumentParser, *, choices: Sequence[str]) -> None:

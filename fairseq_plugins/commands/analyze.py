@@ -114,9 +114,9 @@ FREQUENCY = results_command(
     _add_frequency_arguments,
     plot="draw both statistics, such as bands.png",
     description="""\
-For each band of training frequency, in per cent: the mean over word types of (B - O) / O, as in figure 3 of Pappas &
-Henderson 2019, with the summed losses B of the first model, the baseline, and O of the second; and (B - O) / B of the
-whole band's loss. The end mark is left out.""",
+Words are put into bands by their frequency in the training text. B is the summed loss of the first model, the baseline,
+and O that of the second. For each band the table has two gains in per cent: the mean of (B - O) / O over word types, as
+in figure 3 of Pappas & Henderson 2019, and (B - O) / B of the whole band. The end mark is left out.""",
     example="data-bin/ptb --path tied=checkpoints/tied drill=checkpoints/drill --plot bands.png",
 )
 
@@ -167,8 +167,8 @@ RANK = results_command(
     _add_rank_arguments,
     description="""\
 The matrix of log-probabilities has a row for each position and a column for each word. Its rank is the number of its
-singular values above a threshold. A single softmax of d features has at most d + 2. The matrix is never in memory, but
-16 bytes for each pair of words are: 1.6 GB for 10,000 words.""",
+singular values above a threshold. The rank of a single softmax of d features is at most d + 2. The matrix itself is
+never in memory. What is takes 16 bytes for each pair of words: 1.6 GB for 10,000 words.""",
     example="data-bin/ptb --path checkpoints/doc --positions 11000",
 )
 
@@ -195,9 +195,9 @@ CORRELATION = results_command(
     _analyze_correlation,
     _add_correlation_arguments,
     description="""\
-Mean absolute Pearson correlation of different features of each recurrent layer's output over the positions of a split,
-between 0 and 1; for Major-Minor LSTMs also within the major part, within the minor part, and between a feature
-of each.""",
+For each recurrent layer: the mean absolute Pearson correlation, 0 to 1, of pairs of its output features over the
+positions of a split. For Major-Minor LSTMs also of pairs within the major part, within the minor part, and between the
+two.""",
     example="data-bin/ptb --path doc=checkpoints/doc tied=checkpoints/tied",
 )
 
@@ -260,8 +260,8 @@ MASKING = results_command(
     _add_masking_arguments,
     plot="draw the curves, such as masking.png",
     description="""\
-Outputs of recurrent layers are set to zero with probability P, as in figure 5 of Shuang et al. 2020: in all layers
-together, and in each alone. The other outputs are not rescaled. Prints the mean over runs with different masks.""",
+Outputs of recurrent layers are set to zero with probability P, in all layers at once and in each layer alone, as in
+figure 5 of Shuang et al. 2020. The other outputs are not rescaled. Prints the mean over runs with different masks.""",
     example="data-bin/ptb --path doc=checkpoints/doc --plot masking.png",
 )
 
@@ -302,8 +302,8 @@ GATE_WORDS = results_command(
     _analyze_gate_words,
     _add_gate_words_arguments,
     description="""\
-Output words are ranked by the gate, which multiplies their logits, as in table 5 of Takase, Suzuki & Nagata 2017. Words
-with few occurrences in the training text are left out, because their gates hardly learn.""",
+The gate multiplies the logits of output words. Ranks the words by it, as table 5 of Takase, Suzuki & Nagata 2017. Words
+that are rare in the training text are left out, because their gates hardly learn.""",
     example="data-bin/ptb --path checkpoints/iog --words of in",
 )
 
@@ -339,9 +339,9 @@ SPECTRUM = results_command(
     _add_spectrum_arguments,
     plot="draw them, such as spectrum.png",
     description="""\
-Eigenvalues are drawn in the complex plane with the unit circle. The most negative real one is named, with the larger
-share of entries of one sign in its eigenvectors (Pachitariu & Sahani 2013: it stabilises the network by inhibition of
-all units when many fire).""",
+Draws the eigenvalues in the complex plane with the unit circle. The table has the most negative real eigenvalue and the
+share of its eigenvectors' entries that have the same sign. Pachitariu & Sahani 2013 explain it: such a direction
+inhibits all units when many fire, which keeps the network stable.""",
     example="data-bin/ptb --path rectifier=checkpoints/rectifier --plot spectrum.png",
 )
 
@@ -363,8 +363,8 @@ TIMESCALES = results_command(
     _add_timescales_arguments,
     plot="draw them, such as timescales.png",
     description="""\
-The timescale of a unit is -1 / log r tokens, in which it forgets all but 1/e (Pachitariu & Sahani 2013). Units with
-r < 0 change their sign at every token; they have none.""",
+The timescale of a unit is -1 / log r tokens, after which 1/e of its state is left (Pachitariu & Sahani 2013). Units
+with r < 0 change their sign at every token and have no timescale.""",
     example="data-bin/ptb --path fpnn=checkpoints/fpnn --plot timescales.png",
 )
 
@@ -395,11 +395,12 @@ GENERALIZATION = results_command(
     _add_generalization_arguments,
     plot="draw the curves, such as generalization.png",
     description="""\
-Reads the logs train.log of runs, epoch by epoch. If two runs have equal perplexity of the training set, the run with
-the lower perplexity of the validation set generalizes better. If they are on one curve, one is only faster than the
-other. Training perplexity is the mean over the updates of an epoch, with dropout, as it is logged, and the validation
-set is read after the epoch. So compare runs with equal dropout and epochs, at levels that both pass slowly: a run that
-learns fast within an epoch, such as in the first or after the learning rate falls, looks better than it is. Noise-
-contrastive estimation logs no training perplexity. Date, code and machine in --json are those of this command.""",
+Reads train.log of each run, epoch by epoch. Of two runs with equal training perplexity, the one with the lower
+validation perplexity generalizes better. If both are on one curve, one is only faster than the other.
+
+The log's training perplexity is the mean over the updates of an epoch, with dropout. Validation follows the epoch. So
+compare runs with equal dropout and epochs, at levels that both pass slowly. A run that learns fast within an epoch, as
+in the first epoch or after the learning rate falls, looks better than it is. Noise-contrastive estimation logs no
+training perplexity. Date, code and machine in --json are those of this command.""",
     example="--path doc=checkpoints/doc tied=checkpoints/tied --at 80 60 --plot generalization.png",
 )

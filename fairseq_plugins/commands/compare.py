@@ -93,22 +93,20 @@ RUNS = Command(
     add_arguments=_add_runs_arguments,
     run=_compare,
     description="""\
-Each run is a --save-dir of fairseq-train with checkpoint_best.pt, or another checkpoint in it, and the log train.log
-that the recipes write; runs of one name differ in their seed. By --metric:
+A run is a --save-dir of fairseq-train with checkpoint_best.pt, or another checkpoint in it. It must have the log
+train.log that recipes write. Runs of one name differ in their seed only. The metrics:
 
-  perplexity  of language models, as by lm eval: one row, carried state; of characters in bits as well
-  bleu        BLEU and chrF, where evaluate bleu left its --out in SAVE_DIR/SPLIT
-  rouge       ROUGE, where evaluate rouge left its --out in SAVE_DIR/SPLIT
+  perplexity  of language models, as lm eval computes it: one row, carried state; for characters also bits
+  bleu        BLEU and chrF of what evaluate bleu wrote into SAVE_DIR/SPLIT
+  rouge       ROUGE of what evaluate rouge wrote into SAVE_DIR/SPLIT
 
-bleu and rouge need no checkpoint, only the log and the decoded text, such as those of another machine. The table then
-says so.
+bleu and rouge need the log and the decoded text, but no checkpoint. The table says if there was none.
 
-If a run decoded its validation set, by --task scored_translation, the best score stands in the table and the
-scores by epoch stand in the picture, too.
+If a run decoded its validation set (--task scored_translation), the table has its best score and the picture the scores
+by epoch.
 
-Texts of other origin, such as those of evaluate baselines, stand beside the runs with --text. With --baseline all
-others are tested against the runs of one name: texts sentence by sentence, by a paired bootstrap, perplexities over
-seeds, by Welch's t-test. p is two-sided.
+--text adds texts of other origin, such as those of evaluate baselines. --baseline tests all others against the runs of
+one name: texts by a paired bootstrap over sentences, perplexities by Welch's t-test over seeds. p is two-sided.
 
 Writes table.md, runs.json and learning_curves.png.""",
     example="data-bin/ptb --path doc=checkpoints/doc-1 doc=checkpoints/doc-2 tied=checkpoints/tied --out results/mine",
@@ -162,10 +160,10 @@ CURVES = results_command(
     _add_curves_arguments,
     plot="draw the curves, such as learning_curves.png",
     description="""\
-Reads the logs train.log of runs that still train, were stopped, or have lost their checkpoints. No data and no model is
-read. Runs before their first validation are left out. Prints the last and the lowest perplexity of the validation set,
-the highest scores of its decoded text if the run decoded it, speed and hours; --plot and --json have every epoch. Runs
-of one name differ in their seed and have their mean and standard deviation. Date, code and machine in --json are those
-of this command. For finished runs compare runs measures the test set, too.""",
+Reads only train.log, so runs may still train, be stopped, or have lost their checkpoints. Runs before their first
+validation are left out. Prints the last and the lowest validation perplexity, the best scores if the run decoded its
+validation set, speed and hours. --plot and --json have every epoch. Runs of one name differ in their seed only and get
+a mean and standard deviation. Date, code and machine in --json are those of this command. For finished runs, compare
+runs also measures the test set.""",
     example="--path doc=checkpoints/doc tied=checkpoints/tied --plot curves.png",
 )

@@ -105,11 +105,11 @@ BLEU = results_command(
     _evaluate_bleu,
     _add_bleu_arguments,
     description=f"""\
-With DATA, --path and --out the split is decoded, and OUT holds generate.txt, hypotheses.txt and scores.txt.
+With DATA, --path and --out the split is decoded, and OUT gets generate.txt, hypotheses.txt and scores.txt.
 
 Figures are from 0 to 100, with 95 % confidence intervals from {NUM_BOOTSTRAP_SAMPLES:,} bootstrap samples. Detokenised
-text is compared with the raw reference, tokens with the tokenised reference, where words that the dictionary lacks
-match nothing; only the former can be compared between papers. Plain text has no tokens.
+text is compared with the raw reference. Compare only these figures between papers. Tokens are compared with the
+tokenised reference, in which words that the dictionary lacks match nothing. Plain text has no tokens.
 
 {DECODING_HELP}""",
     example="data-bin/tatoeba.de-en --path checkpoints/tatoeba --out decoded",
@@ -192,10 +192,10 @@ ROUGE = results_command(
     _evaluate_rouge,
     _add_rouge_arguments,
     description=f"""\
-With DATA, --path and --out the split is decoded, and OUT holds generate.txt, hypotheses.txt and rouge.txt.
+With DATA, --path and --out the split is decoded, and OUT gets generate.txt, hypotheses.txt and rouge.txt.
 
 Figures are from 0 to 100: F1 with a 95 % confidence interval from {NUM_BOOTSTRAP_SAMPLES:,} bootstrap samples, recall
-and precision. Two scores can be compared if the last line, their signature, is the same.
+and precision. The last line is the signature. Scores can be compared if their signatures are the same.
 
 {DECODING_HELP}""",
     example="data-bin/agnews --path checkpoints/agnews --out decoded",
@@ -239,7 +239,7 @@ BASELINES = Command(
     add_arguments=_add_baselines_arguments,
     run=_write_baselines,
     description="""\
-Writes first_words.txt, the first words of each article, and random_title.txt, a title of train for each article.""",
+Writes first_words.txt with the first words of each article, and random_title.txt with a random training title.""",
     example="--articles data-bin/agnews/raw/test.article --titles downloads/agnews/article-title/text/train.title "
     "--out baselines",
 )

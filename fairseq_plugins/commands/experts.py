@@ -69,7 +69,7 @@ def _add_attention_arguments(parser: argparse.ArgumentParser) -> None:
     add_checkpoints(parser, help="one encoder-decoder, or several as an ensemble")
     add_input(parser, help="sentences, one a line (default: the standard input)")
     parser.add_argument(
-        "--num", type=count, default=10, metavar="N", help="sentences to draw, the first (default: %(default)s)"
+        "--num", type=count, default=10, metavar="N", help="draw the first N sentences (default: %(default)s)"
     )
     add_beam(parser)
     add_out(parser, help="directory for the pictures")
@@ -98,17 +98,17 @@ ATTENTION = Command(
     add_arguments=_add_attention_arguments,
     run=_analyze_attention,
     description="""\
-Raw sentences are prepared and translated as by translate. Every sentence has a picture, OUT/sentence_1.png and so
-on, whose name is printed before its translation: a row for each word of the translation, a column for each word of the
-source, up to 100 of either. Weights of subwords are added over a source word and averaged over a target word; those of
-several models, and of a Transformer's heads, are averaged.""",
+Translates raw sentences as translate does, and draws a picture for each: OUT/sentence_1.png and so on. Prints the name
+of the picture and the translation. A picture has a row for each word of the translation and a column for each word of
+the source, at most 100 of either. The weights of a word's subwords are summed over the source and averaged over the
+target. Weights of several models and of a Transformer's heads are averaged.""",
     example="data-bin/tatoeba.de-en --path checkpoints/tatoeba --input sentences.de --out maps",
 )
 
 
 def _add_experts_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
-    add_checkpoints(parser, help="models with a mixture, each looked at by itself; or NAME=CKPT for each")
+    add_checkpoints(parser, help="models with a mixture, each analysed separately; or NAME=CKPT for each")
     add_split(parser, help="split that is counted")
     add_input(
         parser,
@@ -117,7 +117,7 @@ def _add_experts_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_tokenised(parser)
     parser.add_argument(
-        "--num", type=count, default=3, metavar="N", help="sentences to draw, the first (default: %(default)s)"
+        "--num", type=count, default=3, metavar="N", help="draw the first N sentences (default: %(default)s)"
     )
     parser.add_argument(
         "--rows",
@@ -169,12 +169,16 @@ EXPERTS = results_command(
     _analyze_experts,
     _add_experts_arguments,
     description="""\
-For MoS and DOC, in language models and encoder-decoders. A picture a sentence, OUT/sentence_1.png and so on, has a
-panel for each model: the prior of every expert before every word. The tables give each expert's share of the split, the
-mean entropy of its own distribution in nats, which tells how sure it is, from 0 to the logarithm of the vocabulary, and
-the balance, sqrt(beta) in table 4 of Takase et al. 2018: the standard deviation of the experts' prior mass by its
-mean, of the population and of the sample. Language models read the split as a stream with carried state, encoder-
-decoders its pairs with the reference as the target.""",
+For MoS and DOC, in language models and encoder-decoders. Draws a picture for each sentence, OUT/sentence_1.png and so
+on, with a panel for each model: the prior of every expert before every word. The tables have, for the whole split,
+
+  share    the mean prior of each expert
+  entropy  the mean entropy of each expert's own distribution in nats, from 0 to the logarithm of the vocabulary
+  balance  sqrt(beta) in table 4 of Takase et al. 2018, the standard deviation of the experts' total prior divided by
+           its mean, for the population and for the sample
+
+Language models read the split as one stream with carried state, encoder-decoders its pairs with the reference as
+target.""",
     example="data-bin/ptb --path checkpoints/doc --out maps",
 )
 
@@ -273,7 +277,7 @@ def _add_expert_history_arguments(parser: argparse.ArgumentParser) -> None:
     add_folders(parser, metavar="NAME=DIR", help="runs, by the directory of their checkpoints")
     add_split(parser, help="split whose sentences are read", default="valid")
     parser.add_argument(
-        "--num", type=count, default=200, metavar="N", help="sentences that are read (default: %(default)s)"
+        "--num", type=count, default=200, metavar="N", help="read the first N sentences (default: %(default)s)"
     )
     add_cpu(parser)
 
@@ -306,11 +310,14 @@ EXPERT_HISTORY = results_command(
     _add_expert_history_arguments,
     plot="draw them, such as experts.png",
     description="""\
-For MoS and DOC, in language models and encoder-decoders that were trained with --save-interval-updates N. At every
-checkpoint of updates, by the layers that experts read: their share of the words, which is their mean prior; and the
-mean norm of the gradient of a word's loss by the layer's output, in nats, as the output layer gives it, which is what
-the layer learns by. Sentences are the first of the split, without dropout, those of language models each from a fresh
-state.""",
+For MoS and DOC, in language models and encoder-decoders that were trained with --save-interval-updates N. For each of
+these checkpoints and each layer that experts read, the table has
+
+  share     the mean prior of the layer's experts
+  gradient  the mean norm of the gradient that the output layer sends to the layer's output for the loss of a word, in
+            nats. The layer learns by it.
+
+Reads the first sentences of the split without dropout. Language models start each from a fresh state.""",
     example="data-bin/ptb --path doc=checkpoints/doc --plot experts.png",
 )
 

@@ -39,10 +39,10 @@ EXPORT = Command(
     add_arguments=_add_arguments,
     run=_export,
     description="""\
-DIR has all that the model needs: its weights without state of the optimiser, dictionaries, subwords, and the record of
-how text is prepared. It serves as DATA and as --path of commands that read text, and for fairseq_plugins.load(DIR).
-Several checkpoints become an ensemble, which --path DIR loads. DIR/export.json tells what it was made from. Files of
-DATA whose names begin with LICENSE, LICENCE, COPYING or COPYRIGHT are copied. Of paths of this machine only the last
-part is kept. An earlier export in DIR is replaced.""",
+DIR gets all that the model needs: weights without optimiser state, dictionaries, subwords, and the record of how text
+is prepared. Commands that read text take DIR both as DATA and as --path, and so does fairseq_plugins.load(DIR). Several
+checkpoints become an ensemble, which --path DIR loads. DIR/export.json tells what it was made from. Files of DATA whose
+names begin with LICENSE, LICENCE, COPYING or COPYRIGHT are copied. Absolute paths are reduced to their last part. An
+earlier export in DIR is replaced.""",
     example="checkpoints/doc --out shipped/doc",
 )

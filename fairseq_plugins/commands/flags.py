@@ -93,8 +93,8 @@ FLAGS = Command(
     add_arguments=_add_flags_arguments,
     run=_show_flags,
     description="""\
-fairseq's own --help leaves these flags out. The flags of this package's tasks, criteria and optimizer that go with the
-architecture are included, with their defaults (except some of fairseq's Transformer). The architecture itself supplies
-the model's hyper-parameters, so that --training prints no others.""",
+Lists the flags that fairseq's own --help leaves out, with their defaults (except some of fairseq's Transformer). Flags
+of this package's tasks, criteria and optimizer that go with the architecture are included. The architecture itself sets
+the model's hyper-parameters, so --training prints only the flags of training.""",
     example="lstm_lm_doc_ptb",
 )

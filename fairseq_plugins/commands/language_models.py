@@ -123,8 +123,8 @@ EVAL = results_command(
     _evaluate,
     _add_eval_arguments,
     description="""\
-Every token but the first is predicted once, the end mark of each line included. Several checkpoints are
-averaged as probabilities.""",
+Every token but the first is predicted once, the end mark of each line included. The probabilities of several
+checkpoints are averaged.""",
     example="data-bin/ptb --path checkpoints/doc --split test",
 )
 
@@ -227,9 +227,9 @@ SCORE = Command(
     add_arguments=_add_score_arguments,
     run=_score,
     description=f"""\
-A line of text becomes a line: its log-probability in nats, its tokens with the end mark, how many of them are unknown,
-and the text, with tabs between. --per token: a line for each token: the number of the line from 1, the token, its
-surprisal in nats and in bits, and "{UNKNOWN_MARK}" or "-". --json: an object for each line, with all of these.
+Prints a line for each line of text: log-probability in nats, number of tokens with the end mark, number of unknown
+tokens, and the text, separated by tabs. With --per token, a line for each token: number of the line from 1, token,
+surprisal in nats and in bits, and "{UNKNOWN_MARK}" or "-". With --json, an object for each line with all of these.
 
 Raw text is split into words (and subwords) as DATA was. Every token is predicted, the end mark too, the first one
 after an end mark. Several checkpoints are averaged as probabilities. A blank line is an end mark alone.""",
@@ -278,7 +278,7 @@ def _add_generate_arguments(parser: argparse.ArgumentParser) -> None:
         "--beam",
         type=count,
         metavar="N",
-        help="search with so many hypotheses; the best texts come first (default: texts are sampled)",
+        help="beam search of this size, the best texts first (default: sampling)",
     )
     parser.add_argument(
         "--temperature", type=float, default=1.0, help="divides log-probabilities before sampling (default: 1)"
@@ -288,7 +288,7 @@ def _add_generate_arguments(parser: argparse.ArgumentParser) -> None:
         "--top-p",
         type=float,
         metavar="P",
-        help="sample from the fewest words whose probabilities sum up to P (default: all)",
+        help="sample from the fewest words whose probabilities sum to P (default: all)",
     )
     parser.add_argument(
         "--seed",
@@ -296,7 +296,7 @@ def _add_generate_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"of sampling: the same one draws the same texts (default: {SEED})",
     )
     parser.add_argument(
-        "--max-length", type=count, default=100, metavar="N", help="tokens that are written at most (default: 100)"
+        "--max-length", type=count, default=100, metavar="N", help="maximum number of tokens to write (default: 100)"
     )
     parser.add_argument(
         "--stop",
@@ -358,10 +358,10 @@ GENERATE = Command(
     add_arguments=_add_generate_arguments,
     run=_generate,
     description="""\
-Each input line is the beginning of a text; a blank line is an empty beginning. Up to --num texts are printed for each
-beginning, one a line. Samples depend only on the beginning and the seed. Several checkpoints are averaged as
-probabilities. With --stop length, end marks are words like others and are printed as </s>; --json prints an
-object for each text, in which they are line breaks.""",
+Each input line is the beginning of a text. A blank line is an empty beginning. Prints up to --num texts for each
+beginning, one a line. Samples depend only on the beginning and the seed. The probabilities of several checkpoints are
+averaged. With --stop length, end marks are words like others and are printed as </s>. --json prints an object for each
+text, in which they are line breaks.""",
     example="data-bin/ptb --path checkpoints/doc --input beginnings.txt --num 3",
 )
 

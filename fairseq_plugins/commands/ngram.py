@@ -45,9 +45,9 @@ TRAIN = results_command(
     _estimate,
     _add_train_arguments,
     description="""\
-The model is that of Chen & Goodman (1998). It predicts the words of dict.txt, the unknown word and the end mark; the
-sentence start is context only, padding nothing. The unknown word of the text is a word like others. n-grams do not
-cross lines. The file is of the ARPA format, which KenLM and SRILM read; ngram eval measures its perplexity.""",
+Estimates the model of Chen & Goodman (1998). It predicts the words of dict.txt, the unknown word and the end mark. The
+start of a sentence is context only. The unknown word is counted like other words. n-grams do not cross lines. The file
+is in the ARPA format, which KenLM and SRILM read. ngram eval measures its perplexity.""",
     example="data-bin/ptb --order 5 --out kn5.arpa",
 )
 
@@ -100,8 +100,8 @@ EVAL = results_command(
     _evaluate,
     _add_eval_arguments,
     description="""\
-Every token is predicted, the end mark of each line and the first token included, as the literature on n-gram models
-counts; the last figure leaves the first token out, as lm eval does. Files of ngram train, KenLM and SRILM are read.
-Words of dict.txt that the file lacks share the probability of its <unk>.""",
+Every token is predicted, the first token and the end mark of each line included, as is usual for n-gram models. The
+last figure leaves the first token out, as lm eval does. Reads files of ngram train, KenLM and SRILM. Words of dict.txt
+that the file lacks share the probability of its <unk>.""",
     example="data-bin/ptb --path kn5.arpa --split test",
 )

@@ -37,7 +37,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         default_data="the export, or that of the training",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s, this machine)")
-    parser.add_argument("--port", type=_port, default=8000, help="0 is any free one (default: %(default)s)")
+    parser.add_argument("--port", type=_port, default=8000, help="port; 0 takes any free one (default: %(default)s)")
     for name, (default, help) in LIMITS.items():
         parser.add_argument(
             f"--max-{name}", type=count, default=default, metavar="N", help=f"{help} (default: %(default)s)"
@@ -47,7 +47,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=60.0,
         metavar="SECONDS",
-        help="of a request, and of a connection without one (default: %(default)s)",
+        help="for a request, and for a connection without one (default: %(default)s)",
     )
     add_cpu(parser)
 
@@ -75,9 +75,9 @@ SERVE = Command(
     add_arguments=_add_arguments,
     run=_serve,
     description="""\
-POST /translate answers for encoder-decoders, POST /score and /generate for language models, in JSON; GET / is a page
-to try it, GET /docs describes requests and answers, GET /health tells the model. Requests that wait together are worked
-on in one batch; what a line gets does not depend on others. SIGTERM or Ctrl-C: requests that have come are answered,
-then the command ends with status 0. It needs the extra [serve]: pip install fastapi uvicorn.""",
+Encoder-decoders answer POST /translate, language models POST /score and POST /generate, in JSON. GET / is a page to try
+them, GET /docs describes requests and answers, GET /health names the model. Waiting requests are processed in one
+batch. The answer for a line does not depend on other lines. On SIGTERM or Ctrl-C, requests that have come are answered,
+and the command ends with status 0. It needs the extra [serve]: pip install fastapi uvicorn.""",
     example="shipped/m30k --port 8000",
 )

@@ -106,9 +106,10 @@ TRAIN = Command(
     add_arguments=_add_train_arguments,
     run=_train,
     description="""\
-Flags that this command does not know go to fairseq-train after those of the recipe, and win. A recipe's --bf16 is left
-out where the processor has no products in bfloat16. The output is shown and appended to DIR/train.log. The exit status
-is that of fairseq-train. Run again to resume. A run that was begun with other flags is refused.""",
+Flags that this command does not know go to fairseq-train and override those of the recipe. A recipe's --bf16 is left
+out where the processor has no matrix products in bfloat16. The output is shown and appended to DIR/train.log. The exit
+status is that of fairseq-train. Repeat the command to resume. With other flags than those of the first time it is
+refused.""",
     example="ptb_small doc data-bin/ptb --save-dir checkpoints/doc",
     passes_on=True,
 )
@@ -173,7 +174,7 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--split", "--gen-subset", metavar="SPLIT", help="that translators decode (default: the recipe's, or test)"
     )
-    parser.add_argument("--beam", type=count, metavar="N", help="hypotheses that are kept (default: the recipe's)")
+    parser.add_argument("--beam", type=count, metavar="N", help="beam size (default: the recipe's)")
     parser.add_argument(
         "--jobs",
         type=count,
@@ -222,15 +223,17 @@ RUN = Command(
     add_arguments=_add_run_arguments,
     run=_run_recipe,
     description="""\
-Trains every system with every seed, one after the other, or --jobs of them at once, in DIR/SYSTEM-SEED, with a dash in
-place of a colon. Then translators decode the test set as for the recipe's published figures. If a system begins with
-another, such as the base model of a gate, that is trained first, with the same seed. Three base models have seeds 1 to
-3 for seed 1, 4 to 6 for seed 2. Finished runs are not repeated: give the same line again to resume, and with further
-systems or seeds to add them. Runs that were begun with other flags are refused. If several run at once, their output is
-in DIR/SYSTEM-SEED/train.log alone, which compare curves reads.
+Trains every system with every seed in DIR/SYSTEM-SEED (a dash replaces a colon), one after the other or --jobs of them
+at once. Translators then decode the test set as for the recipe's published figures. A system that needs another, such
+as a gate its base model, has that trained first with the same seed. If it needs three base models, they get seeds 1 to
+3 for seed 1, and 4 to 6 for seed 2.
+
+Repeat the command to resume. Finished runs are not repeated, and further systems or seeds are added. Runs that began
+with other flags are refused. With --jobs the output of a run is in DIR/SYSTEM-SEED/train.log only, which compare curves
+reads.
 
 Writes what compare runs writes, by the metric of the recipe: table.md, runs.json and learning_curves.png. Flags that
-this command does not know go to every fairseq-train after those of the recipe, and win.""",
+this command does not know go to every fairseq-train and override those of the recipe.""",
     example="tatoeba data-bin/tatoeba.de-en --systems encdec doc --seeds 1 2 --save-dir runs --out results/mine",
     passes_on=True,
 )
@@ -363,7 +366,7 @@ def _add_fine_tune_arguments(parser: argparse.ArgumentParser) -> None:
         "--rounds",
         type=count,
         metavar="N",
-        help="with --arch: at most so many, 1 for the papers' single fine-tuning (default: until one brings no gain)",
+        help="with --arch: at most this many, 1 for the papers' single fine-tuning (default: until one brings no gain)",
     )
     add_cpu(parser)
 
@@ -384,16 +387,16 @@ FINE_TUNE = Command(
     add_arguments=_add_fine_tune_arguments,
     run=_fine_tune,
     description="""\
-Trains a translator or a language model on another corpus with its vocabulary. Prepare that with --codes,
+Trains a translator or a language model on another corpus. Prepare the corpus with the model's vocabulary, by --codes,
 --source-dict and --target-dict of data-prep/own/prepare.sh. Model, criterion, optimizer and batches are those of the
-checkpoint's training, the learning rate is a constant tenth of its first one, and training ends after 10 epochs
-(--max-epoch), or 2 in which valid has not improved (--patience). DIR/run.json records the checkpoint.
+checkpoint's run. The learning rate is constant, a tenth of the first one of that run. Training ends after 10 epochs
+(--max-epoch), or after 2 in which valid has not improved (--patience). DIR/run.json records the checkpoint.
 
-With --arch, a language model goes on with its own corpus, "fin" in Takase et al. 2018: averaged SGD from the first
-update, a fresh average every round, each round from the best model so far. DIR gets round1, round2, ... and the best
-model as checkpoint_fin.pt. Flags that shaped the model, such as --hidden-sizes, must be given again.
+With --arch, a language model is trained on with its own corpus ("fin" in Takase et al. 2018): rounds of averaged SGD,
+each with a fresh average from its first update, and each from the best model so far. DIR gets round1, round2, ... and
+the best model as checkpoint_fin.pt. Flags that shaped the model, such as --hidden-sizes, must be given again.
 
-Flags that this command does not know go to fairseq-train after all others, and win. Run again to resume.""",
+Flags that this command does not know go to fairseq-train and override all others. Repeat the command to resume.""",
     example="data-bin/other.en-de --path checkpoints/multi30k_doc --save-dir checkpoints/other",
     passes_on=True,
 )
@@ -431,10 +434,10 @@ AVERAGE = Command(
     add_arguments=_add_average_arguments,
     run=_average,
     description="""\
-Every command takes the result as it takes the checkpoints themselves. It has the flags of the latest of them and no
-state of the optimiser: to train it on, give it to fairseq-train --finetune-from-model.
+All commands take the result like any checkpoint. It has the flags of the latest of the checkpoints and no optimiser
+state. To train it further, give it to fairseq-train --finetune-from-model.
 
-With --last N the one --path is a --save-dir, and its last N epoch checkpoints, checkpoint3.pt and so on, are averaged.
-Recipes write them under --keep-last-epochs N.""",
+With --last N, --path is one --save-dir, whose last N epoch checkpoints (checkpoint3.pt and so on) are averaged. Recipes
+keep them with --keep-last-epochs N.""",
     example="--path checkpoints/doc --last 5 --out checkpoints/doc/checkpoint_mean.pt",
 )

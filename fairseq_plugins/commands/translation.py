@@ -84,7 +84,9 @@ def _add_translate_arguments(parser: argparse.ArgumentParser) -> None:
     )
     shown = parser.add_mutually_exclusive_group()
     shown.add_argument(
-        "--scores", action="store_true", help="print the score and a tab before each, as fairseq-generate scores it"
+        "--scores",
+        action="store_true",
+        help="print before each translation its score, as in fairseq-generate, and a tab",
     )
     shown.add_argument("--json", action="store_true", help="print a JSON object for each line")
     parser.add_argument(
@@ -94,7 +96,7 @@ def _add_translate_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-len",
         type=count,
         metavar="N",
-        help=f"subwords of a translation at most (default: at least {EXTRA_PIECES - 1} more than its source has)",
+        help=f"maximum number of subwords of a translation (default: at least {EXTRA_PIECES - 1} more than the source)",
     )
     parser.add_argument(
         "--replace-unk",
@@ -108,7 +110,7 @@ def _add_translate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sampling",
         action="store_true",
-        help="draw --beam hypotheses instead of searching; what is drawn depends on the line and the seed alone",
+        help="draw --beam hypotheses instead of searching; the result depends only on the line and the seed",
     )
     parser.add_argument(
         "--top-k", "--sampling-topk", type=count, metavar="K", help="draw from the K most probable words"
@@ -118,7 +120,7 @@ def _add_translate_arguments(parser: argparse.ArgumentParser) -> None:
         "--sampling-topp",
         type=float,
         metavar="P",
-        help="draw from the fewest words whose probabilities sum up to P",
+        help="draw from the fewest words whose probabilities sum to P",
     )
     parser.add_argument(
         "--temperature", type=float, default=1.0, help="divides log-probabilities before words are drawn (default: 1)"
@@ -186,14 +188,14 @@ TRANSLATE = Command(
     add_arguments=_add_translate_arguments,
     run=_translate,
     description=f"""\
-A sentence a line becomes a translation a line, or --nbest lines, in the same order; a blank line stays blank. Sentences
-are tokenised, put into lower case and split into subwords as DATA was, by text.json and the subword model there;
-translations are detokenised. They do not depend on other lines. For Gigaword give its own tokens, such as -lrb- and ##,
-separated by blanks; the output has the same form.
+Reads one sentence a line and prints its translation, or --nbest translations, one a line in the same order. A blank
+line stays blank. Sentences are tokenised, lower-cased and split into subwords as DATA was, by text.json and the subword
+model there. Translations are detokenised. They do not depend on other lines. For Gigaword give its own tokens, such as
+-lrb- and ##, separated by blanks. The output then has the same form.
 
-A score is log2 of the probability, divided by the length to the power --lenpen. --json: the line, the tokens that the
-model reads, and for each translation its text, score, tokens with unknown words as <unk>, and alignment, pairs of
-positions in source and translation. Flags of fairseq-generate follow a --: {TAKEN_FLAGS}.""",
+A score is log2 of the probability, divided by the length to the power --lenpen. --json prints the line, the tokens that
+the model reads, and for each translation its text, score, tokens (unknown words as <unk>) and alignment, which is pairs
+of positions in source and translation. Flags of fairseq-generate may follow a --: {TAKEN_FLAGS}.""",
     example="data-bin/tatoeba.de-en --path checkpoints/tatoeba --input sentences.de --nbest 3 --scores",
     forwards_to="fairseq-generate",
 )
@@ -212,7 +214,7 @@ def _decode(args: argparse.Namespace) -> None:
 DECODE = Command(
     add_arguments=_add_decode_arguments,
     run=_decode,
-    description=f"Writes OUT/generate.txt, with subwords joined; log: OUT/generate.log.\n\n{DECODING_HELP}",
+    description=f"Writes OUT/generate.txt, with subwords joined, and the log OUT/generate.log.\n\n{DECODING_HELP}",
     example="data-bin/tatoeba.de-en --path checkpoints/tatoeba --out decoded",
     forwards_to="fairseq-generate",
 )
@@ -329,12 +331,13 @@ RESCORE = Command(
     add_arguments=_add_rescore_arguments,
     run=_rescore,
     description="""\
-A candidate's score is the weighted sum of the list's own score, its number of tokens, and the log-probability that each
-model gives it, in nats. --tune searches the weights on lists of a validation set and writes them; --weights applies
-them to other lists, by the same models. Models read the texts as the lists have them, split at white space, so lists
-and DATA have the same tokens and subwords. Language models take DATA/dict.txt; encoder-decoders the two dictionaries of
-DATA and the sources of the lists. Subwords are joined, where the texts have their marks, in texts and metrics; lists
-keep them.""",
+The score of a candidate is a weighted sum of its score in the list, its number of tokens, and its log-probability in
+nats by each model. --tune searches the weights on lists of a validation set and writes them. --weights applies them to
+other lists with the same models.
+
+Models read the texts as they are in the lists, split at white space. So lists and DATA must have the same tokens and
+subwords. Language models use DATA/dict.txt, encoder-decoders the two dictionaries of DATA and the sources of the lists.
+Marked subwords are joined in printed texts and for metrics. Printed lists keep them.""",
     example="data-bin/tatoeba.de-en --path checkpoints/lm --input test.nbest --weights weights.json",
 )
 

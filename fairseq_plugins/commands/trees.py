@@ -154,24 +154,24 @@ RERANK = results_command(
     _rerank,
     _add_rerank_arguments,
     description="""\
-Each candidate is read as symbols from a fresh state; the one with the highest probability, end mark included, is
-chosen. Candidates with the same symbols are one; failed parses, which are empty, are none. Recall, precision, F1 and
-exact match are EVALB's with the parameters of Collins, for all lengths, except that the gold tree tells which words
-are punctuation; --punctuation own is EVALB's rule. The parser's own choice and the best possible one, the oracle, stand
-beside.
+Models read each candidate as symbols from a fresh state, end mark included, and choose the most probable one.
+Candidates with the same symbols count once. Failed parses, which are empty, are left out. Recall, precision, F1 and
+exact match are EVALB's with the parameters of Collins, for all lengths, with one difference: the gold tree decides
+which words are punctuation. --punctuation own is EVALB's rule. The table also has the parser's own choice and the best
+possible one, the oracle.
 
-Models of one NAME differ in their seed: their mean and standard deviation stand beside, and what they choose together.
-With --baseline all other ways to choose, except the oracle, are tested against one by a paired bootstrap of the
-sentences; p is two-sided.
+Models of one NAME differ in their seed only. The table has their mean, their standard deviation, and what they choose
+together. --baseline tests all other rows except the oracle against one of them by a paired bootstrap over sentences. p
+is two-sided.
 
 --out DIR writes table.md and table.json. For each split, named after its file of gold trees, it writes
 SPLIT.reranked.trees, the tree of each sentence that all models together choose, and SPLIT.scores.tsv, a line for each
 candidate: the parser's log-probability, then -log p in nats by each model and by models together (the lowest wins).
 
-Lists are in the form of Charniak's parser (COUNT<TAB>ID, then a line of log-probability and a line of tree for each
-candidate), in the order of the gold trees; or a line ID<TAB>SCORE<TAB>TREE for each candidate, in any order. Gold trees
-stand one a line, as ID<TAB>TREE or as TREE; without IDs, the ID of a list in any order is the number of the gold tree's
-line, from 0. Files may be compressed by gzip.""",
+Lists have one of two forms. That of Charniak's parser is COUNT<TAB>ID and then, for each candidate, a line with its
+log-probability and a line with its tree; lists are in the order of the gold trees. The other is a line
+ID<TAB>SCORE<TAB>TREE for each candidate, in any order. Gold trees are one a line, ID<TAB>TREE or TREE. Without IDs, the
+ID of a gold tree is the number of its line, from 0. Files may be compressed by gzip.""",
     example="data-bin/wsj --path checkpoints/wsj --lists nbest.test.gz --gold gold.test.trees",
 )
 

@@ -20,10 +20,11 @@ HYPOTHESES_FILE = "hypotheses.txt"
 """File in the folder of a decoding: the last scored text, a sentence a line."""
 
 DECODING_HELP = """\
-Flags of fairseq-generate follow a --: -- --lenpen 2 --min-len 8. Run again, what is decoded stays unless the models,
-the data or the flags are others.
-Models search in the precision that they were trained in, where the processor has such products; in translate, pictures
-and Python they search in float32, unless told otherwise."""
+Flags of fairseq-generate may follow a --: -- --lenpen 2 --min-len 8. Decoded text is kept and used again unless the
+models, the data or the flags have changed.
+
+Models search in the precision of their training if the processor has matrix products of that precision. translate,
+pictures and Python search in float32 by default."""
 
 
 @dataclass(frozen=True)

@@ -260,8 +260,8 @@ def score_sequences(
         models: language models on one device with one vocabulary. Several are averaged as probabilities.
         sequences: each (n,) int64, not empty.
         max_tokens: of a batch, padding included; a longer sequence is a batch of its own.
-        window: a longer sequence is read alone, in windows of so many tokens. Neither number changes the result beyond
-            rounding.
+        window: a longer sequence is read alone, in windows of this many tokens. Neither number changes the result
+            beyond rounding.
 
     Raises:
         UserError: if the models have different vocabularies, or an NLL is not finite.

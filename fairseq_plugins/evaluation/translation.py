@@ -27,7 +27,7 @@ from fairseq_plugins.metrics.rouge import without_escapes
 from fairseq_plugins.options import UserError, check_at_least_one, check_whole, flag_of
 
 EXTRA_PIECES = 200
-"""A translation has at most so many pieces more than its source, end mark included, rounded up to :data:`STEP`."""
+"""A translation has at most this many pieces more than its source, end mark included, rounded up to :data:`STEP`."""
 
 STEP = 50
 """Largest lengths are rounded up to a multiple of this, so that more sentences share a batch."""
@@ -135,7 +135,7 @@ class SearchOptions:
         return {source: target for source, target in pairs}
 
     def longest(self, num_pieces: int) -> int:
-        """Largest number of pieces of a translation, for so many of the source. Only the latter count the end mark."""
+        """Largest number of pieces of a translation of a source with this many. Only the latter count the end mark."""
         if self.max_len is not None:
             return self.max_len
         if self.config.match_source_len:

@@ -58,7 +58,7 @@ def moses_language(side: str) -> str:
 
 
 RARE = 1000
-"""One line in so many may look tokenised in raw text."""
+"""One line in this many may look tokenised in raw text."""
 
 
 def clean(line: str) -> str:

@@ -76,8 +76,8 @@ class RougeSettings:
         tokenizer: "rouge", as ROUGE-1.5.5: words of a-z and 0-9, separated by all else. "unicode": words of letters and
             digits of any script, for languages other than English. In scripts without spaces (Chinese, Japanese, Thai,
             Lao, Khmer, Burmese) every letter is a word.
-        max_bytes: texts are cut after so many bytes of UTF-8, as ROUGE-1.5.5 -b (75 in DUC 2004); 0 is no limit.
-        max_words: texts are cut after so many words, as ROUGE-1.5.5 -l; 0 is no limit.
+        max_bytes: texts are cut after this many bytes of UTF-8, as ROUGE-1.5.5 -b (75 in DUC 2004); 0 is no limit.
+        max_words: texts are cut after this many words, as ROUGE-1.5.5 -l; 0 is no limit.
 
     Raises:
         UserError: on a negative limit or two limits.
@@ -122,9 +122,11 @@ def add_rouge_settings(parser: Union[argparse.ArgumentParser, argparse._Argument
         "--max-bytes",
         type=int,
         default=0,
-        help="cut texts after so many bytes, 75 in DUC, spaces between tokens included (default: 0, no limit)",
+        help="cut texts after this many bytes, 75 in DUC, spaces between tokens included (default: 0, no limit)",
     )
-    parser.add_argument("--max-words", type=int, default=0, help="cut texts after so many words (default: 0, no limit)")
+    parser.add_argument(
+        "--max-words", type=int, default=0, help="cut texts after this many words (default: 0, no limit)"
+    )
 
 
 def read_rouge_settings(args: argparse.Namespace) -> RougeSettings:
@@ -277,10 +279,10 @@ class RougeScorerConfig(FairseqDataclass):
         metadata={"help": "rouge: words of a-z and 0-9, as ROUGE-1.5.5; unicode: words of any script"},
     )
     rouge_max_bytes: int = field(
-        default=0, metadata={"help": "cut texts after so many bytes, as ROUGE-1.5.5 -b (75 in DUC 2004; 0: no limit)"}
+        default=0, metadata={"help": "cut texts after this many bytes, as ROUGE-1.5.5 -b (75 in DUC 2004; 0: no limit)"}
     )
     rouge_max_words: int = field(
-        default=0, metadata={"help": "cut texts after so many words, as ROUGE-1.5.5 -l (0: no limit)"}
+        default=0, metadata={"help": "cut texts after this many words, as ROUGE-1.5.5 -l (0: no limit)"}
     )
 
 

@@ -210,9 +210,8 @@ class DiagonalOptions(SimpleRecurrentOptions):
     longest_timescale: float = field(
         default=20.0,
         metadata={
-            "help": "where training starts: the time in tokens in which the slowest unit of a diagonal network forgets "
-            "all but 1/e; those of the others are spread evenly, by their logarithms, down to a quarter of a token "
-            "(default: 20.0)"
+            "help": "initial timescale of the slowest unit of a diagonal network, the tokens after which 1/e of its "
+            "state is left; the logarithms of the others are spread evenly down to a quarter of a token (default: 20.0)"
         },
     )
 

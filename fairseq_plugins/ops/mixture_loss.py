@@ -449,7 +449,7 @@ class _Inputs(NamedTuple):
         return self.map_tokens(lambda x: x.masked_fill(ignored.view(-1, *[1] * (x.dim() - 1)), 0))
 
     def padded(self, multiple: int) -> "_Inputs":
-        """The same with rows of zeros in W, and -inf in b, up to a multiple of so many words. Without a gate only."""
+        """The same with rows of zeros in W, and -inf in b, up to a multiple of this many words. Without a gate only."""
         num_more = -self.weight.size(0) % multiple
         if not num_more:
             return self

@@ -148,10 +148,10 @@ class ProjectedOptions(FairseqDataclass):
     output_precision: OutputPrecisionName = field(
         default="float32",
         metadata={
-            "help": "of the output layer alone, in training and decoding; perplexity is computed in float32 all the "
-            "same. bfloat16: logits and probabilities in 16 bits, in half the time where a processor has such "
-            "products; auto: bfloat16 where a processor has such products, else float32; float32: as the rest of the "
-            "model (default: float32)"
+            "help": "precision of the output layer alone, in training and decoding; perplexity is always computed in "
+            "float32. bfloat16: logits and probabilities in 16 bits, in half the time on processors with matrix "
+            "products in bfloat16; auto: bfloat16 on such processors, else float32; float32: as the rest of the model "
+            "(default: float32)"
         },
     )
     output_bias: OnOff = field(default="on", metadata={"help": "whether words have biases (default: on)"})

@@ -33,7 +33,7 @@ BEAM = 5
 """Of a request that gives none."""
 
 READ_TO_THE_END = 16
-"""A body up to so many times the limit is read to its end, so that the client gets to see the answer."""
+"""A body up to this many times the limit is read to its end, so that the client sees the answer."""
 
 SECONDS_TO_READ = 0.5
 """When the server ends, it still reads requests for so long on connections that it has accepted."""
@@ -71,7 +71,7 @@ class _LinesRequest(BaseModel):
 class TranslateRequest(_LinesRequest):
     """Sentences or articles, and how they are translated."""
 
-    beam: int = Field(BEAM, ge=1, le=50, description="hypotheses that are kept")
+    beam: int = Field(BEAM, ge=1, le=50, description="beam size")
     nbest: int = Field(1, ge=1, le=50, description="translations of each line, at most beam")
 
 

@@ -229,7 +229,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         )
         if in_training and self._config.row_groups > max_sentences:
             raise UserError(
-                f"--row-groups {self._config.row_groups}: a process has {max_sentences} rows; give at most so many "
+                f"--row-groups {self._config.row_groups}: a process has {max_sentences} rows; give at most that many "
                 "groups, or a larger --batch-size"
             )
         if streams.name not in self._described_splits:

@@ -178,7 +178,7 @@ def test_validation_is_of_all_rows_at_once():
 
 
 def test_groups_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="--row-groups 6: a process has 5 rows; give at most so many groups"):
+    with pytest.raises(ValueError, match="--row-groups 6: a process has 5 rows; give at most that many groups"):
         start(6)
     config = StatefulLanguageModelingConfig(data="unused", row_groups=0)
     config.train_subset, config.valid_subset = "train", "valid"
