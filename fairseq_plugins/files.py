@@ -5,6 +5,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import sys
 import time
 import unicodedata
@@ -12,7 +13,7 @@ import zlib
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Literal, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple
 
 import torch
 from fairseq import utils
@@ -78,6 +79,13 @@ def listed_paths(text: str) -> List[str]:
 def checkpoint_of(path: Path) -> Path:
     """Return the best or else the last checkpoint in the folder of a run, and any other path unchanged."""
     return next((path / name for name in (BEST, LAST) if (path / name).is_file()), path)
+
+
+def newest_checkpoint(save_dir: Path, suffix: str = "") -> Optional[Path]:
+    """The checkpoint of a run that was written last, or None. The suffix is that of a process's part of a model."""
+    name = re.compile(rf"checkpoint(\d+|_\d+_\d+|_best|_last|\.best_.+){re.escape(suffix)}\.pt")
+    found = [path for path in save_dir.glob("checkpoint*.pt") if name.fullmatch(path.name) and path.is_file()]
+    return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
 def exported_checkpoint(number: int) -> str:

@@ -19,7 +19,10 @@ from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence
 from fairseq_plugins.console import ProgramFailed
 from fairseq_plugins.options import UserError
 
-FORWARDED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+FORWARDED = (
+    *(signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2),
+    signal.SIGTSTP,
+)
 """Signals to this process that are forwarded to the command."""
 
 LONGEST_WAIT = 0.1
@@ -75,22 +78,30 @@ def forwarded_to(
         signals: to forward.
 
     Yields:
-        the signals that have arrived.
+        the signals that have arrived, without those of Ctrl-Z, by which all processes pause.
     """
     received: List[int] = []
     if current_thread() is not main_thread():
         yield received
         return
 
-    def forward(number: int, _: object) -> None:
-        received.append(number)
+    def send(number: int) -> None:
         for process in processes:
             if process.returncode is None:
                 with suppress(ProcessLookupError):
                     os.kill(process.pid, number)  # send_signal would reap a process that has ended, and its status
 
+    def forward(number: int, _: object) -> None:
+        received.append(number)
+        send(number)
+
+    def suspend(number: int, _: object) -> None:  # Ctrl-Z
+        send(number)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        send(signal.SIGCONT)  # this process goes on again
+
     handled = [number for number in signals if signal.getsignal(number) != signal.SIG_IGN]
-    before = {number: signal.signal(number, forward) for number in handled}
+    before = {number: signal.signal(number, suspend if number == signal.SIGTSTP else forward) for number in handled}
     try:
         yield received
     finally:
@@ -220,6 +231,7 @@ def run_fairseq(program: str, arguments: Sequence[str], *, log: Path, output: Op
         peak resident memory of the process in MiB. Linux counts at least the memory of this process at its start.
 
     Raises:
+        SystemExit: after a signal, with its status as in a shell.
         UserError: if the program ended with a user error; the message adds the log.
         ProgramFailed: if it failed in another way, with the last lines of the log.
     """
@@ -230,7 +242,7 @@ def run_fairseq(program: str, arguments: Sequence[str], *, log: Path, output: Op
         process = start_tied(fairseq_command(program, arguments), stdout=results, stderr=errors, env=environment)
         try:
             # SIGINT is not among them: an interrupt from the keyboard reaches both processes
-            with forwarded_to([process], signals=(signal.SIGTERM, signal.SIGHUP)):
+            with forwarded_to([process], signals=(signal.SIGTERM, signal.SIGHUP)) as signals:
                 while not (waited := os.wait4(process.pid, os.WNOHANG))[0]:
                     time.sleep(LONGEST_WAIT)
         except BaseException:
@@ -239,6 +251,8 @@ def run_fairseq(program: str, arguments: Sequence[str], *, log: Path, output: Op
             raise
     _, status, usage = waited
     process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != 0 and signals:
+        raise SystemExit(128 + signals[0])
     if process.returncode != 0:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         if lines and USER_ERROR_LINE.match(lines[-1]) and TRACEBACK not in lines:

@@ -97,6 +97,23 @@ raise SystemExit(5)
     assert "caught 1" in capfd.readouterr().out and signal.getsignal(signal.SIGINT) == before
 
 
+def test_ctrl_z_stops_the_program_too_until_both_go_on(tmp_path):
+    program = "import os, time; print(os.getpid(), flush=True); time.sleep(1)"
+    if (pid := os.fork()) == 0:
+        os._exit(run(program, tmp_path))
+    wait_until(printed(b"\n", tmp_path / "log"))
+    both = pid, int((tmp_path / "log").read_text())
+
+    def states():
+        return [Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] for number in both]
+
+    os.kill(pid, signal.SIGTSTP)
+    wait_until(lambda: states() == ["T", "T"])
+    assert states() == ["T", "T"]
+    os.kill(pid, signal.SIGCONT)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
 def test_a_signal_that_interrupts_no_call_is_handed_on(tmp_path):
     # as one does that comes just before the call: here it interrupts another thread's
     program = """
@@ -294,8 +311,9 @@ def test_the_end_of_this_process_is_that_of_the_program(log, started, interrupte
     # one that interrupts another thread's call is as one that comes just before this thread's
     begun = time.monotonic()
     with signal_once(printed(b"another", log), signal.SIGTERM, interrupted=interrupted):
-        with pytest.raises(ProgramFailed):
+        with pytest.raises(SystemExit) as ended:
             run_fairseq("generate", ["endless"], log=log)
+    assert ended.value.code == 128 + signal.SIGTERM
     assert time.monotonic() - begun < 30
     (process,) = started
     assert process.returncode == -signal.SIGTERM

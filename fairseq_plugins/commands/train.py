@@ -95,6 +95,7 @@ def _train(args: argparse.Namespace) -> None:
         print(training.command_line)
         return
     data_folder(str(args.data))
+    training.check_kept()
     was_finished = training.is_finished
     training.run()
     if was_finished:
@@ -198,6 +199,14 @@ def _run_recipe(args: argparse.Namespace) -> None:
         raise UserError(f"--baseline {args.baseline}: give --out for the table that tests against it")
     for training in plan.values():
         training.check()
+        for base in training.starts_from:
+            if training.is_resumed and not base.is_finished:
+                raise UserError(
+                    f"{base.save_dir} would be trained on, but {training.save_dir} has started from it: give another "
+                    f"--save-dir, or remove {training.save_dir}"
+                )
+    for training in compared:
+        training.check_kept()
     decodings = {one.name: _decoding(one, recipe, args) for one in compared if recipe.compared_by != "perplexity"}
     if args.jobs > 1:
         _run_side_by_side(list(plan.values()), decodings, args)
@@ -319,7 +328,7 @@ def _run_side_by_side(
         left_out = [job.name for job in jobs if job.name not in statuses]
         message = f"{', '.join(failed)} did not end well" + (f"; {', '.join(left_out)} not begun" if left_out else "")
         log = args.save_dir / next(iter(failed)) / "train.log"
-        print(f"{message}: see {log}, and give the same line again to resume", file=sys.stderr)
+        print(f"{message}: see above and {log}, and repeat the command to resume", file=sys.stderr)
         raise SystemExit(next(iter(failed.values())))
 
 

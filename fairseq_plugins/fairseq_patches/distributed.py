@@ -1,16 +1,14 @@
 """Patches of training in several processes: errors and hangs of one process do not make the others wait forever."""
 
 import os
-import signal
 from contextlib import contextmanager
 from typing import Any, Callable, ContextManager, Dict, Iterator, List
 from weakref import WeakKeyDictionary
 
 import torch
-from fairseq.distributed import DistributedTimeoutWrapper, LegacyDistributedDataParallel
+from fairseq.distributed import LegacyDistributedDataParallel
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
-from torch import nn
 
 from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.options import UserError
@@ -67,27 +65,6 @@ def _log_zeros(
     if trainer not in _last_logged:
         raise UserError("memory ran out in the first batch: lower --batch-size or --max-tokens")
     return sync(trainer, _last_logged[trainer], *extra_stats, ignore=True)
-
-
-def patch_heartbeat() -> None:
-    """End a process whose partner hangs after ``--heartbeat-timeout`` seconds.
-
-    Problem: fairseq sends SIGINT. Python handles it only when the call that waits for the partner returns, which takes
-        half an hour with gloo.
-    Patch: send SIGTERM by default.
-    Needed while the default signal of fairseq's wrapper is SIGINT.
-    """
-    wrap(DistributedTimeoutWrapper, "__init__", _send_sigterm)
-
-
-def _send_sigterm(
-    init: Callable[..., None],
-    wrapper: DistributedTimeoutWrapper,
-    module: nn.Module,
-    timeout: int,
-    signal: signal.Signals = signal.SIGTERM,
-) -> None:
-    init(wrapper, module, timeout, signal)
 
 
 def patch_torchrun() -> None:

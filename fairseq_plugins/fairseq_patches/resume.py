@@ -18,6 +18,7 @@ from fairseq.trainer import Trainer
 from omegaconf import DictConfig
 
 from fairseq_plugins.fairseq_patches import wrap
+from fairseq_plugins.files import LAST, newest_checkpoint
 from fairseq_plugins.options import UserError
 
 logger = logging.getLogger(__name__)
@@ -209,9 +210,9 @@ def restored_checkpoint(flags: Any) -> Optional[Path]:
     name, folder = getattr(flags, "restore_file", None), getattr(flags, "save_dir", None)
     if name is None or folder is None:
         return None
-    last = Path(folder) / "checkpoint_last.pt"
-    path = last if name == last.name else Path(name)
-    start = getattr(flags, "continue_once", None) or getattr(flags, "finetune_from_model", None)
-    if not path.is_file() and name == last.name and start is not None:
-        path = Path(start)
+    path = Path(name)
+    if name == LAST:
+        start = getattr(flags, "continue_once", None) or getattr(flags, "finetune_from_model", None)
+        last = Path(folder, LAST)
+        path = last if last.is_file() else newest_checkpoint(Path(folder)) or Path(start or last)
     return path if path.is_file() else None

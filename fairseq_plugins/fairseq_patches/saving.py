@@ -2,10 +2,11 @@
 
 import fcntl
 import hashlib
+import io
 import logging
 import os
-import re
 import socket
+import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, Union
@@ -28,8 +29,8 @@ from fairseq_plugins.data.streams import TokenStream
 from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.fairseq_patches.checkpoints import saved_version
 from fairseq_plugins.fairseq_patches.resume import PATIENCE
-from fairseq_plugins.files import LAST
-from fairseq_plugins.options import UserError
+from fairseq_plugins.files import LAST, newest_checkpoint
+from fairseq_plugins.options import UserError, flag_of
 
 logger = logging.getLogger(__name__)
 
@@ -152,10 +153,58 @@ def patch_atomic_copy() -> None:
 def _copy_and_rename(copy: Callable[..., bool], src_path: str, dst_path: str, overwrite: bool = False) -> bool:
     if not PathManager.supports_rename(dst_path):
         return copy(src_path, dst_path, overwrite)
-    aside = f"{dst_path}.tmp"  # fairseq's name for a new checkpoint, which a run that was killed may have left
-    copied = copy(src_path, aside, overwrite=True)
-    os.replace(aside, dst_path)
-    return copied
+    with _renamed_to(dst_path) as aside:
+        return copy(src_path, aside, overwrite=True)
+
+
+@contextmanager
+def _renamed_to(path: str) -> Iterator[str]:
+    """Yield the name of a file that is renamed to ``path`` at the end of the block. If writing fails, it is removed.
+
+    The name is fairseq's for a new checkpoint, so that the next one replaces what a killed run has left.
+    """
+    aside = f"{path}.tmp"
+    try:
+        yield aside
+        os.replace(aside, path)
+    except OSError as error:
+        with suppress(OSError):
+            os.unlink(aside)
+        error.filename = path
+        raise
+
+
+TRIES, SECONDS_BETWEEN = 3, 2.5
+"""Of writing a checkpoint, as in fairseq."""
+
+
+def patch_whole_checkpoints() -> None:
+    """Write each checkpoint from its beginning, and leave no part of one on a full disk.
+
+    Problem: if a write fails, fairseq tries twice more without emptying the file. If that succeeds, as on a disk that
+        was full for seconds, the file is no checkpoint, and replaces the last one. If not, the part stays and keeps
+        the disk full.
+    Needed while ``test_fairseq_alone_saves_after_a_part`` passes.
+    """
+    wrap(checkpoint_utils, "torch_persistent_save", _save_whole)
+
+
+def _save_whole(save: Callable[..., None], obj: Any, filename: str, async_write: bool = False) -> None:
+    if async_write or not PathManager.supports_rename(filename):
+        save(obj, filename, async_write)
+        return
+    archive = io.BytesIO()  # torch hides the reason if it cannot write a file
+    torch.save(obj, archive)
+    for number in range(1, TRIES + 1):
+        try:
+            with _renamed_to(filename) as aside:
+                Path(aside).write_bytes(archive.getbuffer())
+            return
+        except OSError as error:
+            if number == TRIES:
+                raise
+            logger.warning(f"{filename} could not be written ({error.strerror}): next try in {SECONDS_BETWEEN} seconds")
+            time.sleep(SECONDS_BETWEEN)
 
 
 def patch_missing_checkpoint() -> None:
@@ -173,6 +222,12 @@ def _settle_start_and_load(
     load_checkpoint: Callable[..., Any], cfg: CheckpointConfig, trainer: Trainer, **options: Any
 ) -> Any:
     """Load a checkpoint: the newest one if ``checkpoint_last.pt`` alone is missing."""
+    resets = ("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader")
+    if cfg.finetune_from_model is not None and (given := [name for name in resets if getattr(cfg, name)]):
+        raise UserError(
+            f"--finetune-from-model starts with all of this reset: leave out {flag_of(given[0])}, or leave out "
+            f"--finetune-from-model to resume with {flag_of(given[0])}"
+        )
     suffix = trainer.checkpoint_suffix
     last = Path(cfg.save_dir, LAST.replace(".pt", f"{suffix}.pt"))
     if cfg.restore_file == LAST and last.is_file():
@@ -201,13 +256,6 @@ def _settle_start_and_load(
         logger.warning(f"{last} is missing: the run resumes from {newest}; to begin anew, give --restore-file ''")
         cfg.restore_file = str(newest.with_name(newest.name.replace(f"{suffix}.pt", ".pt")))
     return load_checkpoint(cfg, trainer, **options)
-
-
-def newest_checkpoint(save_dir: Path, suffix: str = "") -> Optional[Path]:
-    """The checkpoint of a run that was written last, or None. The suffix is that of a process's part of a model."""
-    name = re.compile(rf"checkpoint(\d+|_\d+_\d+|_best|_last|\.best_.+){re.escape(suffix)}\.pt")
-    found = [path for path in save_dir.glob("checkpoint*.pt") if name.fullmatch(path.name) and path.is_file()]
-    return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
 VALIDATION = "validation"

@@ -3,6 +3,8 @@
 import itertools
 import re
 import shlex
+import signal
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
@@ -13,8 +15,8 @@ from fairseq.utils import split_paths
 import fairseq_plugins
 from fairseq_plugins.components import Registry, option_names
 from fairseq_plugins.evaluation.raw_text import SubwordNMT, subword_kind
-from fairseq_plugins.fairseq_patches.saving import locked_for_command, newest_checkpoint
-from fairseq_plugins.files import LAST, file_digest, output_folder, read_json, write_json
+from fairseq_plugins.fairseq_patches.saving import locked_for_command
+from fairseq_plugins.files import file_digest, newest_checkpoint, output_folder, read_json, write_json
 from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, Value, command_line
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.ops.matmul import has_native_bfloat16
@@ -48,11 +50,11 @@ def training_arguments(
     resume.
     """
     flags = _for_chosen_parts(recipe.flags(system), values_by_flag(more))
+    switches = {f"--no-{flag}" for flag, value in flags.items() if value is True}
+    flags = {flag: value for flag, value in flags.items() if f"--no-{flag}" not in switches.intersection(more)}
     device = "cuda" if torch.cuda.is_available() and "--cpu" not in more else "cpu"
     if "bf16" in flags and not has_native_bfloat16(torch.device(device)):
         del flags["bf16"]
-    switches = {f"--no-{flag}" for flag, value in flags.items() if value is True}
-    flags = {flag: value for flag, value in flags.items() if f"--no-{flag}" not in switches.intersection(more)}
     more = [word for word in more if word not in switches]
     if JOINING_FLAG in flags:
         kind = subword_kind(Path(data))
@@ -109,7 +111,7 @@ def _check_base(recipe: Recipe, system: str, save_dir: Path, flags: Mapping[str,
         return
     flag = "base-model" if base is None else base.flag
     given = "".join(flags.get(f"--{flag}", [])[:1])
-    if not given and not (save_dir / LAST).is_file():
+    if not given and newest_checkpoint(save_dir) is None:
         what = "is a gate on" if flag == "base-model" else "goes on from"
         trained = "language model" if base is None else base.system
         several = "" if base is not None and base.num == 1 else f", or those of an ensemble by --{flag} CKPT:CKPT"
@@ -142,9 +144,14 @@ _PATHS = ("", "--user-dir", "--save-dir", *_STARTING_FLAGS)  # "": DATA, which c
 _SUBSETS = {"--train-subset": "train", "--valid-subset": "valid"}
 _LOG = ("--log-interval", "--log-format", "--log-file", "--no-progress-bar", "--tensorboard-logdir", "--wandb-project")
 _MACHINE = ("--num-workers", "--cpu", "--device-id", "--distributed-world-size")
-_CHECKPOINTS = ("--no-epoch-checkpoints", "--keep-last-epochs", "--save-interval-updates", "--keep-interval-updates")
+_CHECKPOINTS = (
+    *("--no-epoch-checkpoints", "--no-last-checkpoints", "--save-interval", "--save-interval-updates"),
+    *("--keep-last-epochs", "--keep-best-checkpoints", "--keep-interval-updates"),
+)
 _RESETS = ("--reset-optimizer", "--reset-lr-scheduler", "--reset-meters", "--reset-dataloader")
-MAY_DIFFER = frozenset((*_LENGTHS, *_PATHS, *_LOG, *_MACHINE, *_CHECKPOINTS, *_RESETS))
+RESTORE_FLAG = "--restore-file"
+"""Flag that begins a run anew, or from any checkpoint."""
+MAY_DIFFER = frozenset((*_LENGTHS, *_PATHS, *_LOG, *_MACHINE, *_CHECKPOINTS, *_RESETS, RESTORE_FLAG))
 """Flags that may change when a run is resumed. The contents behind the paths are compared by digests."""
 _SCHEDULERS_OF_A_LENGTH = ("cosine", "polynomial_decay", "tri_stage")
 """Values of ``--lr-scheduler`` whose rates depend on ``--max-update``, so that it may not change."""
@@ -178,13 +185,28 @@ class Training:
         Raises UserError if nothing can be written to ``save_dir``, or it holds a run with other flags, with other data,
         or with another checkpoint to start from.
         """
+        record, folder = _read_record(self.save_dir), self.save_dir.resolve()
         if not self.is_finished:
             output_folder(str(self.save_dir))
-        if self._is_resumed and (record := _read_record(self.save_dir)):
-            for difference, remedy in _differences(record, self.arguments):
-                raise UserError(
-                    f"{self.save_dir} holds a run {difference}: give another --save-dir, or remove {remedy}"
-                )
+        if not record and any(path.resolve().parent == folder for path in _starting_checkpoints(self.arguments)):
+            raise UserError(f"{self.save_dir} holds the model that this run starts from: give another --save-dir")
+        if not self.is_resumed or not record:
+            return
+        for difference, remedy in _differences(record, self.arguments):
+            raise UserError(f"{self.save_dir} holds a run {difference}: give another --save-dir, or remove {remedy}")
+        start = values_by_flag(self.arguments).get(RESTORE_FLAG)
+        if start is not None and not self.is_finished and start == _recorded_flags(record).get(RESTORE_FLAG):
+            raise UserError(
+                f"{self.save_dir} holds a run that began with {shlex.join([RESTORE_FLAG, *start])}, which would begin "
+                f"again: leave out {RESTORE_FLAG} to resume it"
+            )
+
+    def check_kept(self) -> None:
+        """Check that a finished run still has a checkpoint. Raises UserError."""
+        if self.is_finished and newest_checkpoint(self.save_dir) is None:
+            raise UserError(
+                f"{self.save_dir} was trained, but its checkpoints are gone: remove {RUN_FILE} there to train it again"
+            )
 
     def run(self) -> None:
         """Train, or resume an interrupted run. The output is shown and appended to ``train.log``.
@@ -198,7 +220,7 @@ class Training:
         self.save_dir.mkdir(parents=True, exist_ok=True)
         with locked_for_command(self.save_dir):
             former, saved = _read_record(self.save_dir), _last_saved(self.save_dir)
-            kept = former if self._is_resumed else {}
+            kept = former if self.is_resumed else {}
             start, data = _starting_checkpoints(self.arguments), _data_files(self.arguments)
             record = {
                 "command": self.command_line,
@@ -213,13 +235,15 @@ class Training:
             finally:
                 if _last_saved(self.save_dir) == saved:
                     _write_record(self.save_dir, former)
+            if status == 128 + signal.SIGKILL:
+                print("error: fairseq-train was killed, perhaps because memory ran out", file=sys.stderr)
             if status != 0:
                 raise SystemExit(status)
             if not values_by_flag(self.arguments).keys() & {STOPPING_FLAG, "--no-save"}:
                 _write_record(self.save_dir, {**record, "status": "finished"})
 
     @property
-    def _is_resumed(self) -> bool:
+    def is_resumed(self) -> bool:
         """Whether there is a run to resume. fairseq then does not read the checkpoints of the start again."""
         return _read_record(self.save_dir).get("status") == "finished" or _last_saved(self.save_dir) is not None
 
@@ -275,13 +299,17 @@ def _differences(record: Mapping[str, Any], arguments: Sequence[str]) -> Iterato
     for name in dict.fromkeys([*record["data"], *data]):
         if name not in data or record["data"].get(name) != file_digest(data[name]):
             yield f"on other data: {name} has changed", anew
-    former, now = values_by_flag(shlex.split(record["command"])[1:]), values_by_flag(arguments)
+    former, now = _recorded_flags(record), values_by_flag(arguments)
     fixed_length = "".join(now.get("--lr-scheduler", [])) in _SCHEDULERS_OF_A_LENGTH
     may_differ = MAY_DIFFER - ({"--max-update"} if fixed_length else set())
     for flag in dict.fromkeys([*former, *now]):
         if former.get(flag) != now.get(flag) and flag not in may_differ:
-            old, new = (" ".join([flag, *given[flag]]) if flag in given else f"no {flag}" for given in (former, now))
+            old, new = (shlex.join([flag, *given[flag]]) if flag in given else f"no {flag}" for given in (former, now))
             yield f"with {old}, and this one has {new}", f"{RUN_FILE} there to resume it with the new flags"
+
+
+def _recorded_flags(record: Mapping[str, Any]) -> Dict[str, List[str]]:
+    return values_by_flag(shlex.split(record["command"])[1:])
 
 
 def _starting_checkpoints(arguments: Sequence[str]) -> List[Path]:

@@ -106,6 +106,15 @@ def test_what_began_with_a_model_that_was_trained_anew_is_refused(run, trained, 
     assert status == 2 and "tied-averaged-1 holds a run that started from another" in told
 
 
+def test_a_base_is_not_trained_on_under_a_run_that_has_started_from_it(run, trained, tmp_path):
+    given = ["reduced", LM, "--systems", "tied", "tied-averaged"]
+    assert run(*given, with_table=False)[0] == 0
+    status, _, told = run(*given, "--max-epoch", 99)
+    runs = tmp_path / "runs"
+    assert status == 2 and f"{runs}/tied-1 would be trained on, but {runs}/tied-averaged-1 has started from it" in told
+    assert trained == ["tied-1", "tied-averaged-1"]
+
+
 def test_models_of_another_text_make_no_table(run, trained, tmp_path):
     data = copy_data(LM, tmp_path / "data")
     given = ["demo_lm", data, "--systems", "lstm_lm_doc"]

@@ -152,6 +152,7 @@ def train_again(tmp_path, *flags):
 
 
 def test_a_finished_training_is_left_as_it_is_unless_it_is_to_be_longer(commands, tmp_path, capsys):
+    commands.saves = True
     for flags, num_trainings in (([], 1), ([], 1), (["--max-epoch", "9"], 2), (["--max-epoch=9"], 3)):
         train_again(tmp_path, *flags)
         assert len(commands) == num_trainings, flags
@@ -159,6 +160,49 @@ def test_a_finished_training_is_left_as_it_is_unless_it_is_to_be_longer(commands
     train_again(tmp_path, "--max-epoch=9", "--stop-time-hours", "1")
     train_again(tmp_path, "--max-epoch=9", "--stop-time-hours", "1")
     assert len(commands) == 5, "a training that was stopped goes on"
+
+
+def test_a_finished_run_without_checkpoints_is_told(commands, tmp_path, refusal):
+    train_again(tmp_path)
+    told = f"{tmp_path}/doc was trained, but its checkpoints are gone: remove run.json there to train it again"
+    assert told in refusal(again(tmp_path)) and len(commands) == 1
+
+
+def test_a_run_that_began_anew_is_resumed_without_the_flag(commands, tmp_path, refusal):
+    commands.saves, commands.status = True, 143
+    for flags in ([], ["--restore-file", ""]):
+        with pytest.raises(SystemExit):
+            train_again(tmp_path, *flags)
+    told = refusal(again(tmp_path, "--restore-file", ""))
+    assert f"{tmp_path}/doc holds a run that began with --restore-file '', which would begin again: leave out" in told
+    commands.status = 0
+    train_again(tmp_path)
+    assert len(commands) == 3 and recorded(tmp_path)["status"] == "finished"
+
+
+def test_a_run_does_not_replace_the_model_that_it_starts_from(commands, tmp_path, refusal):
+    (tmp_path / "doc").mkdir()
+    start = tmp_path / "doc/checkpoint_best.pt"
+    start.write_text("weights of fairseq-train alone")
+    told = refusal(again(tmp_path, "--finetune-from-model", str(start)))
+    assert f"{tmp_path}/doc holds the model that this run starts from: give another --save-dir" in told
+    assert not commands
+
+
+def test_a_run_that_the_system_killed_is_told(commands, tmp_path, capsys):
+    commands.status = 137
+    with pytest.raises(SystemExit) as ended:
+        train_again(tmp_path)
+    assert ended.value.code == 137
+    assert capsys.readouterr().err == "error: fairseq-train was killed, perhaps because memory ran out\n"
+
+
+@pytest.mark.parametrize("is_native", [True, False])
+def test_bfloat16_can_be_left_out_on_every_processor(is_native, commands, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(training, "has_native_bfloat16", lambda device: is_native)
+    for more, has_flag in (([], is_native), (["--no-bf16"], False)):
+        type_command("train", ["ptb_small", "doc", str(tmp_path), "--save-dir", "doc", "--dry-run", *more])
+        assert ("bf16" in shlex.split(capsys.readouterr().out.replace("--", ""))) == has_flag
 
 
 @pytest.mark.parametrize(
@@ -253,6 +297,7 @@ def test_a_training_that_began_with_other_weights_is_refused(commands, tmp_path,
 
 
 def test_a_gate_on_base_models_that_were_trained_again_is_refused(commands, tmp_path, refusal):
+    commands.saves = True
     bases = [tmp_path / "first.pt", tmp_path / "second.pt"]
     gate = ["presets", "gated_lm", str(tmp_path), "--save-dir", str(tmp_path / "gate"), "--base-model"]
     gate.append(":".join(map(str, bases)))

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.file_io import PathManager
@@ -211,7 +212,55 @@ def test_fairseq_alone_copies_in_place(tmp_path, monkeypatch):
     assert written == [str(tmp_path / "checkpoint_last.pt")]
 
 
+@pytest.fixture
+def full_disk(monkeypatch):
+    """``full_disk(num)``: the next ``num`` writes of a checkpoint leave a part of it and fail."""
+    left = [0]
+    write = Path.write_bytes
+
+    def write_part(path, content):
+        if left[0] == 0:
+            return write(path, content)
+        left[0] -= 1
+        write(path, bytes(content[:100]))
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", write_part)
+    monkeypatch.setattr(saving, "SECONDS_BETWEEN", 0)
+    return lambda num: left.__setitem__(0, num)
+
+
+def test_a_checkpoint_is_written_whole_or_not_at_all(tmp_path, full_disk, caplog):
+    path, saved = tmp_path / "checkpoint1.pt", {"weights": torch.arange(1000)}
+    full_disk(2)
+    checkpoint_utils.torch_persistent_save(saved, str(path))
+    assert torch.equal(torch.load(path)["weights"], saved["weights"])
+    assert [record.getMessage() for record in caplog.records] == 2 * [
+        f"{path} could not be written (No space left on device): next try in 0 seconds"
+    ]
+    full_disk(3)
+    with pytest.raises(OSError) as refused:
+        checkpoint_utils.torch_persistent_save({}, str(path))
+    assert refused.value.filename == str(path), "the message names it"
+    assert torch.equal(torch.load(path)["weights"], saved["weights"]) and [*tmp_path.iterdir()] == [path]
+
+
+def test_fairseq_alone_saves_after_a_part(tmp_path, monkeypatch):
+    save, path, tries = torch.save, tmp_path / "checkpoint1.pt", []
+
+    def save_part(content, file):
+        tries.append(file.write(b"a part") if not tries else save(content, file))
+        if len(tries) == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(torch, "save", save_part)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    inspect.unwrap(checkpoint_utils.torch_persistent_save)({"weights": torch.arange(9)}, str(path))
+    assert path.read_bytes().startswith(b"a part")
+
+
 LAST = "checkpoint_last.pt"
+NO_RESETS = dict.fromkeys(("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader"), False)
 
 
 @pytest.fixture
@@ -228,7 +277,7 @@ def resume(tmp_path, monkeypatch):
             file.touch()
             os.utime(file, (time, time))
         others = {"save_dir": "runs", "restore_file": LAST, "continue_once": None, "finetune_from_model": None}
-        cfg = SimpleNamespace(**{**others, "no_save": False, **flags})
+        cfg = SimpleNamespace(**{**others, **NO_RESETS, "no_save": False, **flags})
         trainer = SimpleNamespace(data_parallel_rank=rank, checkpoint_suffix=suffix)
         loaded = _settle_start_and_load(lambda *args, **options: (args, options), cfg, trainer, x=1)
         assert loaded == ((cfg, trainer), {"x": 1})
@@ -277,6 +326,14 @@ def test_what_is_not_there_is_refused(flag, resume):
     if flag != "restore_file":
         with pytest.raises(ValueError, match=f"{BEST} is there and no {LAST}: give another .* leave {name} out to"):
             resume({flag: BEST})
+
+
+def test_what_a_start_resets_anyway_is_not_reset(resume):
+    with pytest.raises(
+        ValueError, match="--finetune-from-model .* leave out --reset-lr-scheduler, or leave out --fine"
+    ):
+        resume({"finetune_from_model": BEST, "reset_lr_scheduler": True}, [f"runs/{LAST}"])
+    assert resume({"reset_lr_scheduler": True}, [f"runs/{LAST}"]) == LAST
 
 
 def test_processes_that_hold_parts_look_for_theirs_and_those_that_are_sent_it_need_none(resume):
