@@ -27,6 +27,8 @@ STANDARD_INPUT = Path("-")
 """Stands for standard input where a file can be given."""
 
 _GZIP = b"\x1f\x8b"
+_PACKED = re.compile(rb"\x1f\x8b|BZh\d1AY|\xfd7zXZ")
+"""Beginnings of files of gzip, bzip2 and xz."""
 
 _TO_UTF_8 = "convert it to UTF-8, such as by iconv -f WINDOWS-1252 (or UTF-16) -t UTF-8"
 
@@ -153,6 +155,8 @@ def decode_lines(lines: Iterable[bytes], *, name: object) -> Iterator[Tuple[int,
     for number, line in enumerate(lines, start=1):
         if number == 1 and b"\n" not in line and b"\r" in line.rstrip(b"\r"):  # the whole text would be one line
             raise UserError(f"{name}: its lines end in carriage returns, not in newlines: convert it by tr '\\r' '\\n'")
+        if number == 1 and _PACKED.match(line):
+            raise UserError(f"{name} is compressed: unpack it first, such as by zcat, bzcat or xzcat")
         if number <= 2 and b"\0" in line:  # UTF-16 of ASCII is valid UTF-8
             raise UserError(f"{name}, line {number}: not UTF-8: it looks like UTF-16, {_TO_UTF_8}")
         try:
@@ -250,8 +254,10 @@ def replaced_file(path: Path) -> Iterator[Path]:
     """Yield a temporary file in the folder of ``path``, which is renamed to ``path`` at the end of the block.
 
     So ``path`` is never incomplete: if the block fails, the temporary file is removed and ``path`` stays as it was. An
-    OSError without a file name, such as of a full disk, or with that of the temporary file, then names ``path``.
+    OSError without a file name, such as of a full disk, or with that of the temporary file, then names ``path``. A
+    symbolic link stays, and its target is replaced.
     """
+    path = Path(os.path.realpath(path))
     aside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
         yield aside
@@ -280,7 +286,7 @@ def output_file(text: str) -> Path:
         raise UserError(f"{path}: this is a device or a pipe, which a file would replace: give another name")
     if not os.path.isdir(path.parent):
         raise UserError(f"{path}: {path.parent} is no directory: make it first")
-    _check_access(path.parent)
+    _check_access(Path(os.path.realpath(path)).parent)
     return path
 
 

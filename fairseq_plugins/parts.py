@@ -24,7 +24,7 @@ GROUP = "fairseq_plugins.parts"
 """Group of the entry points whose modules are imported with this package."""
 
 _imported: List[Path] = []
-"""The folder of the user that this process has imported."""
+"""The user's folders that this process has imported. The last one is the value of ``--user-dir``."""
 
 
 def user_dir() -> str:

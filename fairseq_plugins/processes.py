@@ -257,8 +257,11 @@ def run_fairseq(program: str, arguments: Sequence[str], *, log: Path, output: Op
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         if lines and USER_ERROR_LINE.match(lines[-1]) and TRACEBACK not in lines:
             raise UserError(f"{USER_ERROR_LINE.sub('', lines[-1], count=1)} (log: {log})")
-        silent = f"fairseq-{program} ended with status {process.returncode} and printed nothing"
-        raise ProgramFailed("\n".join(lines[-NUM_SHOWN_LINES:]) or silent)
+        ended = f"fairseq-{program} ended with status {exit_status(process)}"
+        if process.returncode == -signal.SIGKILL:
+            ended += ": it was killed, perhaps because memory ran out"
+        is_told = lines and process.returncode > 0
+        raise ProgramFailed("\n".join([*lines[-NUM_SHOWN_LINES:], *([] if is_told else [ended])]))
     return usage.ru_maxrss / 1024
 
 

@@ -24,9 +24,16 @@ mkdir -p "$work" "$out"
 set -m  # what runs in the background is a group of processes, and ends with this script
 trap 'for job in $(jobs -p); do kill -- "-$job" 2> /dev/null || true; done' EXIT
 
-finish() {  # wait for what runs in the background; a failure there is one here
+started=()
+start() {  # COMMAND...: in the background
+  "$@" &
+  started+=("$!")
+}
+
+finish() {  # wait for what was started; a failure there is one here
   local job
-  for job in $(jobs -p); do wait "$job"; done
+  for job in "${started[@]}"; do wait "$job"; done
+  started=()
 }
 
 logged() {  # LOG COMMAND...: its output goes to the log, the end of it to the reader if it fails
@@ -46,20 +53,20 @@ train() {  # RECIPE SYSTEM DATA: to demo-work/SYSTEM
 }
 
 echo "== prepare the corpus"
-logged "$work/prepare.lm.log" bash data-prep/tatoeba/prepare.sh en --from "$corpus" --dest "$work/data-bin.lm" \
-  --work "$work/text.lm" &
-logged "$work/prepare.pairs.log" bash data-prep/tatoeba/prepare.sh de-en --from "$corpus" --merges 1500 \
-  --dest "$work/data-bin.pairs" --work "$work/text.pairs" &
+start logged "$work/prepare.lm.log" bash data-prep/tatoeba/prepare.sh en --from "$corpus" --dest "$work/data-bin.lm" \
+  --work "$work/text.lm"
+start logged "$work/prepare.pairs.log" bash data-prep/tatoeba/prepare.sh de-en --from "$corpus" --merges 1500 \
+  --dest "$work/data-bin.pairs" --work "$work/text.pairs"
 finish
 
 echo "== train language models (logs: $work/lstm_lm_*/train.log)"
-train demo_lm lstm_lm_awd "$work/data-bin.lm" &
-train demo_lm lstm_lm_doc "$work/data-bin.lm" &
+start train demo_lm lstm_lm_awd "$work/data-bin.lm"
+start train demo_lm lstm_lm_doc "$work/data-bin.lm"
 finish
 
 echo "== train translators (logs: $work/lstm_encdec*/train.log)"
-train demo_translation lstm_encdec "$work/data-bin.pairs" &
-train demo_translation lstm_encdec_doc "$work/data-bin.pairs" &
+start train demo_translation lstm_encdec "$work/data-bin.pairs"
+start train demo_translation lstm_encdec_doc "$work/data-bin.pairs"
 finish
 
 echo "== evaluate"
@@ -70,13 +77,13 @@ decode() {  # SAVE_DIR: the test set
 compare() {  # DATA OUT --metric METRIC --path RUNS...
   logged "$2.log" python -m fairseq_plugins compare runs "$1" --out "$2" --cpu "${@:3}"
 }
-decode "$work/lstm_encdec" &
-decode "$work/lstm_encdec_doc" &
+start decode "$work/lstm_encdec"
+start decode "$work/lstm_encdec_doc"
 finish
-compare "$work/data-bin.lm" "$work/compared.lm" --metric perplexity \
-  --path "AWD-LSTM, tied softmax=$work/lstm_lm_awd" "AWD-LSTM-DOC=$work/lstm_lm_doc" &
-compare "$work/data-bin.pairs" "$work/compared.pairs" --metric bleu \
-  --path "lstm_encdec=$work/lstm_encdec" "lstm_encdec_doc=$work/lstm_encdec_doc" &
+start compare "$work/data-bin.lm" "$work/compared.lm" --metric perplexity \
+  --path "AWD-LSTM, tied softmax=$work/lstm_lm_awd" "AWD-LSTM-DOC=$work/lstm_lm_doc"
+start compare "$work/data-bin.pairs" "$work/compared.pairs" --metric bleu \
+  --path "lstm_encdec=$work/lstm_encdec" "lstm_encdec_doc=$work/lstm_encdec_doc"
 finish
 python -m fairseq_plugins evaluate bleu --input "$work/lstm_encdec_doc/test/generate.txt" \
   --reference "$work/data-bin.pairs/raw/test.en" --against "$work/lstm_encdec/test" | grep 'against the baseline' > "$work/against.txt"

@@ -278,7 +278,11 @@ def test_memory_is_the_peak_of_the_process_in_mib(log):
         ("refusing", UserError, "^--lr 0: give more .log: .*log.$"),
         ("parsing", UserError, "^unrecognized arguments: --nonsense .log: .*log.$"),
         ("broken", ProgramFailed, "not enough values to unpack"),
-        ("silent", ProgramFailed, "fairseq-generate ended with status -9 and printed nothing"),
+        (
+            "silent",
+            ProgramFailed,
+            "fairseq-generate ended with status 137: it was killed, perhaps because memory ran out",
+        ),
     ],
 )
 def test_a_failure_is_told_with_the_end_of_the_log_and_a_user_error_is_one(way, kind, message, log, tmp_path):

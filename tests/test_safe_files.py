@@ -1,8 +1,10 @@
 """Files: paths of arguments, lines of text, outputs."""
 
+import bz2
 import errno
 import gzip
 import io
+import lzma
 import os
 import re
 from pathlib import Path
@@ -98,6 +100,13 @@ def test_a_text_takes_its_name_when_it_is_whole_and_what_fails_leaves_it_alone(t
     assert path.read_text() == "new\n" and list(tmp_path.iterdir()) == [path]
 
 
+def test_a_link_stays_one(tmp_path):
+    target, link = tmp_path / "target.md", tmp_path / "link.md"
+    target.touch(), link.symlink_to(target)
+    write_text(link, "new\n")
+    assert link.is_symlink() and target.read_text() == "new\n"
+
+
 @pytest.mark.parametrize("named", ["nothing", "the file beside it", "another"])
 def test_a_full_disk_names_the_file(named, tmp_path):
     path, other = tmp_path / "table.md", str(tmp_path / "other")
@@ -179,6 +188,12 @@ def test_all_lines_of_packed_files_and_of_the_standard_input(tmp_path, monkeypat
 def test_lines_are_composed_unless_their_form_is_kept(tmp_path):
     path = write(tmp_path / "text", "scho\u0308n\n")
     assert read_lines(path) == ["sch\u00f6n"] and read_lines(path, unicode="kept") == ["scho\u0308n"]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_packed_text_is_told_apart_from_utf_16(pack):
+    with pytest.raises(ValueError, match="^x is compressed: unpack it first, such as by zcat, bzcat or xzcat$"):
+        next(decode_lines(io.BytesIO(pack(b"hello\n")), name="x"))
 
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])

@@ -74,8 +74,8 @@ def make_steps(corpus: Corpus, files: dict[str, Path], digests: dict[str, str], 
     work = options.work / options.subject
     steps = corpus.steps(options)
     for name in ["text", *(step.name for step in steps)]:
-        if any((work / name).resolve() in path.resolve().parents for path in files.values()):
-            raise DataError(f"{work / name} would be replaced, but holds files of the corpus: pass another --work")
+        if any((work / name).resolve() in [*path.resolve().parents] for path in [*files.values(), options.dest / "x"]):
+            raise DataError(f"{work / name} would be replaced, but holds the corpus or --dest: pass another --work")
     settings: dict[str, object] = {
         "format": FORMAT,
         "recipe": [corpus.name, options.subject, corpus.variant(options), options.check, options.nfc],

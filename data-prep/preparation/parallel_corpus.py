@@ -145,7 +145,7 @@ class ParallelCorpus(Corpus):
             f"length {options.min_length} to {options.max_length}" if is_pair else "",
             (f"ratio to {options.max_ratio:g}" if options.max_ratio else "any ratio") if is_pair else "",
             f"words seen {options.threshold} times and more" if options.threshold > 1 else "",
-            self.lowercase_recipe if options.lowercase else "",
+            {case: name for name, case in LOWERCASE.items()}.get(self.words_of_text(options)["case"], ""),
             "joined dictionary" if options.joined_dictionary else "",
         ]
         return ", ".join(filter(None, parts))

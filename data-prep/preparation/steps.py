@@ -235,7 +235,7 @@ def read_record(dest: Path) -> list[str]:
     """Lines of the record of a finished result: its recipe, its files, its counts. Empty without a record."""
     try:
         return [*read_lines(dest / FINISHED_RECORD)]
-    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError):
+    except UnicodeDecodeError:
         return []
 
 
@@ -380,6 +380,8 @@ def run_fairseq(command: list[str], folder: Path, log: Path, *, num_files: int) 
         for line in process.stdout:
             file.write(line)
             bar.update(b" sents, " in line)
+    if process.returncode == -signal.SIGKILL:
+        raise DataError("fairseq-preprocess was killed, perhaps because memory ran out: run again with --workers 1")
     if process.returncode:
         last = (log.read_text(encoding="utf-8", errors="replace").strip() or "no output").rpartition("\n")[2]
         raise DataError(f"fairseq-preprocess failed, see {log} ({last})")

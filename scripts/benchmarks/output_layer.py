@@ -141,7 +141,7 @@ DEFAULT_CASES = [
     "67428,1,512,1280",
     "267735,1,400,600",
 ]
-NOISE = f"told from {NUM_NOISE_WORDS} noise words"
+NOISE = f"NCE, {NUM_NOISE_WORDS} noise words"
 
 STATUS = Path("/proc/self/status")
 
@@ -297,7 +297,7 @@ def peak_memory(case: Case, name: str, *, device: torch.device, dtype: torch.dty
         try:
             return pool.submit(_peak_memory, case, name, device, dtype, torch.get_num_threads()).result()
         except BrokenProcessPool:
-            message = f"{name}, {case}: its process was killed, for want of memory as a rule; its memory is left empty"
+            message = f"{name}, {case}: its process was killed, usually because memory ran out; its memory is not shown"
             warnings.warn(message, stacklevel=2)
             return None
 

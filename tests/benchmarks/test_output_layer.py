@@ -173,7 +173,7 @@ def killed(*_):
 @pytest.mark.slow
 def test_memory_of_a_process_that_is_killed_is_not_known(monkeypatch):
     monkeypatch.setattr(output_layer, "_peak_memory", killed)
-    with pytest.warns(UserWarning, match=r"plain, Case\(.*its process was killed, for want of memory as a rule"):
+    with pytest.warns(UserWarning, match=r"plain, Case\(.*its process was killed, usually because memory ran out"):
         assert peak_memory(Case(23, 3, 5, 7), "plain", device=CPU, dtype=torch.float32) is None
 
 

@@ -180,6 +180,7 @@ def test_what_others_wrote_is_not_touched(here: Path, monkeypatch: pytest.Monkey
     write_files(here, {"mine/thesis.tex": b"precious", "other/prepared.txt": b"", "nowhere": b""})
     write_files(here, {"pair/dict.en.txt": b"a 1", "pair/train.en-fr.en.bin": b"1"})
     write_files(here / "downloads/ptb/text", ptb_files())
+    write_files(here / "corpus", ptb_files())
     (here / "mount").mkdir()
     monkeypatch.setattr(steps.os.path, "ismount", lambda path: path.name == "mount")
     before = snapshot(here)
@@ -191,7 +192,8 @@ def test_what_others_wrote_is_not_touched(here: Path, monkeypatch: pytest.Monkey
         (["--dest", "mount"], "mount is a mount point, which cannot be replaced: pass a folder in it as --dest"),
         (["--dest", "other"], "prepared.txt does not say what other holds: delete it or pass another --dest"),
         (["--from", "nowhere"], "--from nowhere is not a directory"),
-        (["--from", "downloads/ptb/text"], "would be replaced, but holds files of the corpus: pass another --work"),
+        (["--from", "downloads/ptb/text"], "would be replaced, but holds the corpus or --dest: pass another --work"),
+        (["--from", "corpus", "--dest", "downloads/ptb/text/bin"], "would be replaced, but holds the corpus or --dest"),
     ]:
         assert re.search(error, fail("ptb", *options, cwd=here))
         (here / "downloads/ptb/.lock").unlink(missing_ok=True)

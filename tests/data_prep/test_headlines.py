@@ -177,8 +177,8 @@ def test_split_is_in_the_order_of_the_file(capsys: pytest.CaptureFixture) -> Non
     assert splits["valid"] == [row for row in rows[10000:11000] if row not in (rows[10500], rows[10600])]
     assert splits["test"] == [row for row in rows[11000:11600] + rows[11603:] if row[0] != "y"]
     told = capsys.readouterr().out
-    assert "valid: 1 of 1000 documents leave, their titles are in train, and 1 more, their first sentences are" in told
-    assert "test: 2 of 1000 documents leave, their titles are in train or valid, and 2 more, their first sen" in told
+    assert "valid: dropped 1 of 1000 documents whose title is in train, and 1 more whose first sentence is" in told
+    assert "test: dropped 2 of 1000 documents whose title is in train or valid, and 2 more whose first sen" in told
     assert [len(rows) for rows in split_documents([(str(n), str(n)) for n in range(60)]).values()] == [48, 6, 6]
 
 

@@ -161,6 +161,28 @@ def test_one_side_gets_the_vocabulary_and_the_language_of_a_model(raw: Path) -> 
     assert (here / "b/text.json").read_bytes() == (here / "pieces/text.json").read_bytes()
 
 
+def test_a_pair_with_dictionaries_of_single_sides_keeps_its_languages(raw: Path) -> None:
+    here, words = raw.parent, ["--subwords", "none"]
+    for side in LANGUAGES:
+        succeed("own", side, "--from", raw, *words, "--dest", side, cwd=here)
+    given = ["--source-dict", "de/dict.txt", "--target-dict", "en/dict.txt"]
+    succeed("own", "de-en", "--from", raw, *words, *given, "--dest", "pair", cwd=here)
+    assert "language" not in json.loads((here / "pair/text.json").read_text())
+    for side in LANGUAGES:
+        found = binarised(here / "pair", "train", "de-en", side)
+        assert found == [" ".join(words[:-1]) for words in binarised_text(here / side, "train")]
+
+
+def test_lower_cased_lines_and_tokens_are_told_apart(raw: Path) -> None:
+    here, given = raw.parent, ["own", "de", "--from", raw, "--source-dict", "model/dict.txt", "--dest", "news"]
+    succeed("own", "de", "--from", raw, "--subwords", "none", "--lowercase", "--dest", "model", cwd=here)
+    record = here / "model/text.json"
+    record.write_text(record.read_text().replace("lower tokens", "lower lines"))  # as of AG News
+    succeed(*given, cwd=here)
+    assert ", given vocabulary, lowercase, not checked\n" in (here / "news/prepared.txt").read_text()
+    assert "lowercase tokens, not checked': delete it" in fail(*given, "--lowercase", cwd=here)
+
+
 def test_tokenised_text_is_warned_of_once_or_left_as_it_is(here: Path) -> None:
     lines = ["it &apos;s well @-@ known , ha@@ us", "cafe\u0301 &quot; x", "a third one"] * 3
     write_files(here / "x", {f"{split}.en": text_of(lines) for split in SPLITS})
@@ -187,6 +209,9 @@ def test_words_that_subwords_would_not_give_back_are_refused(words: str, here: P
     symbol = "train.en has the word </s>, a symbol of fairseq: remove it from your own file"
     error = "/train.en:1: x@@ ends in @@ .*: remove @@" if "@" in words else symbol
     assert re.search(error, fail(*options, "--tokenizer", "none", cwd=here))
+    if "@" in words:  # without subwords they may stay, and the text that this leaves is not taken for theirs
+        succeed(*options[:4], "--tokenizer", "none", "--subwords", "none", "--dest", "words", cwd=here)
+        assert re.search(error, fail(*options, "--tokenizer", "none", cwd=here))
     succeed(*options, cwd=here)
 
 

@@ -3,6 +3,7 @@
 import random
 import re
 import shutil
+import unicodedata
 from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -188,6 +189,14 @@ def test_split_shares_no_sentence() -> None:
             assert not ours & {key(row[side]) for other in others for row in splits[other]}
     again = translation.split_rows(rng.sample(rows, len(rows)), num_valid=size, num_test=size)
     assert again.keys() == splits.keys() and all(sorted(again[split]) == sorted(splits[split]) for split in again)
+
+
+def test_split_compares_composed_sentences(here: Path) -> None:
+    pairs = [f"A word {word}\tÄrger über {word}" for word in "abcdefghijklmnopqrstuvwxyz"]
+    both = [*pairs, *(unicodedata.normalize("NFD", pair) for pair in pairs)]
+    write_files(here / "x", {"deu.txt": text_of(both)})
+    done = succeed("tatoeba", "de-en", "--from", "x", "--subwords", "none", cwd=here)
+    assert "in train as well" not in done.stderr
 
 
 def test_pair_of_a_set_that_is_split(here: Path) -> None:

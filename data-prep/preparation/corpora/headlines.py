@@ -450,8 +450,8 @@ def split_documents(rows: list[Row]) -> dict[str, list[Row]]:
             other_titles = [row for row in splits[split] if row[1] not in titles]
             kept = [row for row in other_titles if row[0] not in sentences]
             print(
-                f"{split}: {size - len(other_titles)} of {size} documents leave, their titles are in {earlier}, "
-                f"and {len(other_titles) - len(kept)} more, their first sentences are"
+                f"{split}: dropped {size - len(other_titles)} of {size} documents whose title is in {earlier}, and "
+                f"{len(other_titles) - len(kept)} more whose first sentence is"
             )
             splits[split] = kept
         sentences.update(sentence for sentence, _ in splits[split])

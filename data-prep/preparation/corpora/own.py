@@ -178,6 +178,7 @@ class Own(ParallelCorpus):
             f"split {','.join(map(str, options.split))} by seed {options.seed}" if options.split else "",
             "headlines" if options.headlines else "",
             "given vocabulary" if options.dictionaries else "",
+            "no word ends in @@" if options.tokenizer == "none" and options.subwords == "bpe" else "",
         ]
         return ", ".join(filter(None, parts))
 
@@ -238,7 +239,9 @@ class Own(ParallelCorpus):
         """Words of the tokenizer."""
         if options.tokenizer == "moses":
             words = {**super().words_of_text(options), "case": options.case}
-            return {**words, **({"language": options.given["language"]} if "language" in options.given else {})}
+            if "language" in words:  # of one side
+                words["language"] = options.given.get("language", words["language"])
+            return words
         return {"tokenizer": TOKENIZERS.get(options.tokenizer, options.tokenizer), "case": options.case}
 
     def text_record(self, options: Namespace) -> dict[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from ..lines import PASS_OTHERS, DataError, MissingFiles, Row, note
+from ..lines import PASS_OTHERS, DataError, MissingFiles, Row, composed, note
 from ..parallel_corpus import ParallelCorpus
 from ..segments import segment_pairs
 from ..sources import (
@@ -184,7 +184,8 @@ class Tatoeba(ParallelCorpus):
         path = where = next(iter(files.values()))
         if archive in files:
             path, where = unpack(path, {text}, scratch)[text], f"{text} in {path}"
-        rows = list(dict.fromkeys(manythings_rows(path, where)))
+        form = composed if options.nfc else str  # before the split, which must see equal sentences as equal
+        rows = list(dict.fromkeys(tuple(map(form, row)) for row in manythings_rows(path, where)))
         if len(rows) < 20:
             raise DataError(f"{where} has {len(rows)} pairs, at least 20 are expected: {PASS_OTHERS}")
         size = min(TATOEBA_NUM_HELD_OUT, max(1, len(rows) // 20))
