@@ -22,6 +22,7 @@ from fairseq_plugins.evaluation.checkpoints import (
     translation_languages,
 )
 from fairseq_plugins.evaluation.decoding import decoding_record
+from fairseq_plugins.evaluation.scored_text import regular_files
 from fairseq_plugins.files import given_path
 from fairseq_plugins.metrics.rouge import (
     DEFAULT_SETTINGS,
@@ -135,7 +136,8 @@ def _metric(args: argparse.Namespace) -> Metric:
     split = args.split or "test"
     languages = one_pair(_languages(run, args.data, split) for _, run in named_paths(args.path))
     check_split(args.data, split, languages)
-    reference = args.reference or raw_reference(args.data, split, languages[1])
+    (reference,) = regular_files([args.reference or raw_reference(args.data, split, languages[1])])
+    regular_files([path for _, path in named_paths(args.text)], flag="--text")
     return text_metric(args.metric, reference, data=args.data, split=split, language=languages[1], rouge=rouge)
 
 

@@ -57,9 +57,8 @@ def _add_bleu_arguments(parser: argparse.ArgumentParser) -> None:
         "--against",
         type=given_path,
         metavar="OUT",
-        help="test against a baseline's translation of the same text, the --out of its decoding or a file, by "
-        "sacreBLEU's paired bootstrap. Its p counts the size of differences only; that of compare runs --baseline is "
-        "two-sided and larger",
+        help="test against a baseline's translation of the same text, the --out of its decoding or a file, by a "
+        "two-sided paired bootstrap",
     )
     add_output_file(parser, "--write-hypotheses", help="write the detokenised hypotheses to this file")
 
@@ -151,7 +150,7 @@ def translation_results(scores: List[Score], comparisons: List[Comparison]) -> R
     lines = [f"{item.name:<38}{item.value:6.2f} +- {item.interval:.2f}  {item.signature}" for item in scores]
     lines += [
         f"{item.metric} against the baseline: {item.value:.2f} and {item.other_value:.2f}, p = {item.p:.4f} "
-        "(sacreBLEU's paired bootstrap)"
+        "(two-sided paired bootstrap)"
         for item in comparisons
     ]
     figures = {"scores": [asdict(item) for item in scores], "against": [asdict(item) for item in comparisons]}

@@ -37,7 +37,7 @@ from fairseq_plugins.evaluation.analyses.experts import (
     word_experts,
 )
 from fairseq_plugins.evaluation.analyses.layers import LayerLearning, layer_learning
-from fairseq_plugins.evaluation.checkpoints import load_checkpoint, stateful_language_model
+from fairseq_plugins.evaluation.checkpoints import load_with_task, stateful_language_model
 from fairseq_plugins.evaluation.raw_text import encode_line, encode_lines, load_side_text, stream_lines
 from fairseq_plugins.evaluation.scoring import (
     ScoredPairs,
@@ -142,7 +142,7 @@ def _analyze_experts(args: argparse.Namespace) -> Results:
     if len(dict(paths)) < len(paths):
         raise UserError("--path: give each NAME or CKPT once")
     check_checkpoints([path for _, path in paths])
-    loaded = {name: load_checkpoint(path, args.data) for name, path in paths}
+    loaded = {name: load_with_task(path, args.data)[:2] for name, path in paths}
     for name, path in paths:
         with naming_checkpoint(path):
             expert_layers(loaded[name][0])
@@ -288,14 +288,14 @@ def _analyze_expert_history(args: argparse.Namespace) -> Results:
     for paths in checkpoints.values():
         first = next(iter(paths.values()))
         with naming_checkpoint(first):
-            expert_layers(load_checkpoint(first, args.data)[0])
+            expert_layers(load_with_task(first, args.data)[0])
     runs: Dict[str, Dict[int, LayerLearning]] = {name: {} for name in folders}
     device, total = choose_device(args), sum(map(len, checkpoints.values()))
     with progress(total=total, unit="checkpoint") as bar:
         for name, paths in checkpoints.items():
             sentences: Sentences = ()
             for num_updates, path in paths.items():
-                model, config = load_checkpoint(path, args.data)
+                model, config, _ = load_with_task(path, args.data)
                 with naming_checkpoint(path):
                     sentences = sentences or _read_sentences(model, config, path, args)
                     score: Callable[..., Iterator[ScoredPairs]] = score_pairs if len(sentences) == 2 else score_lines

@@ -23,7 +23,7 @@ from fairseq_plugins.command_line import (
     progress_bar,
 )
 from fairseq_plugins.console import Command
-from fairseq_plugins.evaluation.checkpoints import Languages, load_checkpoint, one_pair
+from fairseq_plugins.evaluation.checkpoints import Languages, load_with_task, one_pair
 from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compared_case, read_record, stream_lines
 from fairseq_plugins.evaluation.rescoring import (
     LIST_FORMATS,
@@ -58,7 +58,14 @@ from fairseq_plugins.files import (
     output_file,
     write_text,
 )
-from fairseq_plugins.metrics.corpus import CORPUS_METRICS, TITLES, bootstrap_scores, check_script, paired_difference
+from fairseq_plugins.metrics.corpus import (
+    CORPUS_METRICS,
+    TITLES,
+    bleu_of_text,
+    bootstrap_scores,
+    check_script,
+    paired_difference,
+)
 from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint
 from fairseq_plugins.options import UserError, count, flag_of, whole_number
@@ -383,6 +390,8 @@ def _read_texts(args: argparse.Namespace, *, metric: str) -> CandidateTexts:
         if not texts.references:
             raise UserError(f"{name_of(*paths)} has no references: give --reference FILE")
         check_script(metric, texts.references, flag="--metric")
+        if metric in SACREBLEU_METRICS:  # BLEU is printed beside chrF
+            bleu_of_text(language=args.target_lang or "")
     return texts
 
 
@@ -409,7 +418,7 @@ def _load(paths: Sequence[str], data: Path, *, language: Optional[str]) -> Dict[
     pairs: Dict[str, Languages] = {}
     for path in paths:
         with naming_checkpoint(path):
-            models[path], config = load_checkpoint(path, data)
+            models[path], config, _ = load_with_task(path, data)
         if isinstance(models[path], FairseqEncoderDecoderModel):
             pairs[path] = (str(config.task.source_lang), str(config.task.target_lang))
     if pairs:

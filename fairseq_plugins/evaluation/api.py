@@ -12,13 +12,13 @@ from fairseq.tasks.translation import TranslationTask
 
 from fairseq_plugins.evaluation.checkpoints import check_export, corpus_of, load_language_models, trained_task
 from fairseq_plugins.evaluation.generation import Continuation, Sampling, Stop, TextGenerator, UnknownWords
-from fairseq_plugins.evaluation.raw_text import TextKind, check_text_kind, checked_line, checked_lines, load_side_text
+from fairseq_plugins.evaluation.raw_text import TEXT_KINDS, TextKind, checked_line, checked_lines, load_side_text
 from fairseq_plugins.evaluation.scoring import exponential, prepare_to_score
 from fairseq_plugins.evaluation.text_scorer import Context, ScoredLine, TextScorer
 from fairseq_plugins.evaluation.translation import Translator, load_translator
 from fairseq_plugins.files import checkpoints_of
 from fairseq_plugins.models.checkpoints import check_checkpoints
-from fairseq_plugins.options import UserError, check_at_least_one
+from fairseq_plugins.options import UserError, check_at_least_one, check_choice
 
 AnyPath = Union[str, Path]
 
@@ -128,7 +128,7 @@ def load_trained(
     paths = [found for one in given for found in _checkpoints(Path(one))]
     if not paths:
         raise UserError("give a checkpoint")
-    check_text_kind(text)
+    check_choice(text, TEXT_KINDS, flag="text")
     check_at_least_one(max_tokens, flag="max_tokens")
     _check_device(device)
     check_checkpoints(paths)

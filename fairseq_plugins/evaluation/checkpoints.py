@@ -54,14 +54,6 @@ def translation_languages(paths: Sequence[Union[str, Path]], data: Path, split: 
     return one_pair(pairs)
 
 
-def load_checkpoint(path: Union[str, Path], data_dir: Union[str, Path]) -> Tuple[BaseFairseqModel, DictConfig]:
-    """A model of any task in evaluation mode, and the configuration of its run.
-
-    Raises UserError if the file is missing, unreadable or refused, or if its vocabulary is not the data's.
-    """
-    return load_with_task(path, data_dir)[:2]
-
-
 def load_translation_models(
     paths: Sequence[Union[str, Path]], data_dir: Union[str, Path]
 ) -> List[Tuple[FairseqEncoderDecoderModel, TranslationTask]]:
@@ -133,7 +125,8 @@ def load_with_task(
 ) -> Tuple[BaseFairseqModel, DictConfig, FairseqTask]:
     """The model of a checkpoint in evaluation mode, the configuration of its run, and the task, which is of a kind.
 
-    Raises UserError as :func:`load_checkpoint`, or if the task is of another kind, or a file of an export has changed.
+    Raises UserError if the file is missing, unreadable or refused, if its vocabulary is not the data's, if the task is
+    of another kind, or if a file of an export has changed.
     """
     check_checkpoints([path])
     for folder in (Path(data_dir), Path(path).parent):

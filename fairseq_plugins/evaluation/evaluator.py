@@ -76,8 +76,8 @@ FLAGS: Dict[str, Tuple[str, str]] = {
         "|".join(RULES),
         "let the weights follow the text, a step after each segment that was scored: by gradients over their root mean "
         "squares on train, which are kept beside the checkpoint CKPT.pt, in CKPT.gradients-*.pt, or by plain "
-        "gradients. All weights adapt, those of a gated model's base models, too; nothing is dropped. Models of an "
-        "ensemble each follow their own loss",
+        "gradients. All weights adapt, including those of a gated model's base models. There is no dropout. Each model "
+        "of an ensemble follows its own loss",
     ),
     "dynamic-rate": (
         "RATE",
@@ -93,9 +93,8 @@ FLAGS: Dict[str, Tuple[str, str]] = {
     "dynamic-rows": ("ROWS", "rows that train is cut into for the statistics (default: 100)"),
     "dropout-samples": (
         "N",
-        "mean of the probabilities over N passes with dropout masks of their own, a mask a window, or a token with "
-        "--dropout-masks standard. The states that a cache keeps and the gradients of --dynamic are those without "
-        "dropout",
+        "average the probabilities of N passes, each with its own dropout masks. A mask lasts a window, or a token "
+        "with --dropout-masks standard. Cached states and the gradients of --dynamic are computed without dropout",
     ),
     "dropout-scale": ("SCALE", "factor of the trained dropout rates for them (default: 0.8)"),
     "seed": ("SEED", "of the masks (default: 1)"),

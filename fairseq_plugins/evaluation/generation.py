@@ -16,7 +16,7 @@ from torch import Tensor
 from fairseq_plugins.evaluation.raw_text import SideText, encode_line, number_words
 from fairseq_plugins.evaluation.scoring import ScoredStream, average_log_probs, check_vocabularies, device_of
 from fairseq_plugins.modules.cell import select_rows
-from fairseq_plugins.options import UserError, check_at_least_one, check_positive, check_whole
+from fairseq_plugins.options import UserError, check_at_least_one, check_choice, check_positive, check_whole
 
 
 class NextWords:
@@ -187,10 +187,8 @@ class TextGenerator:
         stop: Stop = "end",
         unknown: UnknownWords = "allowed",
     ):
-        if stop not in STOPS:
-            raise UserError(f"stop {stop}: give one of {', '.join(STOPS)}")
-        if unknown not in UNKNOWN_WORDS:
-            raise UserError(f"unknown words {unknown}: give one of {', '.join(UNKNOWN_WORDS)}")
+        check_choice(stop, STOPS, flag="stop")
+        check_choice(unknown, UNKNOWN_WORDS, flag="unknown")
         self.models = models
         self.text = text
         self.max_length = check_at_least_one(max_length, flag="maximum length")

@@ -96,7 +96,6 @@ class DecoderStep(nn.Module):
             "encoder_padding_mask": [source.eq(self.padding)],
             "src_tokens": [source],
             "final_state": [],
-            "state_rows": None,
         }
         store: Dict[str, Dict[str, Any]] = {}
         self.decoder.cache(store, unpack_state(state, self.like))

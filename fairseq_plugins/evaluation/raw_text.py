@@ -295,12 +295,6 @@ class SideText:
         yield from lines
 
 
-def check_text_kind(kind: str) -> None:
-    """Check for a value of :data:`TextKind`. Raises UserError with the values."""
-    if kind not in TEXT_KINDS:
-        raise UserError(f"text {kind}: give one of {', '.join(TEXT_KINDS)}")
-
-
 @dataclass(frozen=True)
 class TextRecord:
     """How data-prep made tokens of a text; the defaults are those of a folder without :data:`TEXT_RECORD`.

@@ -358,12 +358,12 @@ def tune_weights(data: TuningSet, *, num_restarts: int, seed: int) -> np.ndarray
 
 
 def _deviations(data: TuningSet) -> np.ndarray:
-    """Standard deviation of each feature among the candidates of a sentence, (F,); 1 for a constant feature."""
+    """Standard deviation of each feature among the candidates of a sentence, (F,); 1 if all of it is rounding."""
     counts = data.is_candidate.sum(1)[:, None]
     means = data.values.sum(1) / counts
     centered = np.where(data.is_candidate[..., None], data.values - means[:, None], 0)
     deviations = np.sqrt((centered**2).sum((0, 1)) / counts.sum())
-    return np.where(deviations > 0, deviations, 1)
+    return np.where(deviations > 1e-9 * np.abs(data.values).max((0, 1)), deviations, 1)
 
 
 # Candidates as plain text, and tuning to their references.

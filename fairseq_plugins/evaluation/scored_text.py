@@ -241,22 +241,23 @@ def read_scored_text(args: argparse.Namespace) -> ScoredText:
         if not args.reference:
             raise UserError("give --reference FILE, the raw text to compare with")
         text_format = args.input_format or "generate"
-        return ScoredText(args.input or [STANDARD_INPUT], text_format, _existing(args.reference), None)
+        return ScoredText(args.input or [STANDARD_INPUT], text_format, regular_files(args.reference), None)
     if args.input or args.input_format:
         raise UserError("give DATA with --path, to decode, or --input, with its --input-format, but not both")
     if not args.path or not args.out:
         raise UserError("DATA needs --path CKPT... and --out DIR; texts that are there are given with --input")
     decoding = read_decoding(args)
     decoding.check()
-    references = _existing(args.reference or [raw_reference(args.data, args.split, decoding.languages[1])])
+    references = regular_files(args.reference or [raw_reference(args.data, args.split, decoding.languages[1])])
     return ScoredText([decoding.generated], "generate", references, decoding)
 
 
-def _existing(paths: Sequence[Path]) -> List[Path]:
+def regular_files(paths: Sequence[Path], *, flag: str = "--reference") -> List[Path]:
+    """The paths of texts that are read several times. Raises UserError if one cannot be."""
     for path in paths:
         if path.is_dir():
-            raise UserError(f"--reference {path} is a folder: give a text file; DATA comes first, before all flags")
+            raise UserError(f"{flag} {path} is a folder: give a text file; DATA comes first, before all flags")
         if path == STANDARD_INPUT or (path.exists() and not path.is_file()):
-            raise UserError(f"--reference {path}: it is read several times, give a regular file")
+            raise UserError(f"{flag} {path}: it is read several times, give a regular file")
         read_lines(path)
     return list(paths)

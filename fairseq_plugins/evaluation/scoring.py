@@ -17,6 +17,7 @@ Shapes: M models, n tokens, B rows of a batch, T its length, V vocabulary, * any
 import math
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Literal, Optional, Sequence, Tuple, TypeVar
 
 import torch
@@ -29,6 +30,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from fairseq_plugins.console import progress
 from fairseq_plugins.data.streams import ContiguousStreams, fixed_windows
+from fairseq_plugins.evaluation.checkpoints import check_split
 from fairseq_plugins.models.decoder import StreamState, new_stream
 from fairseq_plugins.ops.mixture_distribution import mean_log_probs
 from fairseq_plugins.options import UserError, check_choice
@@ -569,6 +571,7 @@ def split_pairs(task: Any, split: str) -> Tuple[List[Tensor], List[Tensor]]:
     ``task`` is the configuration of a trained translator's task. Raises UserError if its folder has no such split.
     """
     trained = setup_task(task)
+    check_split(Path(trained.cfg.data), split, (trained.cfg.source_lang, trained.cfg.target_lang))
     trained.load_dataset(split)
     pairs = trained.dataset(split)
     sources, targets = ([side[number] for number in range(len(pairs))] for side in (pairs.src, pairs.tgt))

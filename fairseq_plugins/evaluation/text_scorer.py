@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fairseq_plugins.evaluation.raw_text import EncodedLine, SideText, encode_line
 from fairseq_plugins.evaluation.scoring import ScoredStream, check_vocabularies, score_sequences
-from fairseq_plugins.options import UserError
+from fairseq_plugins.options import check_choice
 
 Context = Literal["line", "paragraph", "document"]
 """State is reset at every line, after every blank line, or never."""
@@ -92,11 +92,10 @@ class TextScorer:
             name: name of the text in messages.
 
         Raises:
-            UserError: at once if there is no such context. While reading, after the scores of the lines before, if
-                reading fails or an NLL is not finite.
+            UserError: at once if there is no such context. Later if reading fails, after the scores of the lines
+                before, or if an NLL is not finite, after those of the buffers before.
         """
-        if context not in CONTEXTS:
-            raise UserError(f"context {context}: give one of {', '.join(CONTEXTS)}")
+        check_choice(context, CONTEXTS, flag="context")
         stream = None if context == "line" else ScoredStream(self.models)
         watched = self.text.watched(lines, name=name)
         return self._score_buffers(buffered(watched, num_lines=buffer), context, stream)

@@ -135,7 +135,7 @@ class SearchOptions:
         return {source: target for source, target in pairs}
 
     def longest(self, num_pieces: int) -> int:
-        """Largest number of pieces of a translation of a source with this many. Only the latter count the end mark."""
+        """Largest number of pieces of a translation, without end mark, for a source with this many, with end mark."""
         if self.max_len is not None:
             return self.max_len
         if self.config.match_source_len:
@@ -145,7 +145,7 @@ class SearchOptions:
         return STEP * math.ceil((num_pieces + EXTRA_PIECES) / STEP)
 
 
-_BEFORE = {
+_OWN_FLAGS = {
     **{name: flag_of(name) for name in ("beam", "nbest", "lenpen", "replace_unk", "sampling", "temperature")},
     **{"sampling_topk": "--top-k", "sampling_topp": "--top-p", "seed": "--seed", "path": "--path", "cpu": "--cpu"},
     **{"batch_size": "--batch-size", "max_sentences": "--batch-size", "print_alignment": "--json"},
@@ -168,7 +168,7 @@ def _read_flags(flags: Sequence[str]) -> Dict[str, Any]:
     found, unknown = parser.parse_known_args(list(flags))
     if unknown:
         flag = unknown[0].partition("=")[0]
-        own = _BEFORE.get(flag.removeprefix("--").replace("-", "_"))
+        own = _OWN_FLAGS.get(flag.removeprefix("--").replace("-", "_"))
         taken = ", ".join(map(flag_of, GENERATION_FLAGS))
         remedy = f"give {own} before the --" if own else f"translate takes {taken} there"
         raise UserError(f"{flag} after the --: {remedy}")
@@ -294,7 +294,9 @@ class Translator:
         buffer: int = 1024,
         name: str = "the text",
     ) -> Iterator[TranslatedSentence]:
-        """Translate raw lines as they come, in their order, neither checked nor watched; see :meth:`translate`.
+        """Translate raw lines in order as they come; see :meth:`translate`.
+
+        Lines with newlines are not refused, and there is no warning about tokenised text.
 
         ``buffer`` lines are read before they are translated, sorted by length among themselves. ``name`` is that of the
         text, in messages. Raises UserError if a line is shorter than its translation must be, or, after the

@@ -2,18 +2,24 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List, Literal, Optional, Sequence, Tuple
+from typing import List, Literal, Optional, Sequence, Tuple
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
-from sacrebleu.significance import PairedTest, Result
 from sacremoses import MosesTokenizer
 
 from fairseq_plugins.evaluation.decoding import check_pairs, check_words, read_generated
 from fairseq_plugins.evaluation.raw_text import load_detokenizer
 from fairseq_plugins.evaluation.words import Blanks, Moses
 from fairseq_plugins.files import name_of, read_lines
-from fairseq_plugins.metrics.corpus import LetterCase, bleu_of_text
+from fairseq_plugins.metrics.corpus import (
+    CORPUS_METRICS,
+    TITLES,
+    LetterCase,
+    bleu_of_text,
+    bootstrap_scores,
+    paired_difference,
+)
 from fairseq_plugins.metrics.rouge import (
     NUM_BOOTSTRAP_SAMPLES,
     UNKNOWN_REFERENCE,
@@ -155,22 +161,12 @@ def compare(
 
     For ``case`` and ``language`` see :func:`score`.
     """
-    metrics: Dict[str, Metric] = {
-        "BLEU": bleu_of_text(case=case, language=language),
-        "chrF": CHRF(lowercase=case == "ignored"),
-    }
-    if list(hypotheses) == list(others):
-        same = [metric.corpus_score(list(others), [list(references)]) for metric in metrics.values()]
-        return [Comparison(result.name, value=result.score, other_value=result.score, p=1.0) for result in same]
-    systems: List[Tuple[str, Sequence[str]]] = [("baseline", list(others)), ("system", list(hypotheses))]
-    _, results = PairedTest(
-        systems, metrics, references=[list(references)], test_type="bs", n_samples=NUM_BOOTSTRAP_SAMPLES
-    )()
     found = []
-    for name, (baseline, system) in results.items():
-        if isinstance(baseline, Result) and isinstance(system, Result):  # not the row of the systems' names
-            assert system.p_value is not None
-            found.append(Comparison(name, value=system.score, other_value=baseline.score, p=system.p_value))
+    for name in ("bleu", "chrf"):
+        metric = CORPUS_METRICS[name](case=case, language=language)
+        system, baseline = (bootstrap_scores(metric, [lines], references) for lines in (hypotheses, others))
+        p = paired_difference(system, baseline).p
+        found.append(Comparison(TITLES[name], value=float(system[0]), other_value=float(baseline[0]), p=p))
     return found
 
 

@@ -5,7 +5,6 @@ Shapes: S statistics of a sentence, N sentences, R runs of a system, K bootstrap
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import partial
 from typing import Callable, Dict, Iterable, List, Literal, Sequence
 
 import numpy as np
@@ -108,22 +107,10 @@ def bleu_of_text(*, case: LetterCase = "kept", language: str = "", force: bool =
         ) from error
 
 
-def _bleu(*, case: LetterCase = "kept", language: str = "") -> CorpusMetric:
-    return SacrebleuMetric(bleu_of_text(case=case, language=language, force=True))
-
-
-def _chrf(*, case: LetterCase = "kept", language: str = "") -> CorpusMetric:
-    return SacrebleuMetric(CHRF(lowercase=case == "ignored"))
-
-
-def _rouge(name: str, *, case: LetterCase = "kept", language: str = "") -> CorpusMetric:
-    return RougeMean(name)
-
-
 CORPUS_METRICS: Dict[str, Callable[..., CorpusMetric]] = {
-    "bleu": _bleu,
-    "chrf": _chrf,
-    **{name: partial(_rouge, name) for name in ROUGE_METRICS},
+    "bleu": lambda **words: SacrebleuMetric(bleu_of_text(**words, force=True)),
+    "chrf": lambda case="kept", **_: SacrebleuMetric(CHRF(lowercase=case == "ignored")),
+    **{name: lambda name=name, **_: RougeMean(name) for name in ROUGE_METRICS},
 }
 """Factories of metrics of tokenised or raw text, by name; for ``case`` and ``language`` see :func:`bleu_of_text`."""
 

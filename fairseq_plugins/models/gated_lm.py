@@ -202,7 +202,9 @@ class GatedLanguageModelConfig(FairseqDataclass):
     )
     output_precision: Optional[OutputPrecisionName] = field(
         default=None,
-        metadata={"help": "of the base models' output layers, in training and decoding (default: what each has)"},
+        metadata={
+            "help": "precision of the base models' output layers, in training and decoding (default: each model's own)"
+        },
     )
 
 

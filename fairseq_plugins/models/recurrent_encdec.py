@@ -48,14 +48,12 @@ class EncoderOutput(TypedDict):
         encoder_padding_mask: one tensor, (B, S), True at padding; empty without padding.
         src_tokens: one tensor, the tokens, (B, S).
         final_state: of the layers, with which those of the decoder begin.
-        state_rows: the row of ``final_state`` of each sentence, (B), after a reordering; None before.
     """
 
     encoder_out: List[Tensor]
     encoder_padding_mask: List[Tensor]
     src_tokens: List[Tensor]
     final_state: StackState
-    state_rows: Optional[Tensor]
 
 
 class RecurrentEncoder(FairseqEncoder):
@@ -85,21 +83,15 @@ class RecurrentEncoder(FairseqEncoder):
             "encoder_padding_mask": [padding] if has_padding else [],
             "src_tokens": [src_tokens],
             "final_state": state,
-            "state_rows": None,
         }
 
     def reorder_encoder_out(self, encoder_out: EncoderOutput, new_order: Tensor) -> EncoderOutput:
-        """Reorder the sentences. Beam search calls this at every step.
-
-        The final state is read at the first step only, so its rows are not moved but noted.
-        """
-        rows = encoder_out["state_rows"]
+        """Reorder the sentences. Beam search calls this at every step."""
         return {
             "encoder_out": select_rows(encoder_out["encoder_out"], new_order),
             "encoder_padding_mask": select_rows(encoder_out["encoder_padding_mask"], new_order),
             "src_tokens": select_rows(encoder_out["src_tokens"], new_order),
-            "final_state": encoder_out["final_state"],
-            "state_rows": new_order if rows is None else rows.index_select(0, new_order),
+            "final_state": select_rows(encoder_out["final_state"], new_order),
         }
 
     def max_positions(self) -> int:
@@ -191,8 +183,7 @@ class RecurrentAttentionalDecoder(CachingDecoder):
             memory = Memory(annotations=annotations, keys=keys, padding=padding)
         if cached:
             return memory, cached["stack"]
-        state, rows = encoder_out["final_state"], encoder_out["state_rows"]
-        return memory, self.stack.initial_state(state if rows is None else select_rows(state, rows))
+        return memory, self.stack.initial_state(encoder_out["final_state"])
 
     def max_positions(self) -> int:
         return MAX_POSITIONS
@@ -299,6 +290,8 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         check_positive(config.embed_dim, flag="--embed-dim")
         check_target_padding(task, reader="a recurrent decoder")
         _check_init(args, config)
+        if config.encoder_directions == "forward" and config.encoder_merge == "layer":
+            raise UserError("--encoder-merge layer has no effect on --encoder-directions forward: leave it out")
         check_dropout(config.dropout, flag="--dropout")
         if config.share_embeddings == "all" and source != target:
             raise UserError("--share-embeddings all needs one dictionary: prepare the corpus with --joined-dictionary")
@@ -372,6 +365,9 @@ def _check_init(args: Namespace, config: RecurrentEncoderDecoderConfig) -> None:
         if getattr(args, name, None) is not None:
             flag = flag_of(name)
             raise UserError(f"--init {config.init} has no {flag}: leave out {flag}, or take the other --init")
+    for name in ("label_init", "gate_init_range"):
+        if getattr(args, name, None) is not None:
+            raise UserError(f"{flag_of(name)} has no effect here: --init draws all parameters; leave it out")
 
 
 for name, preset in ENCODER_DECODER_ARCHITECTURES.items():

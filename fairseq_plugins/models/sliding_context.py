@@ -26,7 +26,8 @@ class SlidingDecoder(StreamDecoder):
     An evaluation reads the first L tokens of a stream, and then strides of L // 2 tokens, each behind the L - L // 2
     tokens before it (Baevski & Auli 2019). So a token has at least that much context, if the stream has it. Strides
     begin at fixed places of the stream, so results do not depend on the windows of the caller. With an even L they are
-    those of ``fairseq-eval-lm --tokens-per-sample L --context-window L/2``. Training reads windows without context.
+    those of ``fairseq-eval-lm --tokens-per-sample L --context-window L/2``. Training reads windows without context. It
+    cuts windows longer than L, which ``--window-lengths random`` draws, into pieces that do not see each other.
 
     Attributes:
         length: L.

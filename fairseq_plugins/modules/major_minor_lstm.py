@@ -5,6 +5,7 @@ which D_ma are the major LSTM's and D_mi the minor's.
 """
 
 import math
+from argparse import Namespace
 from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Sequence, Tuple, TypeVar
 
@@ -72,6 +73,12 @@ class MajorMinorLSTM(RecurrentCell):
     def feature_groups(self) -> Dict[str, slice]:
         """The major and the minor LSTM's features."""
         return {"major": slice(0, self.sizes[0]), "minor": slice(self.sizes[0], self.hidden_size)}
+
+    @classmethod
+    def unused_options(cls, args: Namespace) -> Dict[str, str]:
+        if set(str(getattr(args, "major_proportions", "")).split()) == {"1"}:
+            return {"minor_input": "give --major-proportions below 1"}
+        return {}
 
     @classmethod
     def build_layers(

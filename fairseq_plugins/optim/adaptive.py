@@ -37,7 +37,7 @@ class EarlyEpsAdam(Adam):
     """Adam that adds eps to the root of the mean square before the correction of its start at zero."""
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
-        """Update all weights once; t is that of the first parameter."""
+        """Update all weights once. Their number of updates t is read from the state of the first parameter."""
         num_updates = 1 + int(next((state["step"] for state in self.state.values()), 0))
         epsilons = [group["eps"] for group in self.param_groups]
         # torch computes sqrt(v) / sqrt(1 - b2^t) + eps', which for eps' = eps / sqrt(1 - b2^t) is this form.

@@ -88,7 +88,7 @@ class InputToOutputOptions(FairseqDataclass):
         default=0.05,
         metadata={
             "help": "the gate's matrices start uniformly within plus and minus this, its biases at zero, so that it "
-            "starts near one half; where the model has an --init-range or --init, that holds (default: 0.05)"
+            "starts near one half; a model's --init-range or --init overrides this (default: 0.05)"
         },
     )
 

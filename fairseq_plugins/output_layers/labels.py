@@ -63,7 +63,7 @@ class LabelLayerOptions(LabelDropoutOptions):
         default="uniform",
         metadata={
             "help": "start of the label network's matrices: uniform, in plus and minus 0.1, or glorot; "
-            "a model's --init-range or --init holds (default: uniform)"
+            "a model's --init-range or --init overrides this (default: uniform)"
         },
     )
 

@@ -306,7 +306,7 @@ class ProjectedOutput(OutputLayer):
         return logits if gate is None else apply_gate(logits, gate)
 
     def _check_trains_in_precision_of_model(self, where: str) -> None:
-        if self.training and self.precision.name == "bfloat16":
+        if self.precision.training and self.precision.name == "bfloat16":  # a gated model trains no other part of it
             raise UserError(
                 f"--output-precision bfloat16 is not for {where}, which computes in the precision of the model: train "
                 "with --criterion regularized_cross_entropy, or give float32 or auto"

@@ -408,7 +408,8 @@ def seed_differences(runs: Sequence[Figures], *, baseline: str) -> List[Dict[str
             continue
         test = ttest_ind(perplexities, systems[baseline], equal_var=False)
         low, high = test.confidence_interval(0.95)
-        difference = Difference(float(low + high) / 2, float(high - low) / 2, float(test.pvalue))
+        value = statistics.mean(perplexities) - statistics.mean(systems[baseline])
+        difference = Difference(value, float(high - low) / 2, float(test.pvalue))
         found.append({"name": name, "differences": {"test perplexity": asdict(difference)}})
     return found
 

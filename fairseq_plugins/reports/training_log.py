@@ -17,7 +17,7 @@ import torch
 from fairseq.models import BaseFairseqModel
 
 import fairseq_plugins
-from fairseq_plugins.evaluation.checkpoints import load_checkpoint, training_config
+from fairseq_plugins.evaluation.checkpoints import load_with_task, training_config
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS
 from fairseq_plugins.models.checkpoints import check_checkpoints, read_state
 from fairseq_plugins.ops.matmul import has_native_bfloat16
@@ -274,7 +274,7 @@ def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
         model, (parameters, learning), seed = None, log.num_parameters, log.seed
     else:
         log.check_belongs_to(checkpoint)
-        model, config = load_checkpoint(checkpoint, data)
+        model, config, _ = load_with_task(checkpoint, data)
         sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
         parameters, learning = sum(size for size, _ in sizes), sum(size for size, learns in sizes if learns)
         seed = config.common.seed

@@ -19,10 +19,10 @@ class _Job:
 
 
 class Batcher:
-    """A thread that works on the lines of requests, in the order in which they came.
+    """A thread that works on the lines of requests.
 
-    The first request that waits takes with it all others with the same options that fit into its batch. A request
-    never waits for others to join it. Those that arrive while a batch runs form the next one.
+    The request that has waited longest comes next, together with all others of the same options that fit into its
+    batch. A request never waits for others to join it.
 
     Args:
         work: takes lines and options, and returns one result a line, which must not depend on other lines.

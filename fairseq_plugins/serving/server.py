@@ -225,7 +225,7 @@ class ModelServer:
             async def translate(request: TranslateRequest) -> Translations:
                 if request.nbest > request.beam:
                     raise UserError(f"nbest {request.nbest} of a beam of {request.beam}: give a larger beam")
-                # a line has at most as many subwords as characters
+                # an estimate: a line rarely has more subwords than characters
                 longest = (len(line) + EXTRA_PIECES + STEP for line in request.lines)
                 self._check_tokens(request.beam * sum(longest), "beam")
                 return Translations(translations=await self._answers(request))

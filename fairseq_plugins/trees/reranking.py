@@ -149,6 +149,8 @@ def read_gold_sentences(path: Path) -> List[GoldSentence]:
     sentences = []
     for number, line in numbered_lines(path, wanted="a file of gold trees"):
         name, bracketed = None, line
+        if not line.strip():
+            raise UserError(f"{path}, line {number} is blank: remove it")
         if "\t" in line and not line.lstrip(" ").startswith("("):
             name, _, bracketed = line.partition("\t")
             if not name.strip():

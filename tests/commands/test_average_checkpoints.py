@@ -10,7 +10,7 @@ import pytest
 import torch
 from typed_commands import refused, type_command
 
-from fairseq_plugins.evaluation.checkpoints import load_checkpoint
+from fairseq_plugins.evaluation.checkpoints import load_with_task
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures/small_models"
 ENCDEC = FIXTURES / "lstm_encdec_doc.pt"
@@ -89,7 +89,7 @@ def test_the_weights_are_the_mean_and_the_flags_are_kept(arch, altered, tmp_path
     assert mean["optimizer_history"] == latest["optimizer_history"] and "last_optimizer_state" not in mean
     assert [path for path, _ in mean["averaged_checkpoints"]] == [str(path) for path in (source, *others)]
     data = FIXTURES / "data" / ("lm" if arch == "lstm_lm_doc" else "translation")
-    model, _ = load_checkpoint(out, data)
+    model, *_ = load_with_task(out, data)
     assert all(torch.equal(parameter, mean["model"][name]) for name, parameter in model.named_parameters())
 
 

@@ -10,22 +10,26 @@ from fairseq_plugins.metrics.rouge import RougeSettings
 from tests.tables import rows_of
 
 
-def test_settings_of_rouge_are_those_asked_for(tmp_path, monkeypatch):
+def test_settings_of_rouge_are_those_asked_for(tmp_path, monkeypatch, capsys):
     class Asked(Exception):
         pass
 
     (tmp_path / "valid.de-en.en.idx").touch()
+    reference = tmp_path / "reference"
+    reference.write_text("a headline\n")
 
     def text_metric(name, reference, *, data, split, language, rouge):
         assert (name, rouge) == ("rouge", RougeSettings(tokenizer="unicode", max_words=9))
-        assert (str(reference), data, split, language) == ("x", tmp_path, "valid", "en")
+        assert (reference.name, data, split, language) == ("reference", tmp_path, "valid", "en")
         raise Asked
 
     monkeypatch.setattr(compare, "text_metric", text_metric)
-    flags = ["--metric", "rouge", "--tokenizer", "unicode", "--max-words", "9", "--reference", "x"]
-    flags += ["--split", "valid"]
+    given = [tmp_path, "--path", "A=nowhere", "--out", tmp_path / "out", "--split", "valid"]
+    given += ["--metric", "rouge", "--tokenizer", "unicode", "--max-words", "9", "--reference"]
     with pytest.raises(Asked):
-        type_command("compare runs", [tmp_path, "--path", "A=nowhere", "--out", tmp_path / "out", *flags])
+        type_command("compare runs", [*given, reference])
+    for text in (["-"], [reference, "--text", "B=-"]):
+        assert "-: it is read several times, give a regular file" in refused("compare runs", [*given, *text], capsys)
 
 
 # learning curves of trainings by their logs alone

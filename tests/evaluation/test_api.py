@@ -174,7 +174,7 @@ def test_what_is_missing_is_told(lm_data, pair_data, lm):
         (lambda: load("nowhere.pt", lm_data), "nowhere.pt does not exist"),
         (lambda: load([], lm_data), "give a checkpoint"),
         (lambda: load(pairs, pair_data, text="tokenised"), "text tokenised: a translator reads raw text"),
-        (lambda: load("nowhere", lm_data, text="tokenized"), "text tokenized: give one of raw, tokenised"),
+        (lambda: load("nowhere", lm_data, text="tokenized"), "text tokenized: choose one of raw, tokenised"),
         (lambda: load(model, lm_data, max_tokens=0), "max_tokens 0: give at least 1"),
         (lambda: load(model, lm_data, device="gpu"), "device gpu: there is none here; give 'cpu', or 'cuda'"),
         (lambda: lm.continuations("the", beam=2, top_k=3), "beam: a search draws nothing; leave out temperature"),

@@ -189,8 +189,8 @@ def test_a_beam_of_one_takes_the_most_probable_word_as_the_coldest_sampling_does
         ({}, "sample", {"num": 0}, "number of texts 0: give at least 1"),
         ({}, "sample", {"seed": -1}, "seed -1: give at least 0"),
         ({"max_length": 0}, "sample", {}, "maximum length 0: give at least 1"),
-        ({"stop": "never"}, "sample", {}, "stop never: give one of end, length"),
-        ({"unknown": "rare"}, "sample", {}, "unknown words rare: give one of allowed, excluded"),
+        ({"stop": "never"}, "sample", {}, "stop never: choose one of end, length"),
+        ({"unknown": "rare"}, "sample", {}, "unknown rare: choose one of allowed, excluded"),
     ],
 )
 def test_values_that_do_not_fit_are_refused(make, method, options, message, model):

@@ -350,6 +350,14 @@ def test_a_feature_that_never_differs_does_no_harm(data):
     assert np.isfinite(tune_weights(constant, num_restarts=1, seed=1)).all()
 
 
+@pytest.mark.parametrize("value", [-123.4, -0.1])
+def test_a_feature_that_differs_by_rounding_alone_has_no_say(value, data):
+    values = np.where(data.is_candidate[..., None], data.values, 0)
+    values[..., 0] = np.where(data.is_candidate, value, 0)
+    weights = tune_weights(replace(data, values=values), num_restarts=2, seed=1)
+    assert np.abs(weights[1:]).max() > 1e-4
+
+
 def test_what_all_candidates_of_a_sentence_share_has_no_part_in_the_weights(data):
     shift = np.random.default_rng(7).normal(size=(N, 1, F)) * [50, 100, 3]
     shifted = replace(data, values=np.where(data.is_candidate[..., None], data.values + shift, 0))

@@ -166,7 +166,7 @@ def test_threads_find_the_same_scores(name, context, build_tiny_lm):
 
 
 def test_a_context_that_does_not_exist_is_refused_at_once(scorer):
-    with pytest.raises(ValueError, match="context page: give one of line, paragraph, document"):
+    with pytest.raises(ValueError, match="context page: choose one of line, paragraph, document"):
         scorer.score_stream(LINES, context="page")
 
 

@@ -22,7 +22,7 @@ from typed_commands import type_command
 import fairseq_plugins
 from fairseq_plugins.commands.language_models import write_choice
 from fairseq_plugins.data.text import load_token_stream
-from fairseq_plugins.evaluation.checkpoints import load_checkpoint, load_language_models
+from fairseq_plugins.evaluation.checkpoints import load_language_models, load_with_task
 from fairseq_plugins.evaluation.evaluator import Evaluator, TunedPoint
 from fairseq_plugins.evaluation.scoring import score_windows
 from fairseq_plugins.ngrams.model import NGramModel
@@ -241,7 +241,7 @@ def test_models_that_slide_have_fairseqs_perplexity(
     run_here(fairseq_cli.eval_lm, DATA, "--path", checkpoint, *context, "--user-dir", PLUGINS)
     figures = evaluate_here(after_a_blank_line, "--path", checkpoint, "--window", 7)
     assert figures["nll"] == pytest.approx(float(found[-1]["loss"]) * math.log(2), rel=1e-6)
-    model, _ = load_checkpoint(checkpoint, after_a_blank_line)
+    model, *_ = load_with_task(checkpoint, after_a_blank_line)
     compared = PerplexityMetric().measure(SimpleNamespace(model=model, checkpoint=checkpoint, data=after_a_blank_line))
     assert compared["test_perplexity"] == pytest.approx(figures["perplexity"], rel=1e-6)
 

@@ -13,7 +13,9 @@ from binarised_lines import copy_data
 from commands import MODEL_FLAGS, ROOT, preprocess
 from translation_commands import FAIRSEQ_FLAGS
 
+from fairseq_plugins.commands import translation
 from fairseq_plugins.files import file_digest
+from fairseq_plugins.metrics import corpus
 
 OLDER = ROOT / "tests/fixtures/small_models"
 
@@ -174,3 +176,20 @@ def test_lists_without_sources_take_those_of_a_file(rescore, tmp_path):
         for name, form in (("tab", "tab"), ("generated", "generate"))
     ]
     assert others[0] == others[1] != expected
+
+
+@pytest.mark.parametrize("metric", ["bleu", "chrf"])
+def test_a_tokeniser_that_is_missing_is_told_before_candidates_are_scored(metric, rescore, tmp_path, monkeypatch):
+    monkeypatch.setattr(translation, "candidate_features", lambda *args, **options: pytest.fail("they are scored"))
+    monkeypatch.setattr(corpus, "BLEU", raise_missing)
+    for name, text in (("lists", "0\t-1.0\txi\n0\t-2.0\txc\n"), ("sources", "i\n"), ("reference", "xi\n")):
+        (tmp_path / name).write_text(text)
+    given = ["--input", tmp_path / "lists", "--input-format", "tab", "--source", tmp_path / "sources"]
+    tuned = ["--reference", tmp_path / "reference", "--tune", tmp_path / "weights.json", "--metric", metric]
+    model = [OLDER / "data/translation", "--path", OLDER / "lstm_encdec_doc.pt"]
+    status, _, told = rescore(*model, *given, *tuned, "--target-lang", "ja")
+    assert status == 2 and "BLEU of text in ja needs a tokeniser that is not installed" in told
+
+
+def raise_missing(**words):
+    raise RuntimeError("no tokeniser")

@@ -192,6 +192,14 @@ def test_the_precision_of_the_output_layers_is_the_flags_and_follows_the_mode():
             assert [member.output.precision.training for member in model.decoder.members] == [mode, mode]
 
 
+def test_a_criterion_of_fairseq_does_not_train_in_another_precision():
+    model = build_tiny_gated_lm(tiny_base_flags("tied"), output_precision="bfloat16").train()
+    tokens = torch.randint(4, 10, (2, 3))
+    model(tokens, target=tokens)
+    with pytest.raises(ValueError, match="--output-precision bfloat16 is not for a criterion of fairseq, which"):
+        model(tokens)
+
+
 def test_training_holds_no_logits_of_all_tokens():
     num_rows, num_steps, vocab_size = 8, 20, 3000
     flags = [tiny_base_flags("mos", experts_per_layer="0 0 2"), tiny_base_flags("tied")]

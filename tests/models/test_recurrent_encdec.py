@@ -83,32 +83,6 @@ def test_padding_is_a_row_of_the_embedding_that_is_never_read(merge, source, tok
     assert torch.equal(model(*source, tokens)[0], expected)
 
 
-# the start of decoding
-
-
-@torch.no_grad()
-def test_the_start_is_read_once_and_stays_as_it_is_when_beams_are_reordered(source, tokens, monkeypatch):
-    model, selections = build("full").eval(), []
-    encoder_out, incremental_state = model.encoder(source[0], src_lengths=source[1]), {}
-    start = {id(part) for part in state_tensors(encoder_out["final_state"])}
-    library = torch.Tensor.index_select
-
-    def spy(x, *arguments):
-        selections.append(id(x) in start)
-        return library(x, *arguments)
-
-    monkeypatch.setattr(torch.Tensor, "index_select", spy)
-    orders = [[0, 0, 1, 1, 2, 2, 3, 3], [1, 0, 2, 2, 5, 4, 7, 6], [0, 1, 4, 5, 6, 7], [1, 1, 2, 3, 5, 4]]
-    for t, order in enumerate(map(torch.tensor, orders)):
-        encoder_out = model.encoder.reorder_encoder_out(encoder_out, order)
-        model.decoder.reorder_incremental_state_scripting(incremental_state, order)
-        assert {id(part) for part in state_tensors(encoder_out["final_state"])} == start
-        rows = torch.arange(len(order)) % B
-        model.decoder(tokens[rows, : t + 1], encoder_out=encoder_out, incremental_state=incremental_state)
-    assert sum(selections) == len(start) == 4 and len(selections) > 4
-    assert encoder_out["state_rows"].tolist() == [0, 0, 2, 2, 3, 3]
-
-
 # embeddings and initial values
 
 
@@ -134,6 +108,9 @@ def test_embeddings_are_shared_as_the_flag_says(name, share, of_output, of_sourc
         ("full", {"share_embeddings": "output"}, "--output-layer full .*leave out --share-embeddings output"),
         ("full", {"encoder_merge": "bottom"}, "--encoder-merge bottom"),
         ("full", {"encoder_directions": "left"}, "--encoder-directions left"),
+        ("full", {"encoder_directions": "forward", "encoder_merge": "layer"}, "--encoder-merge layer has no effect on"),
+        ("dual", {"label_init": "glorot"}, "--label-init has no effect here: --init draws all parameters"),
+        ("full", {"output_gate": "iog", "gate_init_range": 0.1}, "--gate-init-range has no effect here"),
         ("full", {"attention": "none"}, "--input-feeding on .*--attention"),
     ],
 )

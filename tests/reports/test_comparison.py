@@ -1,6 +1,7 @@
 """The table of several runs; integration tests read it from real trainings."""
 
 import json
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -286,6 +287,8 @@ def test_perplexities_are_tested_over_seeds():
     assert b["p"] < 0.05 < c["p"]  # zero is outside of one interval and inside of the other
     table = differences_as_markdown(found, baseline="A", caption="by seeds")
     assert table.startswith("by seeds:") and "-3.00 +- 2.48" in table
+    runs[-1] = run("C", 2, test_perplexity=math.inf)
+    assert seed_differences(runs, baseline="A")[1]["differences"]["test perplexity"]["value"] == math.inf
     for p, written in ((0.0004, "p < 0.001"), (float("nan"), "no p")):
         b["p"] = p
         assert f"-3.00 +- 2.48 ({written})" in differences_as_markdown(found, baseline="A", caption="by seeds")

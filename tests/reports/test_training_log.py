@@ -187,7 +187,7 @@ def test_parameters_that_do_not_learn_are_told(finished, monkeypatch):
     assert figures["learning_parameters"] == figures["parameters"]
     embedding = whole.model.decoder.embedding.weight.requires_grad_(False)
     flags = SimpleNamespace(common=SimpleNamespace(seed=5))
-    monkeypatch.setattr(training_log, "load_checkpoint", lambda *_: (whole.model, flags))
+    monkeypatch.setattr(training_log, "load_with_task", lambda *_: (whole.model, flags, None))
     frozen = read_run("A", finished, data=DATA).figures
     assert frozen["learning_parameters"] == figures["parameters"] - embedding.numel()
 

@@ -119,7 +119,7 @@ def test_gold_trees_have_names_or_none_and_tabs_within_a_tree_are_blanks(mark, t
     "content, message",
     [
         ("", "is empty: give a gold tree a line"),
-        ("(A (B b))\n\n", "line 2: 0 trees where one is expected"),
+        ("(A (B b))\n\n", "line 2 is blank: remove it"),
         ("(A (B b))\nx\t(A (B b))\n", "some lines are ID<TAB>TREE and others only a tree"),
         ("x\t(A (B b))\n\t(A (B b))\n", "line 2: the ID before the tab is empty: write ID<TAB>TREE"),
         ("x\t(A (B b))\nx\t(A (B b))\n", "sentence x stands there twice"),
