@@ -153,10 +153,10 @@ def decode_lines(lines: Iterable[bytes], *, name: object) -> Iterator[Tuple[int,
         UserError: while reading, if a line is not UTF-8 (with its number) or lines end in carriage returns alone.
     """
     for number, line in enumerate(lines, start=1):
-        if number == 1 and b"\n" not in line and b"\r" in line.rstrip(b"\r"):  # the whole text would be one line
-            raise UserError(f"{name}: its lines end in carriage returns, not in newlines: convert it by tr '\\r' '\\n'")
         if number == 1 and _PACKED.match(line):
             raise UserError(f"{name} is compressed: unpack it first, such as by zcat, bzcat or xzcat")
+        if number == 1 and b"\n" not in line and b"\r" in line.rstrip(b"\r"):  # the whole text would be one line
+            raise UserError(f"{name}: its lines end in carriage returns, not in newlines: convert it by tr '\\r' '\\n'")
         if number <= 2 and b"\0" in line:  # UTF-16 of ASCII is valid UTF-8
             raise UserError(f"{name}, line {number}: not UTF-8: it looks like UTF-16, {_TO_UTF_8}")
         try:

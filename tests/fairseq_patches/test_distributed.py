@@ -1,18 +1,16 @@
 """Training in several processes: after an error, without memory, with a partner that hangs."""
 
 import inspect
-import signal
 from types import SimpleNamespace
 
 import pytest
 import torch
 from fairseq import trainer as fairseq_trainer
 from fairseq.dataclass.configs import FairseqConfig
-from fairseq.distributed import DistributedTimeoutWrapper, LegacyDistributedDataParallel
+from fairseq.distributed import LegacyDistributedDataParallel
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
-from torch import nn
 
 NO_SYNC = LegacyDistributedDataParallel.no_sync
 
@@ -93,14 +91,6 @@ def test_without_any_update_before_it_ends(shared):
     SUM_LOGS(trainer, LOGGED, 15)
     with pytest.raises(ValueError, match="^memory ran out in the first batch: lower --batch-size or --max-tokens$"):
         SUM_LOGS(trainer, [], 0, 1)
-
-
-def test_the_limit_ends_the_process_at_once():
-    wrapper = DistributedTimeoutWrapper(nn.Identity(), timeout=0)
-    assert wrapper.signal == signal.SIGTERM and wrapper.timeout == 0
-    assert DistributedTimeoutWrapper(nn.Identity(), 0, signal.SIGUSR1).signal == signal.SIGUSR1
-    alone = inspect.unwrap(DistributedTimeoutWrapper.__init__)
-    assert inspect.signature(alone).parameters["signal"].default == signal.SIGINT
 
 
 @pytest.fixture
