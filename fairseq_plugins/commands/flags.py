@@ -14,7 +14,6 @@ from fairseq.tasks import TASK_REGISTRY
 from fairseq_plugins.console import Command
 from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, LANGUAGE_MODELS, command_line
 from fairseq_plugins.options import UserError
-from fairseq_plugins.recipes.fine_tuning import fine_tuning_flags
 from fairseq_plugins.tasks.scored_translation import EvalScorerConfig
 
 OWN_OPTIMIZERS = {"adagrad": "damped_adagrad", "l2_adam": "l2_adam", "nt_asgd": "nt_asgd"}
@@ -66,21 +65,13 @@ def _add_flags_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="ARCH",
         help=f"architecture (default: %(default)s), one of {', '.join(ARCHITECTURES)}",
     )
-    printed = parser.add_mutually_exclusive_group()
-    printed.add_argument(
+    parser.add_argument(
         "--training", action="store_true", help="print the preset's flags for fairseq-train instead, one a line"
-    )
-    printed.add_argument(
-        "--fine-tune",
-        action="store_true",
-        help="print the flags for training on from the best model, averaged from the start, instead",
     )
 
 
 def _show_flags(args: argparse.Namespace) -> None:
-    if args.fine_tune:
-        print("\n".join(command_line(fine_tuning_flags(args.arch))))
-    elif args.training:
+    if args.training:
         training = ARCHITECTURES[args.arch].training
         if not training:
             raise UserError(f"--training: {args.arch} has no training of its own: leave it out")

@@ -8,6 +8,7 @@ from fairseq import options
 from typed_commands import type_command
 
 from fairseq_plugins.models.checkpoints import check_checkpoints
+from fairseq_plugins.models.presets import ARCHITECTURES, command_line
 from fairseq_plugins.parts import user_dir
 from fairseq_plugins.recipes import fine_tuning, training
 
@@ -129,9 +130,9 @@ def test_rounds_that_are_finished_are_not_trained_again_and_belong_to_their_flag
     assert len(rounds.commands) == 2
 
 
-def test_trainings_have_the_flags_of_the_preset(rounds, capsys):
-    type_command("flags", [ARCH, "--fine-tune"])
-    printed = capsys.readouterr().out.splitlines()
+def test_trainings_have_the_flags_of_the_preset(rounds):
+    preset = ARCHITECTURES[ARCH]
+    tuning = command_line({"arch": ARCH, **preset.training, **preset.averaging_flags})
     rounds.next_nlls = [6.0]
     fine_tune()
     ((command, _),) = rounds.commands
@@ -143,7 +144,7 @@ def test_trainings_have_the_flags_of_the_preset(rounds, capsys):
         return vars(options.parse_args_and_arch(options.get_training_parser(), input_args=arguments))
 
     found = read([argument for argument in command[3:] if argument != f"--user-dir={user_dir()}"])
-    assert found == read(["my data", *where, *printed, *logged, "--cpu"])
+    assert found == read(["my data", *where, *tuning, *logged, "--cpu"])
     assert found["averaging"] == "immediate"
 
 
