@@ -74,7 +74,8 @@ def make_steps(corpus: Corpus, files: dict[str, Path], digests: dict[str, str], 
     work = options.work / options.subject
     steps = corpus.steps(options)
     for name in ["text", *(step.name for step in steps)]:
-        if any((work / name).resolve() in [*path.resolve().parents] for path in [*files.values(), options.dest / "x"]):
+        replaced = (work / name).resolve()
+        if any(path.resolve().is_relative_to(replaced) for path in [*files.values(), options.dest]):
             raise DataError(f"{work / name} would be replaced, but holds the corpus or --dest: pass another --work")
     settings: dict[str, object] = {
         "format": FORMAT,

@@ -33,7 +33,7 @@ RAW = "raw"  # folder of the references, in that of the tokens
 
 LONGEST_WORD = 1000  # letters of a word in a training pair, as in Moses
 
-LOWERCASE = {"lowercase tokens": "lower tokens", "lowercase": "lower lines"}  # in the recipe -> in text.json
+LOWERCASE = {"lower tokens": "lowercase tokens", "lower lines": "lowercase"}  # in text.json -> in the recipe
 
 
 class ParallelCorpus(Corpus):
@@ -48,7 +48,7 @@ class ParallelCorpus(Corpus):
     max_length: int = 100
     side_subwords: str = "none"  # by default, of one side by itself
     lowercase: bool | None = False
-    lowercase_recipe: str = "lowercase tokens"  # in the recipe of a result in lower case
+    lowered: str = "lower tokens"  # in text.json of a result in lower case
     keeps_empty: bool = True  # whether held-out pairs with an empty side stay in their places
     symbols: tuple[str, ...] = ()  # tokens that are never split into subwords
     # recipes whose system doc trains on the result
@@ -145,7 +145,7 @@ class ParallelCorpus(Corpus):
             f"length {options.min_length} to {options.max_length}" if is_pair else "",
             (f"ratio to {options.max_ratio:g}" if options.max_ratio else "any ratio") if is_pair else "",
             f"words seen {options.threshold} times and more" if options.threshold > 1 else "",
-            {case: name for name, case in LOWERCASE.items()}.get(self.words_of_text(options)["case"], ""),
+            LOWERCASE.get(self.words_of_text(options)["case"], ""),
             "joined dictionary" if options.joined_dictionary else "",
         ]
         return ", ".join(filter(None, parts))
@@ -167,8 +167,7 @@ class ParallelCorpus(Corpus):
     def words_of_text(self, options: Namespace) -> dict[str, str]:
         """Moses' words. A language model's folder does not name its language otherwise."""
         language = {"language": moses_language(options.subject)} if len(options.kept_sides) == 1 else {}
-        case = LOWERCASE[self.lowercase_recipe] if options.lowercase else "kept"
-        return {"tokenizer": "moses", **language, "case": case}
+        return {"tokenizer": "moses", **language, "case": self.lowered if options.lowercase else "kept"}
 
     def text_record(self, options: Namespace) -> dict[str, str]:
         """With the file of the subwords."""

@@ -26,7 +26,7 @@ from fairseq_plugins.console import INTERRUPTED, did_you_mean
 from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.fairseq_patches.checkpoints import get_flag
 from fairseq_plugins.fairseq_patches.errors import exit_with_fault, program_name
-from fairseq_plugins.files import newest_checkpoint, write_text
+from fairseq_plugins.files import LAST, newest_checkpoint, write_text
 from fairseq_plugins.processes import COMMAND_VARIABLE
 
 CONFIG_FILE = "config.yaml"
@@ -206,11 +206,12 @@ def _interruption(cfg: Any) -> Iterator[str]:
     if not program.endswith("train") or cfg.checkpoint.no_save:
         yield f"{program}: interrupted"
         return
-    newest = newest_checkpoint(Path(cfg.checkpoint.save_dir))
+    last = Path(cfg.checkpoint.save_dir, LAST)
+    saved = last if last.is_file() else newest_checkpoint(last.parent)
     typed = os.environ.get(COMMAND_VARIABLE) or shlex.join([program, *sys.argv[1:]])
-    if newest is not None:
-        num_updates = torch.load(newest, map_location="cpu", mmap=True)["optimizer_history"][-1]["num_updates"]
-        yield f"{program}: interrupted; {newest} is that of update {num_updates:,}"
+    if saved is not None:
+        num_updates = torch.load(saved, map_location="cpu", mmap=True)["optimizer_history"][-1]["num_updates"]
+        yield f"{program}: interrupted; {saved} is that of update {num_updates:,}"
         yield f"resume: {shlex.join(_without_start(shlex.split(typed)))}"
     else:
         yield f"{program}: interrupted before the first checkpoint (more of them: --save-interval-updates N)"

@@ -170,7 +170,8 @@ def _renamed_to(path: str) -> Iterator[str]:
     except OSError as error:
         with suppress(OSError):
             os.unlink(aside)
-        error.filename = path
+        if error.filename in (None, aside):
+            error.filename = path
         raise
 
 

@@ -108,7 +108,7 @@ def bleu_of_text(*, case: LetterCase = "kept", language: str = "", force: bool =
 
 
 CORPUS_METRICS: Dict[str, Callable[..., CorpusMetric]] = {
-    "bleu": lambda **words: SacrebleuMetric(bleu_of_text(**words, force=True)),
+    "bleu": lambda **text: SacrebleuMetric(bleu_of_text(**text, force=True)),
     "chrf": lambda case="kept", **_: SacrebleuMetric(CHRF(lowercase=case == "ignored")),
     **{name: lambda name=name, **_: RougeMean(name) for name in ROUGE_METRICS},
 }

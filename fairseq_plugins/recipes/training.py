@@ -183,7 +183,8 @@ class Training:
         """Check that the folder is empty or holds this run.
 
         Raises UserError if nothing can be written to ``save_dir``, or it holds a run with other flags, with other data,
-        or with another checkpoint to start from.
+        or with another checkpoint to start from, or that checkpoint itself, or if ``--restore-file`` would begin this
+        run again.
         """
         record, folder = _read_record(self.save_dir), self.save_dir.resolve()
         if not self.is_finished:

@@ -154,7 +154,8 @@ def test_fairseq_alone_prints_all_flags(monkeypatch, capsys):
 
 
 interrupt = Mock(side_effect=KeyboardInterrupt)
-SAVED = "fairseq-train: interrupted; {last} is that of update 1,234"
+LAST, BEST = "checkpoint_last.pt", "checkpoint_best.pt"
+SAVED = "fairseq-train: interrupted; {saved} is that of update 1,234"
 NONE_SAVED = "fairseq-train: interrupted before the first checkpoint (more of them: --save-interval-updates N)"
 TRAIN, STARTED = "bin/fairseq-train d", "a.pt --reset-optimizer --lr 1"
 OURS = "fairseq-plugins train ptb doc d"
@@ -163,21 +164,22 @@ OURS = "fairseq-plugins train ptb doc d"
 @pytest.mark.parametrize(
     "program, typed, saved, no_save, lines",
     [
-        ("bin/fairseq-generate d", None, True, False, ["fairseq-generate: interrupted"]),
-        (TRAIN, None, True, True, ["fairseq-train: interrupted"]),
-        ("bin/fairseq-train 'my data'", None, False, False, [NONE_SAVED, "start again: fairseq-train 'my data'"]),
-        ("fairseq_cli/train.py d --lr=1", None, True, False, [SAVED, "resume: fairseq-train d --lr=1"]),
-        (f"{TRAIN} --restore-file {STARTED}", None, True, False, [SAVED, "resume: fairseq-train d --lr 1"]),
-        (f"{TRAIN} --restore-file={STARTED}", None, True, False, [SAVED, "resume: fairseq-train d --lr 1"]),
-        (TRAIN, f"{OURS} --reset-meters", True, False, [SAVED, f"resume: {OURS}"]),
+        ("bin/fairseq-generate d", None, [LAST, BEST], False, ["fairseq-generate: interrupted"]),
+        (TRAIN, None, [LAST, BEST], True, ["fairseq-train: interrupted"]),
+        ("bin/fairseq-train 'my data'", None, [], False, [NONE_SAVED, "start again: fairseq-train 'my data'"]),
+        ("fairseq_cli/train.py d --lr=1", None, [LAST, BEST], False, [SAVED, "resume: fairseq-train d --lr=1"]),
+        (TRAIN, None, [BEST], False, [SAVED, "resume: fairseq-train d"]),
+        (f"{TRAIN} --restore-file {STARTED}", None, [LAST, BEST], False, [SAVED, "resume: fairseq-train d --lr 1"]),
+        (f"{TRAIN} --restore-file={STARTED}", None, [LAST, BEST], False, [SAVED, "resume: fairseq-train d --lr 1"]),
+        (TRAIN, f"{OURS} --reset-meters", [LAST], False, [SAVED, f"resume: {OURS}"]),
     ],
 )
 def test_it_ends_in_two_lines_with_the_command_that_resumes(
     program, typed, saved, no_save, lines, monkeypatch, tmp_path, capsys
 ):
-    last, child = tmp_path / "checkpoint_last.pt", Mock()
-    if saved:
-        torch.save({"optimizer_history": [{"num_updates": 1234}]}, last)
+    child = Mock()
+    for name in saved:
+        torch.save({"optimizer_history": [{"num_updates": 1234}]}, tmp_path / name)
     monkeypatch.setattr(sys, "argv", shlex.split(program))
     monkeypatch.setattr(log.multiprocessing, "active_children", lambda: [child])
     monkeypatch.delenv(COMMAND_VARIABLE, raising=False)
@@ -189,7 +191,9 @@ def test_it_ends_in_two_lines_with_the_command_that_resumes(
     with pytest.raises(SystemExit) as end:
         distributed_utils.call_main(cfg, interrupt)
     assert end.value.code == 130 and child.terminate.called
-    assert capsys.readouterr().err.splitlines() == [line.format(last=last) for line in lines]
+    assert capsys.readouterr().err.splitlines() == [
+        line.format(saved=tmp_path / (saved or [LAST])[0]) for line in lines
+    ]
 
 
 def test_only_the_first_of_several_processes_prints(monkeypatch, capsys):

@@ -119,6 +119,7 @@ def test_inside_an_epoch_of_another_task_no_run_is_resumed(saved, position, flag
     [
         ({}, [], None),
         ({}, ["checkpoint_last.pt"], "checkpoint_last.pt"),
+        ({}, ["checkpoint_best.pt"], "checkpoint_best.pt"),
         ({"restore_file": "other.pt"}, ["checkpoint_last.pt", "other.pt"], "other.pt"),
         ({"restore_file": "other.pt"}, ["checkpoint_last.pt"], None),
         ({"finetune_from_model": "other.pt"}, ["other.pt"], "other.pt"),
