@@ -101,7 +101,8 @@ HIDDEN = ["--encoder-hidden-size=8", "--decoder-hidden-size=8", "--decoder-out-e
 FAIRSEQ_MODELS = {"transformer": [*SIZES, *HEADS], "lstm": [*SIZES, *HIDDEN]}
 PLUGINS = f"--user-dir={fairseq_plugins.__path__[0]}"
 OPTIMIZER = ["--lr=0.01", "--clip-norm=1", "--log-format=json", "--log-interval=1", "--cpu", "--num-workers=0"]
-OPTIMIZER += ["--no-epoch-checkpoints"]
+# Without the patches a thread that fills the buffer may abort the process at its end.
+OPTIMIZER += ["--no-epoch-checkpoints", "--data-buffer-size=0"]
 
 
 def train(trainings, folder, **environment):
