@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
-from threading import current_thread, main_thread
-from typing import Any, Collection, Dict, Iterator, List, Optional, Sequence
+from threading import Thread, current_thread, main_thread
+from typing import IO, Any, Collection, Dict, Iterator, List, Optional, Sequence
 
 from fairseq_plugins.console import ProgramFailed
 from fairseq_plugins.options import UserError
@@ -280,11 +280,25 @@ class Job:
     needs: Collection[str] = ()
 
 
+VALIDATION = re.compile(rb"\| valid \| epoch 0*(\d+) \|.*? \| ppl (\S+)")
+"""A line of fairseq-train that tells the result of a validation."""
+
+
+def _show_validations(name: str, output: IO[bytes]) -> None:
+    """Show a short line for each validation in the output of fairseq-train, until the output ends."""
+    with output:
+        for line in output:
+            if found := VALIDATION.search(line):
+                epoch, perplexity = (part.decode() for part in found.groups())
+                print(f"   {name}  epoch {epoch}  valid perplexity {perplexity}", file=sys.stderr, flush=True)
+
+
 def run_side_by_side(jobs: Sequence[Job], *, num: int) -> Dict[str, int]:
     """Run commands in parallel, each as soon as fewer than ``num`` run and the jobs that it needs have succeeded.
 
-    Their standard output is discarded, their standard error is shown. If one fails, only those that need it are
-    skipped. Signals are forwarded to all that run, and no other starts after one. All die with this process.
+    Their standard error is shown, and of their standard output the validations of fairseq-train, a short line each. If
+    one fails, only those that need it are skipped. Signals are forwarded to all that run, and no other starts after
+    one. All die with this process.
 
     Args:
         jobs: with unique names, in the order of their start.
@@ -300,12 +314,14 @@ def run_side_by_side(jobs: Sequence[Job], *, num: int) -> Dict[str, int]:
     running: Dict[str, subprocess.Popen[bytes]] = {}
     statuses: Dict[str, int] = {}
     started_at: Dict[str, float] = {}
+    readers: Dict[str, Thread] = {}
     with forwarded_to(running.values()) as signals:
         try:
             while True:
                 for name, process in list(running.items()):
                     if process.poll() is not None:
                         statuses[name] = status = exit_status(running.pop(name))
+                        readers.pop(name).join(timeout=1)
                         hours = (time.monotonic() - started_at[name]) / 3600
                         end = f"ended after {hours:.2f} hours" if status == 0 else f"ended with status {status}"
                         print(f"== {name} {end}", file=sys.stderr, flush=True)
@@ -317,8 +333,10 @@ def run_side_by_side(jobs: Sequence[Job], *, num: int) -> Dict[str, int]:
                     started_at[job.name] = time.monotonic()
                     print(f"== {job.name} begins ({len(started_at)} of {len(jobs)})", file=sys.stderr, flush=True)
                     running[job.name] = process = start_tied(
-                        job.command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, process_group=0
+                        job.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, process_group=0
                     )
+                    readers[job.name] = Thread(target=_show_validations, args=(job.name, process.stdout), daemon=True)
+                    readers[job.name].start()
                     for number in signals:  # that arrived while it was started
                         process.send_signal(number)
                 if not running:

@@ -371,6 +371,14 @@ def test_one_at_a_time_runs_in_order(task, tmp_path, capfd):
     assert "== b begins (2 of 3)" in message and "== b ended after 0.00 hours" in message
 
 
+def test_validations_are_shown(task, capfd):
+    log = "2026-11-30 07:54:41 | INFO | valid | epoch 012 | valid on 'valid' subset | loss 5.17302 | ppl 36.1 | wps 1.5"
+    other = "2026-11-30 07:54:41 | INFO | train | epoch 012 | loss 5.2 | ppl 36.8 | wps 1.5"
+    run_side_by_side([task("doc-1", f"print({other!r}); print({log!r})")], num=1)
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[1:-1] == ["   doc-1  epoch 12  valid perplexity 36.1"]
+
+
 def test_what_needs_another_waits_for_it_and_others_go_first(task, tmp_path):
     program = "print(name, file=open('order', 'a'))"
     tasks = [

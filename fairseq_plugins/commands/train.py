@@ -238,8 +238,8 @@ as a gate its base model, has that trained first with the same seed. If it needs
 3 for seed 1, and 4 to 6 for seed 2.
 
 Repeat the command to resume. Finished runs are not repeated, and further systems or seeds are added. Runs that began
-with other flags are refused. With --jobs the output of a run is in DIR/SYSTEM-SEED/train.log only, which compare curves
-reads.
+with other flags are refused. With --jobs only validations are shown. All output is in DIR/SYSTEM-SEED/train.log, which
+compare curves reads.
 
 Writes what compare runs writes, by the metric of the recipe: table.md, runs.json and learning_curves.png. Flags that
 this command does not know go to every fairseq-train and override those of the recipe.""",
