@@ -70,14 +70,12 @@ MOST_WORDS = 2**28
 class NoiseContrastiveConfig(FairseqDataclass):
     """Flags of ``--criterion noise_contrastive``."""
 
-    noise_samples: int = field(
-        default=25, metadata={"help": "k, number of noise words from which each target is told apart"}
-    )
+    noise_samples: int = field(default=25, metadata={"help": "number of noise words (k) for each target"})
     noise_sharing: NoiseSharing = field(
         default="none",
         metadata={
-            "help": "none: every target has noise words of its own; batch: all targets of a batch have the same, whose "
-            "scores are one matrix product, so that there can be many"
+            "help": "none: every target has its own noise words; batch: all targets of a batch share them, so that "
+            "their scores are one matrix product and there can be many"
         },
     )
     accidental_hits: AccidentalHits = field(

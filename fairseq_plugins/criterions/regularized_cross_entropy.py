@@ -64,8 +64,8 @@ class RegularizedCrossEntropyConfig(FairseqDataclass):
     balance_form: BalanceForm = field(
         default="row",
         metadata={
-            "help": "row: as the program published with DOC computes it, prior mass per batch row; "
-            "batch: as the paper defines it, prior mass of the whole batch (about 1 / (experts - 1) of the former)"
+            "help": "row: prior mass per batch row, as in the program published with DOC; batch: prior mass of the "
+            "whole batch, as in the paper (about 1 / (experts - 1) of the former)"
         },
     )
     l1_regularization: float = field(

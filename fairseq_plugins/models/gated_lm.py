@@ -196,8 +196,8 @@ class GatedLanguageModelConfig(FairseqDataclass):
     base_model: str = field(
         default="",
         metadata={
-            "help": "checkpoint of the trained language model that is gated; of several, joined by colons, the "
-            "probabilities are averaged under one gate"
+            "help": "checkpoint of the trained language model that is gated; of several, joined by colons, the mean "
+            "probability is gated"
         },
     )
     output_precision: Optional[OutputPrecisionName] = field(

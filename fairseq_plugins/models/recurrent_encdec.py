@@ -210,7 +210,8 @@ class RecurrentEncoderDecoderConfig(CudaGraphFlags):
     encoder_merge: Merge = field(
         default="top",
         metadata={
-            "help": "top: both directions are summed at the top; layer: after every layer, the sum feeding the next"
+            "help": "top: the two directions are summed after the last layer; layer: after every layer, as the next "
+            "one's input"
         },
     )
     attention: AttentionScore = field(
@@ -223,22 +224,21 @@ class RecurrentEncoderDecoderConfig(CudaGraphFlags):
     dropout: float = field(
         default=0.3,
         metadata={
-            "help": "dropout rate between layers, and, unless --dropout-output says otherwise, of the decoder's last "
-            "layer and the attention as the output layer reads them"
+            "help": "dropout rate between layers and, unless --dropout-output is given, of what the output layer reads"
         },
     )
     dropout_output: Optional[float] = field(
         default=None,
         metadata={
-            "help": "dropout rate of what the output layer alone reads, attention and last layer of the decoder "
-            "(default: that of --dropout)"
+            "help": "dropout rate of what the output layer reads: attention and the decoder's last layer (default: "
+            "that of --dropout)"
         },
     )
     share_embeddings: SharedEmbeddings = field(
         default="none",
         metadata={
-            "help": "output: the output layer uses the target embedding (not with --output-layer full); all: the "
-            "source uses it as well, whatever the output layer (needs a joined dictionary)"
+            "help": "output: the output layer uses the target embedding (not with --output-layer full); all: so "
+            "does the source, whatever the output layer (needs a joined dictionary)"
         },
     )
     init: Init = field(
@@ -251,7 +251,7 @@ class RecurrentEncoderDecoderConfig(CudaGraphFlags):
     )
     init_range: float = field(
         default=0.1,
-        metadata={"help": "all parameters start uniformly within plus and minus this, biases as --init-biases says"},
+        metadata={"help": "all parameters start uniform in [-R, R], where R is this range; see --init-biases"},
     )
     init_biases: InitBiases = field(
         default="uniform", metadata={"help": "whether biases start like all parameters, or at zero (default: uniform)"}

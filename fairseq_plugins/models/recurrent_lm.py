@@ -98,8 +98,7 @@ class RecurrentLanguageModelConfig(CudaGraphFlags):
     word_masks: WordMasks = field(
         default="window",
         metadata={
-            "help": "whether words are dropped in all rows of a window at once, or in each row for itself (default: "
-            "window)"
+            "help": "window: all rows of a window drop the same words; row: each row drops its own (default: window)"
         },
     )
     embedding_noise: float = field(
@@ -131,8 +130,9 @@ class RecurrentLanguageModelConfig(CudaGraphFlags):
     output_skip: OutputSkip = field(
         default="none",
         metadata={
-            "help": "sum: the output layer, or the layer of --output-hidden-size, reads the sum of the outputs of all "
-            "recurrent layers, after one dropout mask; all must have the same width (default: none)"
+            "help": "sum: the output layer, or the layer of --output-hidden-size, reads the sum of the outputs of "
+            "all recurrent layers, after one dropout mask; all layers must have the same width (default: "
+            "none)"
         },
     )
     column_norm: float = field(
@@ -145,12 +145,12 @@ class RecurrentLanguageModelConfig(CudaGraphFlags):
     init_range: Optional[float] = field(
         default=None,
         metadata={
-            "help": "all parameters start uniformly within plus and minus this, biases as --init-biases says "
-            "(default: each part's own initial values)"
+            "help": "all parameters start uniform in [-R, R], where R is this range; see --init-biases (default: "
+            "each part's own initial values)"
         },
     )
     init_biases: InitBiases = field(
-        default="zero", metadata={"help": "initial biases where there is an --init-range (default: zero)"}
+        default="zero", metadata={"help": "initial biases under --init-range (default: zero)"}
     )
 
 

@@ -30,9 +30,7 @@ class BiasOptions(FairseqDataclass):
 
     rnn_biases: BiasVectors = field(
         default="two",
-        metadata={
-            "help": "bias vectors of a layer. two: they are added, as in torch; one: a single vector (default: two)"
-        },
+        metadata={"help": "number of bias vectors of a layer; two are added, as in torch (default: two)"},
     )
 
 
@@ -232,8 +230,8 @@ class RecurrentDropoutOptions(FairseqDataclass):
     dropout_recurrent: float = field(
         default=0.0,
         metadata={
-            "help": "rate at which features of the last hidden state are dropped before the recurrent matrices, the "
-            "same ones for all gates, micro-layers and steps of a window, 0 <= rate < 1 (default: 0.0)"
+            "help": "rate at which features of the last hidden state are dropped before the recurrent matrices, "
+            "with one mask for all gates, micro-layers and steps of a window, 0 <= rate < 1 (default: 0.0)"
         },
     )
 

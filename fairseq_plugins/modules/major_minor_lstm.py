@@ -30,15 +30,15 @@ class MajorMinorOptions(WeightDropOptions):
     major_proportions: str = field(
         default="0.9",
         metadata={
-            "help": "share of each layer's width that its major LSTM has, above 0 and at most 1, "
-            'which means no minor LSTM: one for all layers, or one for each, "0.9 0.9 0.6" (default: 0.9)'
+            "help": "share of each layer's width that its major LSTM has, above 0 and at most 1 (no minor LSTM); "
+            'one for all layers, or one for each, "0.9 0.9 0.6" (default: 0.9)'
         },
     )
     minor_input: MinorInput = field(
         default="embedding",
         metadata={
-            "help": "what the minor LSTMs read: embedding, the input of the first layer, which with input "
-            "feeding holds what is fed, too; previous, the layer below, as the major LSTMs do (default: embedding)"
+            "help": "what minor LSTMs read. embedding: the input of the first layer (with input feeding, the "
+            "attention output as well); previous: the layer below, like major LSTMs (default: embedding)"
         },
     )
 

@@ -26,15 +26,13 @@ class MogrifierOptions(RecurrentDropoutOptions):
     mogrifier_rounds: int = field(
         default=5,
         metadata={
-            "help": "rounds before a step, in which hidden state and input gate each other by turns: the input in the "
-            "first; 0: none, an LSTM (default: 5)"
+            "help": "rounds before a step, in which hidden state and input gate each other in turn; the first gates "
+            "the input; 0: a plain LSTM (default: 5)"
         },
     )
     mogrifier_rank: int = field(
         default=0,
-        metadata={
-            "help": "rank of a round's matrix, which is a product of two; 0: one matrix of full rank (default: 0)"
-        },
+        metadata={"help": "rank of a round's matrix, then a product of two; 0: one matrix of full rank (default: 0)"},
     )
 
 

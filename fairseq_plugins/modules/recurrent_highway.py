@@ -28,22 +28,20 @@ TransformInput = choices(TRANSFORM_INPUTS)
 class RecurrentHighwayOptions(RecurrentDropoutOptions):
     """Flags of ``--rnn-cell rhn``."""
 
-    recurrence_depth: int = field(
-        default=4, metadata={"help": "micro-layers of a layer, which a step runs through one by one (default: 4)"}
-    )
+    recurrence_depth: int = field(default=4, metadata={"help": "number of micro-layers in a layer (default: 4)"})
     transform_input: TransformInput = field(
         default="state",
         metadata={
-            "help": "what the transform gates read: state, the state before their micro-layer, as Zilly et al. 2017 "
-            "define them; candidate, what the micro-layer has just computed, as the program of Takase et al. 2017 "
-            "does (default: state)"
+            "help": "what the transform gates read. state: the state before their micro-layer, as in Zilly et al. "
+            "2017; candidate: what the micro-layer has just computed, as in the program of Takase et al. "
+            "2017 (default: state)"
         },
     )
     transform_bias: float = field(
         default=-2.0,
         metadata={
-            "help": "number added to the trained biases of the transform gates; below 0 the gates start nearly closed, "
-            "so that the state is carried on (default: -2.0)"
+            "help": "number added to the trained biases of the transform gates; below 0 the gates start nearly "
+            "closed and carry the state on (default: -2.0)"
         },
     )
 

@@ -28,8 +28,8 @@ class SimpleRecurrentOptions(FairseqDataclass):
     input_matrix: OnOff = field(
         default="on",
         metadata={
-            "help": "whether a layer multiplies its input by a matrix; off: the input is added as it is, so that the "
-            "embedding is the only matrix between a word and the hidden state, which must be as wide (default: on)"
+            "help": "whether a layer multiplies its input by a matrix; off: it adds the input as it is, which must "
+            "be as wide as the hidden state (default: on)"
         },
     )
     word_skip: Optional[str] = field(
@@ -203,15 +203,15 @@ class DiagonalOptions(SimpleRecurrentOptions):
     transition: Transition = field(
         default="diagonal",
         metadata={
-            "help": "shape of the recurrent matrix; diagonal: each unit reads itself alone, by a number between -1 and "
-            "1 (default: diagonal)"
+            "help": "shape of the recurrent matrix; diagonal: each unit reads only itself, with a weight between -1 "
+            "and 1 (default: diagonal)"
         },
     )
     longest_timescale: float = field(
         default=20.0,
         metadata={
-            "help": "initial timescale of the slowest unit of a diagonal network, the tokens after which 1/e of its "
-            "state is left; the logarithms of the others are spread evenly down to a quarter of a token (default: 20.0)"
+            "help": "initial timescale of the slowest unit, the tokens after which 1/e of its state is left. The "
+            "others are spaced evenly in the logarithm, down to a quarter of a token (default: 20.0)"
         },
     )
 
@@ -306,7 +306,7 @@ class SmoothRectifierOptions(SimpleRecurrentOptions):
     rectifier_smoothing: float = field(
         default=1.0,
         metadata={
-            "help": "the a of max(0, x - a tanh(x / a)), above 0; small ones come near to the plain rectifier "
+            "help": "a in max(0, x - a tanh(x / a)), above 0; as a falls, this approaches the plain rectifier "
             "(default: 1.0)"
         },
     )

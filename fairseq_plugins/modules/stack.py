@@ -30,8 +30,8 @@ class CudaGraphFlags(FairseqDataclass):
     cuda_graphs: CudaGraphs = field(
         default="auto",
         metadata={
-            "help": "auto: on a GPU, training replays the recurrent loops of language models and decoders as CUDA "
-            "graphs where shapes recur and results are equal; off: it launches every step (default: auto)"
+            "help": "auto: on a GPU, training replays recurrent loops as CUDA graphs where shapes recur and results "
+            "are equal; off: every step is launched (default: auto)"
         },
     )
 

@@ -26,9 +26,9 @@ class L2AdamConfig(WeightDecayConfig):
     adam_eps_added: EpsAdded = field(
         default="after-correction",
         metadata={
-            "help": "whether --adam-eps is added after or before the mean square is corrected for its start at zero: "
-            "after, as in torch and the paper's algorithm; before, as in Chainer, TensorFlow and fairseq's adam "
-            "(default: after-correction)"
+            "help": "whether --adam-eps is added after the bias correction of the mean square, as in torch and the "
+            "paper's algorithm, or before it, as in Chainer, TensorFlow and fairseq's adam (default: "
+            "after-correction)"
         },
     )
 
@@ -103,9 +103,9 @@ class DampedAdagradConfig(WeightDecayConfig):
     initial_accumulator: float = field(
         default=1e-5,
         metadata={
-            "help": "initial value of a weight's sum of squared gradients. While the sum of gradients is far below it, "
-            "as for rare words, steps are like those of SGD. 0: as --optimizer adagrad, where the first step of every "
-            "weight has the length of the learning rate"
+            "help": "initial value of a weight's sum of squared gradients. While the squared gradients sum to far "
+            "less, as for rare words, steps are like those of SGD. 0: as --optimizer adagrad, where the "
+            "first step of every weight has the length of the learning rate"
         },
     )
 

@@ -109,7 +109,7 @@ class WeightDecayConfig(FairseqDataclass):
     """Flags of every optimiser that adds weight decay to the gradient."""
 
     weight_decay: float = field(
-        default=0.0, metadata={"help": "this times each weight is added to its gradient after clipping"}
+        default=0.0, metadata={"help": "this multiple of each weight is added to its gradient after clipping"}
     )
     lr: List[float] = II("optimization.lr")
 
@@ -154,8 +154,8 @@ class NTASGDConfig(WeightDecayConfig):
     nonmonotone_interval: int = field(
         default=5,
         metadata={
-            "help": "n: the trigger is a validation loss above the lowest one from more than n validations ago; only "
-            "validations at the end of an epoch count"
+            "help": "n: the trigger is a validation loss above the lowest of those more than n validations ago; "
+            "only validations at the end of an epoch count"
         },
     )
     averaging: Averaging = field(

@@ -87,8 +87,9 @@ class InputToOutputOptions(FairseqDataclass):
     gate_init_range: float = field(
         default=0.05,
         metadata={
-            "help": "the gate's matrices start uniformly within plus and minus this, its biases at zero, so that it "
-            "starts near one half; a model's --init-range or --init overrides this (default: 0.05)"
+            "help": "the gate's matrices start uniform in [-R, R], where R is this range, and its biases at zero, "
+            "so that it starts near one half; a model's --init-range or --init overrides this (default: "
+            "0.05)"
         },
     )
 

@@ -62,8 +62,8 @@ class LabelLayerOptions(LabelDropoutOptions):
     label_init: LabelInit = field(
         default="uniform",
         metadata={
-            "help": "start of the label network's matrices: uniform, in plus and minus 0.1, or glorot; "
-            "a model's --init-range or --init overrides this (default: uniform)"
+            "help": "initial matrices of the label network: uniform in [-0.1, 0.1], or glorot; a model's "
+            "--init-range or --init overrides this (default: uniform)"
         },
     )
 

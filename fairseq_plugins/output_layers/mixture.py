@@ -215,8 +215,8 @@ class DirectOutputConnectionOptions(MixtureOptions):
     expert_warmup: int = field(
         default=0,
         metadata={
-            "help": "number of updates from the start in which only the experts of the last layer take part, so "
-            "that an attention is learned before experts below it compete (default: 0, as in the paper)"
+            "help": "number of initial updates in which only the experts of the last layer take part, so that "
+            "attention is learned before experts below it compete (default: 0, as in the paper)"
         },
     )
 

@@ -148,27 +148,26 @@ class ProjectedOptions(FairseqDataclass):
     output_precision: OutputPrecisionName = field(
         default="float32",
         metadata={
-            "help": "precision of the output layer alone, in training and decoding; perplexity is always computed in "
-            "float32. bfloat16: logits and probabilities in 16 bits, in half the time on processors with matrix "
-            "products in bfloat16; auto: bfloat16 on such processors, else float32; float32: as the rest of the model "
-            "(default: float32)"
+            "help": "precision of the output layer alone, in training and decoding; perplexity is always computed "
+            "in float32. bfloat16: logits and probabilities in 16 bits, in half the time on processors with "
+            "bfloat16 matrix products; auto: bfloat16 on such processors, else float32; float32: that of "
+            "the rest of the model (default: float32)"
         },
     )
     output_bias: OnOff = field(default="on", metadata={"help": "whether words have biases (default: on)"})
     adversarial_epsilon: float = field(
         default=0.0,
         metadata={
-            "help": "in training, the logit of each target is lowered by this share of the product of the lengths of "
-            "its label and of the hidden vector, where their inner product is positive; evaluation stays as it is, and "
-            "losses of training are those of the lowered logits (default: 0.0)"
+            "help": "in training, the logit of each target is lowered by this share of the product of the norms of "
+            "its label and of the hidden vector, if their inner product is positive. The training loss "
+            "includes this, evaluation does not (default: 0.0)"
         },
     )
     output_loss: OutputLoss = field(
         default="fused",
         metadata={
-            "help": "fused: loss and gradients are formed together, a chunk of tokens at a time; "
-            "plain: the logits of all tokens are held and differentiated by autograd, slower and for debugging "
-            "(default: fused)"
+            "help": "fused: loss and gradients are formed together, a chunk of tokens at a time; plain: autograd "
+            "differentiates the logits of all tokens; slower, for debugging (default: fused)"
         },
     )
     output_chunk: Optional[int] = field(

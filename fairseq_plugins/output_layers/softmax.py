@@ -181,8 +181,8 @@ class DrillOptions(LabelNetworkOptions):
     label_hidden_network: OnOff = field(
         default="off",
         metadata={
-            "help": "whether the hidden states pass a network of the same shape with weights of its own; "
-            "with --label-dropout-place input its first layer reads all features (default: off, as published)"
+            "help": "whether the hidden states pass a network of the same shape with its own weights; its first "
+            "layer's input is never dropped (default: off, as published)"
         },
     )
 

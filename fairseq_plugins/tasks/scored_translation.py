@@ -52,7 +52,9 @@ class EvalScorerConfig(FairseqDataclass):
     )
     eval_scorer_args: str = field(
         default="{}",
-        metadata={"help": 'how to generate, as JSON: \'{"beam": 4, "max_len_a": 1.2, "max_len_b": 10}\' (default: {})'},
+        metadata={
+            "help": 'options of generation, as JSON: \'{"beam": 4, "max_len_a": 1.2, "max_len_b": 10}\' (default: {})'
+        },
     )
     eval_scorer_detok: str = field(
         default="space",

@@ -64,8 +64,8 @@ class StatefulLanguageModelingConfig(FairseqDataclass):
     window_lengths: WindowLengths = field(
         default="fixed",
         metadata={
-            "help": "fixed: every window has --tokens-per-sample tokens; random: training windows are drawn around "
-            "it and the learning rate of an update is scaled by length / --tokens-per-sample"
+            "help": "fixed: every window has --tokens-per-sample tokens; random: training windows vary around that "
+            "length, and the learning rate is scaled by length / --tokens-per-sample"
         },
     )
     max_window: Optional[int] = field(
@@ -74,15 +74,15 @@ class StatefulLanguageModelingConfig(FairseqDataclass):
     row_offsets: RowOffsets = field(
         default="none",
         metadata={
-            "help": "random: each epoch starts every row of the training text at a random token and wraps around "
+            "help": "random: in each epoch every row of the training text starts at a random token and wraps around "
             "(partial shuffle); none: rows start where the text was cut"
         },
     )
     row_groups: int = field(
         default=1,
         metadata={
-            "help": "groups into which the rows of a process are cut for training; they are computed one after the "
-            "other, each with dropout masks of its own, and make one update"
+            "help": "number of groups into which the rows of a process are split for training. They are computed "
+            "one after another, each with its own dropout masks, and make one update"
         },
     )
     seed: int = II("common.seed")
