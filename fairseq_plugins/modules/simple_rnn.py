@@ -35,16 +35,16 @@ class SimpleRecurrentOptions(FairseqDataclass):
     word_skip: Optional[str] = field(
         default=None,
         metadata={
-            "help": "for character-level text: the symbol of dict.txt between words. A second recurrent matrix then "
+            "help": "for character-level text: the symbol of dict.txt between words. A second recurrent matrix "
             "connects the first letters of successive words (default: no such matrix)"
         },
     )
     recurrent_scale: float = field(
         default=1.0,
         metadata={
-            "help": "factor c of recurrent matrices that are not diagonal: the matrix is c times its parameter. With "
-            "Adagrad and Adam, c below 1 makes these matrices learn more slowly than the others. They also start "
-            "nearer to zero, except under --init by-layer (default: 1.0)"
+            "help": "factor c of recurrent matrices that are not diagonal: the matrix is c times its parameter. "
+            "With Adagrad and Adam, c below 1 makes them learn more slowly. They also start nearer to zero, "
+            "except under --init by-layer (default: 1.0)"
         },
     )
 

@@ -173,16 +173,16 @@ class ProjectedOptions(FairseqDataclass):
     output_chunk: Optional[int] = field(
         default=None,
         metadata={
-            "help": "tokens per chunk of the fused loss; fewer take less memory, and the result differs by rounding "
-            "only (default: logits of 32 MiB on a CPU, of 1/128 of a GPU's memory, about 480 rows at least)"
+            "help": "tokens per chunk of the fused loss; fewer need less memory (default: logits of 32 MiB on a "
+            "CPU, of 1/128 of a GPU's memory, at least about 480 rows)"
         },
     )
     output_kernels: OutputKernels = field(
         default="auto",
         metadata={
-            "help": "kernels of the fused loss and of search on a GPU: Triton's, or plain torch. auto: Triton's if it "
-            "is installed, the GPU has compute capability 8.0 or more, and a small trial gives torch's results up to "
-            "rounding (default: auto)"
+            "help": "kernels of the fused loss and of search on a GPU. auto: Triton's if it is installed, the GPU "
+            "has compute capability 8.0 or more, and a small trial agrees with torch up to rounding; else "
+            "plain torch (default: auto)"
         },
     )
 

@@ -46,7 +46,7 @@ class EvalScorerConfig(FairseqDataclass):
     eval_scorer: EvalScorer = field(
         default="bleu",
         metadata={
-            "help": "metric of decoded validation sets, by which --best-checkpoint-metric can choose: sacreBLEU's BLEU "
+            "help": "metric of decoded validation sets, which --best-checkpoint-metric can name: sacreBLEU's BLEU "
             "or chrF, or the F1 of ROUGE-1, -2 or -L (default: bleu)"
         },
     )
