@@ -19,7 +19,7 @@ from fairseq_plugins.models.decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.presets.translation import ENCODER_DECODER_ARCHITECTURES, SHARING_FLAGS, apply_encdec_preset
 from fairseq_plugins.modules.attention import ATTENTIONS, AttentionalStack, AttentionalState, Memory
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, provide_dictionary, select_rows
-from fairseq_plugins.modules.initialisation import InitBiases, initialise_by_layer, initialise_uniformly
+from fairseq_plugins.modules.initialisation import InitBiases, initialise_uniformly
 from fairseq_plugins.modules.stack import DIRECTIONS, MERGES, CudaGraphFlags, EncoderStack, StackState
 from fairseq_plugins.options import (
     OnOff,
@@ -193,7 +193,6 @@ Directions = choices(DIRECTIONS)
 Merge = choices(MERGES)
 AttentionScore = choices([*sorted(ATTENTIONS), "none"])
 SharedEmbeddings = choices(["none", "output", "all"])
-Init = choices(["uniform", "by-layer"])
 
 
 @dataclass
@@ -241,24 +240,12 @@ class RecurrentEncoderDecoderConfig(CudaGraphFlags):
             "does the source, whatever the output layer (needs a joined dictionary)"
         },
     )
-    init: Init = field(
-        default="uniform",
-        metadata={
-            "help": "initial values of the parameters; uniform: all within --init-range; by-layer: recurrent matrices "
-            "orthogonal and others uniform with unit gain (Glorot), gate by gate, biases zero, those of forget gates 1 "
-            "(default: uniform)"
-        },
-    )
     init_range: float = field(
         default=0.1,
         metadata={"help": "all parameters start uniform in [-R, R], where R is this range; see --init-biases"},
     )
     init_biases: InitBiases = field(
         default="uniform", metadata={"help": "whether biases start like all parameters, or at zero (default: uniform)"}
-    )
-    embedding_std: float = field(
-        default=0.1,
-        metadata={"help": "standard deviation with which embeddings start under --init by-layer (default: 0.1)"},
     )
 
 
@@ -289,7 +276,10 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         hidden_sizes = parse_numbers(config.hidden_sizes, int, flag="--hidden-sizes", example="400 400 200")
         check_positive(config.embed_dim, flag="--embed-dim")
         check_target_padding(task, reader="a recurrent decoder")
-        _check_init(args, config)
+        check_positive(config.init_range, flag="--init-range")
+        for name in ("label_init", "gate_init_range"):
+            if getattr(args, name, None) is not None:
+                raise UserError(f"{flag_of(name)} has no effect here: --init-range draws all parameters; leave it out")
         if config.encoder_directions == "forward" and config.encoder_merge == "layer":
             raise UserError("--encoder-merge layer has no effect on --encoder-directions forward: leave it out")
         check_dropout(config.dropout, flag="--dropout")
@@ -342,10 +332,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         provide_dictionary(encoder, source)
         provide_dictionary(decoder, target)
         model = cls(encoder, decoder)
-        if config.init == "by-layer":
-            initialise_by_layer(model, embedding_std=config.embedding_std)
-        else:
-            initialise_uniformly(model, config.init_range, biases=config.init_biases)
+        initialise_uniformly(model, config.init_range, biases=config.init_biases)
         return keep_vocabularies(model, task)
 
     def forward(
@@ -354,20 +341,6 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         """Encode the source (B, S), then :meth:`RecurrentAttentionalDecoder.forward` with ``options``."""
         encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
         return self.decoder(prev_output_tokens, encoder_out=encoder_out, **options)
-
-
-def _check_init(args: Namespace, config: RecurrentEncoderDecoderConfig) -> None:
-    """Check the flags of ``--init``, and refuse flags that only the other one reads."""
-    check_positive(config.init_range, flag="--init-range")
-    check_positive(config.embedding_std, flag="--embedding-std")
-    of_other = ("embedding_std",) if config.init == "uniform" else ("init_range", "init_biases")
-    for name in of_other:
-        if getattr(args, name, None) is not None:
-            flag = flag_of(name)
-            raise UserError(f"--init {config.init} has no {flag}: leave out {flag}, or take the other --init")
-    for name in ("label_init", "gate_init_range"):
-        if getattr(args, name, None) is not None:
-            raise UserError(f"{flag_of(name)} has no effect here: --init draws all parameters; leave it out")
 
 
 for name, preset in ENCODER_DECODER_ARCHITECTURES.items():

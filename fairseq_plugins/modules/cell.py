@@ -73,8 +73,7 @@ class RecurrentCell(Component, nn.Module):
     To add a value of ``--rnn-cell`` to every recurrent model, a subclass registers itself with
     ``RECURRENT_CELLS.register``, declares its flags in the dataclass ``Options``, sets ``hidden_size`` D and implements
     the constructor, :meth:`initial_state`, :meth:`prepare` and :meth:`step`. It may override :meth:`forward` by
-    something faster. If it has recurrent matrices, or several matrices stacked in one parameter, it overrides
-    :meth:`reset_by_layer`.
+    something faster.
 
     Args:
         input_size: C.
@@ -95,9 +94,6 @@ class RecurrentCell(Component, nn.Module):
         """
         input_sizes = [input_size, *hidden_sizes[:-1]]
         return [cls(size, width, options=options) for size, width in zip(input_sizes, hidden_sizes)]
-
-    def reset_by_layer(self) -> None:
-        """Draw the parameters that ``--init by-layer`` draws unlike input matrices and biases, by default none."""
 
     @property
     def feature_groups(self) -> Dict[str, slice]:

@@ -11,7 +11,6 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
-from fairseq_plugins.modules.initialisation import glorot_uniform_, orthogonal_
 from fairseq_plugins.modules.layers import BroadcastDropout, DropoutModule
 from fairseq_plugins.ops.matmul import autocast_dtype, matmul, steps_first_linear
 from fairseq_plugins.ops.recurrence import StepProducts, lstm_cell, masked_lstm
@@ -82,12 +81,6 @@ class LSTMLayer(RecurrentCell, nn.LSTM):
         if options.rnn_biases == "one":
             del self.bias_hh_l0
             self.register_buffer("bias_hh_l0", torch.zeros(4 * hidden_size), persistent=False)
-
-    def reset_by_layer(self) -> None:
-        """Each gate's recurrent matrix is orthogonal. The two biases of a forget gate sum to 1."""
-        glorot_uniform_(self.weight_ih_l0, num_stacked=4)
-        orthogonal_(self.weight_hh_l0, num_stacked=4)
-        self.bias_ih_l0.detach()[self.hidden_size : 2 * self.hidden_size] = 1
 
     def initial_state(self, x: Tensor) -> LayerState:
         return zero_state(x, self.hidden_size)

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
-from fairseq_plugins.modules.initialisation import glorot_uniform_, orthogonal_
 from fairseq_plugins.modules.layers import ModuleSequence
 from fairseq_plugins.modules.lstm import RecurrentDropoutOptions, recurrent_dropout, zero_state
 from fairseq_plugins.ops.mogrifier import mogrifier_lstm
@@ -117,7 +116,7 @@ class MogrifierLSTM(RecurrentCell):
             check_not_negative(value, flag=f"--mogrifier-{flag}")
         self.hidden_size = hidden_size
         self.input = nn.Linear(input_size, 4 * hidden_size)
-        self._forget_biases.add_(1)
+        self.input.bias.detach()[hidden_size : 2 * hidden_size].add_(1)  # of the forget gates
         self.recurrent = nn.Linear(hidden_size, 4 * hidden_size, bias=False)
         sizes = input_size, hidden_size
         self.rounds: ModuleSequence[MogrifierRound] = ModuleSequence(
@@ -125,16 +124,6 @@ class MogrifierLSTM(RecurrentCell):
             for n in range(options.mogrifier_rounds)
         )
         self.recurrent_dropout = recurrent_dropout(options)
-
-    def reset_by_layer(self) -> None:
-        """Each gate's recurrent matrix is orthogonal. The bias of a forget gate is 1."""
-        glorot_uniform_(self.input.weight, num_stacked=4)
-        orthogonal_(self.recurrent.weight, num_stacked=4)
-        self._forget_biases.fill_(1)
-
-    @property
-    def _forget_biases(self) -> Tensor:
-        return self.input.bias.detach()[self.hidden_size : 2 * self.hidden_size]
 
     def initial_state(self, x: Tensor) -> LayerState:
         return zero_state(x, self.hidden_size)

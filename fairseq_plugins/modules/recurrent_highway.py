@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
-from fairseq_plugins.modules.initialisation import glorot_uniform_, orthogonal_
 from fairseq_plugins.modules.layers import ModuleSequence
 from fairseq_plugins.modules.lstm import RecurrentDropoutOptions, recurrent_dropout
 from fairseq_plugins.ops.matmul import steps_first_linear
@@ -96,12 +95,6 @@ class RecurrentHighway(RecurrentCell):
         offset = torch.tensor([0.0, options.transform_bias]).repeat_interleave(hidden_size)
         self.register_buffer("bias_offset", offset, persistent=False)
         self.recurrent_dropout = recurrent_dropout(options)
-
-    def reset_by_layer(self) -> None:
-        """The matrices of candidates and of gates are orthogonal. Gates start at the bias of the flag."""
-        glorot_uniform_(self.input.weight, num_stacked=2)
-        for layer in self.micro_layers:
-            orthogonal_(layer.weight, num_stacked=2)
 
     def initial_state(self, x: Tensor) -> LayerState:
         return {"s": x.new_zeros(x.size(0), self.hidden_size)}

@@ -15,7 +15,6 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
-from fairseq_plugins.modules.initialisation import orthogonal_
 from fairseq_plugins.ops.matmul import accumulation_dtype, steps_first_linear
 from fairseq_plugins.ops.recurrence import StepProducts, linear_scan
 from fairseq_plugins.options import OnOff, UserError, check_positive, choices
@@ -43,8 +42,8 @@ class SimpleRecurrentOptions(FairseqDataclass):
         default=1.0,
         metadata={
             "help": "factor c of recurrent matrices that are not diagonal: the matrix is c times its parameter. "
-            "With Adagrad and Adam, c below 1 makes them learn more slowly. They also start nearer to zero, "
-            "except under --init by-layer (default: 1.0)"
+            "With Adagrad and Adam, c below 1 makes them learn more slowly. They also start nearer to zero "
+            "(default: 1.0)"
         },
     )
 
@@ -101,14 +100,6 @@ class SimpleRecurrentLayer(RecurrentCell):
         self.word_skip = options.word_skip
         self.skip = None if options.word_skip is None else nn.Linear(hidden_size, hidden_size, bias=False)
         self.register_buffer("is_boundary", torch.zeros(0, dtype=torch.bool), persistent=False)
-
-    @torch.no_grad()
-    def reset_by_layer(self) -> None:
-        """R and R' are orthogonal."""
-        for matrix in (self.recurrent, self.skip):
-            if matrix is not None:
-                orthogonal_(matrix.weight)
-                matrix.weight.div_(self.recurrent_scale)  # R is c times this parameter
 
     def recurrent_matrices(self) -> List[Tensor]:
         """R and R', (D, D) each, as far as the layer has them."""

@@ -88,7 +88,7 @@ class InputToOutputOptions(FairseqDataclass):
         default=0.05,
         metadata={
             "help": "the gate's matrices start uniform in [-R, R], where R is this range, and its biases at zero, "
-            "so that it starts near one half; a model's --init-range or --init overrides this (default: "
+            "so that it starts near one half; a model's --init-range overrides this (default: "
             "0.05)"
         },
     )

@@ -63,7 +63,7 @@ class LabelLayerOptions(LabelDropoutOptions):
         default="uniform",
         metadata={
             "help": "initial matrices of the label network: uniform in [-0.1, 0.1], or glorot; a model's "
-            "--init-range or --init overrides this (default: uniform)"
+            "--init-range overrides this (default: uniform)"
         },
     )
 

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from fairseq_plugins.components import option_names
 from fairseq_plugins.modules.cell import State
-from fairseq_plugins.modules.initialisation import glorot_uniform_
 from fairseq_plugins.modules.layers import BroadcastDropout, Linear, ModuleSequence
 from fairseq_plugins.ops.matmul import accumulation_dtype
 from fairseq_plugins.ops.mixture_distribution import softmax_entropies
@@ -112,11 +111,6 @@ class MixtureOutput(ProjectedOutput):
             flag="--latent-dropout",
             shared_dims=LATENT_MASKS[options.latent_mask or self.default_mask],
         )
-
-    def reset_by_layer(self) -> None:
-        """Draw each W_j separately."""
-        for n, linear in zip(self.source_layers, self.latent_projections):
-            glorot_uniform_(linear.weight, num_stacked=self.experts_per_layer[n])
 
     @classmethod
     def unused_options(cls, args: Namespace) -> Dict[str, str]:

@@ -120,7 +120,7 @@ def test_every_flag_that_is_not_compared_is_one_of_training():
     names = {action.dest for arch in families for action in _actions(Namespace(arch=arch))}
     assert all(arch in ARCH_MODEL_REGISTRY for arch in families)
     dropped = {name for name in names if "drop" in name or "noise" in name or name.endswith(("mask", "masks"))}
-    started = {"init", "init_range", "init_biases", "label_init", "gate_init_range", "embedding_std"}
+    started = {"init_range", "init_biases", "label_init", "gate_init_range"}
     started |= {"base_model", "encoder_embed_path", "decoder_embed_path"}
     started |= {"encoder_freeze_embed", "decoder_freeze_embed", "expert_warmup", "column_norm", "adversarial_epsilon"}
     computed = {"cuda_graphs", "output_chunk", "output_kernels", "output_loss", "output_precision"}

@@ -109,7 +109,7 @@ def test_embeddings_are_shared_as_the_flag_says(name, share, of_output, of_sourc
         ("full", {"encoder_merge": "bottom"}, "--encoder-merge bottom"),
         ("full", {"encoder_directions": "left"}, "--encoder-directions left"),
         ("full", {"encoder_directions": "forward", "encoder_merge": "layer"}, "--encoder-merge layer has no effect on"),
-        ("dual", {"label_init": "glorot"}, "--label-init has no effect here: --init draws all parameters"),
+        ("dual", {"label_init": "glorot"}, "--label-init has no effect here: --init-range draws all parameters"),
         ("full", {"output_gate": "iog", "gate_init_range": 0.1}, "--gate-init-range has no effect here"),
         ("full", {"attention": "none"}, "--input-feeding on .*--attention"),
     ],

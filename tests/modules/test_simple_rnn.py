@@ -125,13 +125,6 @@ def test_a_scale_makes_adagrads_steps_shorter():
     torch.testing.assert_close(steps[1], torch.full((3, 3), 0.0005))
 
 
-def test_scaled_matrices_are_orthogonal_where_they_start_by_layer():
-    layer = RectifierRNN(2, 5, options=SimpleRecurrentOptions(recurrent_scale=0.01, word_skip="_"))
-    layer.reset_by_layer()
-    for matrix in layer.recurrent_matrices():
-        torch.testing.assert_close(matrix @ matrix.t(), torch.eye(5))
-
-
 # refusals and parameters
 
 

@@ -5,7 +5,6 @@
 
 import json
 from argparse import Namespace
-from dataclasses import replace
 from typing import Callable, Dict
 
 from fairseq.models.transformer import base_architecture
@@ -150,15 +149,9 @@ ENCODER_DECODER_ARCHITECTURES: Dict[str, Preset] = {
 
 
 def apply_encdec_preset(preset: Preset, args: Namespace) -> None:
-    """Set the model flags that ``args`` does not hold yet.
-
-    With a tied softmax the target embedding is shared. ``--init by-layer`` takes no range.
-    """
+    """Set the model flags that ``args`` does not hold yet. With a tied softmax the target embedding is shared."""
     SHARING_FLAGS.complete(args, preset.model)
-    model = dict(preset.model)
-    if getattr(args, "init", "uniform") == "by-layer":
-        del model["init_range"]
-    apply_preset(replace(preset, model=model), args)
+    apply_preset(preset, args)
 
 
 # Transformers: small defaults, fairseq's for IWSLT, and the base of WMT.
