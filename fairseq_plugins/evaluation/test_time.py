@@ -127,8 +127,7 @@ class DropoutOptions:
 def sampled_masks(models: Sequence[FairseqLanguageModel], *, scale: float) -> Iterator[None]:
     """Every dropout of models in evaluation mode is active within the block, at its trained rate times ``scale``.
 
-    Other things that belong to training mode, such as noise and margins, stay off. Raises UserError if a rate would be
-    1 or more.
+    Other things that belong to training mode, such as margins, stay off. Raises UserError if a rate would be 1 or more.
     """
     modules = [part for model in models for part in model.modules()]
     parts = [part for part in modules if isinstance(part, DropoutModule)]

@@ -169,7 +169,7 @@ def _truncated(path: Union[str, os.PathLike[str]]) -> str:
 
 
 OF_TRAINING = re.compile(
-    r"dropout|layerdrop|_drop_|noise|masks?$|^init|_init(_|$)"
+    r"dropout|layerdrop|_drop_|quant_noise|masks?$|^init|_init(_|$)"
     r"|column_norm|adversarial|warmup|output_(chunk|kernels|loss|precision)|cuda_graphs|_path$|checkpoint|offload|freeze"
     r"|_positions$|^share_|^tie_|to_keep$|min_params|^base_|pretrained|^export$"
 )

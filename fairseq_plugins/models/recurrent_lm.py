@@ -101,12 +101,6 @@ class RecurrentLanguageModelConfig(CudaGraphFlags):
             "help": "window: all rows of a window drop the same words; row: each row drops its own (default: window)"
         },
     )
-    embedding_noise: float = field(
-        default=0.0,
-        metadata={
-            "help": "standard deviation of the Gaussian noise that training adds to the word embedding (default: 0.0)"
-        },
-    )
     dropout_input: float = field(default=0.0, metadata={"help": "dropout rate of the embedded input (default: 0.0)"})
     dropout_hidden: float = field(
         default=0.0, metadata={"help": "dropout rate between recurrent layers (default: 0.0)"}
@@ -184,7 +178,6 @@ class RecurrentLanguageModel(FairseqLanguageModel):
             config.embed_dim,
             word_dropout=config.dropout_embedding,
             word_masks=config.word_masks,
-            noise=config.embedding_noise,
         )
         input_dropout = BroadcastDropout(
             config.dropout_input, flag="--dropout-input", shared_dims=MASKS[config.dropout_masks]

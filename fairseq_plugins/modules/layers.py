@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.ops.matmul import autocast_dtype, linear
 from fairseq_plugins.ops.regularizers import dropout_mask
-from fairseq_plugins.options import check_dropout, check_not_negative
+from fairseq_plugins.options import check_dropout
 
 
 class Linear(nn.Linear):
@@ -123,37 +123,29 @@ WORD_MASKS = ("window", "row")
 
 
 class WordDropoutEmbedding(DropoutModule, nn.Embedding):
-    """Embedding with dropout of word types (Gal & Ghahramani 2016; Merity et al. 2018, section 4.3) and noise.
+    """Embedding with dropout of word types (Gal & Ghahramani 2016; Merity et al. 2018, section 4.3).
 
     In training a dropped word is zero at all its positions in the window, or in the row. The other words are divided by
-    ``1 - rate``. Then Gaussian noise is added to every feature of every position. Both affect only the look-up: an
-    output layer that shares :attr:`weight` reads the plain matrix. The vectors start as U(-0.1, 0.1).
+    ``1 - rate``. This affects only the look-up: an output layer that shares :attr:`weight` reads the plain matrix. The
+    vectors start as U(-0.1, 0.1).
 
     Args:
         num_embeddings: V.
         embedding_dim: C.
         word_dropout: probability to drop a word type, 0 <= rate < 1.
         word_masks: a value of :data:`WORD_MASKS`: "window" as in AWD-LSTM, "row" as in variational LSTMs.
-        noise: standard deviation of the noise.
 
     Shape:
         tokens: (B, T) int64; output: (B, T, C).
     """
 
     def __init__(
-        self,
-        num_embeddings: int,
-        embedding_dim: int,
-        *,
-        word_dropout: float = 0.0,
-        word_masks: str = "window",
-        noise: float = 0.0,
+        self, num_embeddings: int, embedding_dim: int, *, word_dropout: float = 0.0, word_masks: str = "window"
     ):
         super().__init__(num_embeddings, embedding_dim)
         assert word_masks in WORD_MASKS
         self.rate = check_dropout(word_dropout, flag="--dropout-embedding")
         self.word_masks = word_masks
-        self.noise = check_not_negative(noise, flag="--embedding-noise")
 
     def reset_parameters(self) -> None:
         nn.init.uniform_(self.weight, -0.1, 0.1)
@@ -173,8 +165,4 @@ class WordDropoutEmbedding(DropoutModule, nn.Embedding):
     def forward(self, tokens: Tensor) -> Tensor:
         vectors = super().forward(tokens)
         mask = self.mask(tokens)
-        if mask is not None:
-            vectors = vectors * mask
-        if self.training and self.noise > 0:
-            vectors = vectors + self.noise * torch.randn_like(vectors)
-        return vectors
+        return vectors if mask is None else vectors * mask

@@ -166,7 +166,7 @@ def read(model, tokens, *, target=None):
 @pytest.mark.parametrize("layer, cell, gate", PARTS)
 def test_masks_are_those_of_a_training_at_scaled_rates(layer, cell, gate, build_tiny_lm, scale=0.5):
     tokens = torch.randint(V, (2, 9))
-    evaluated = build(build_tiny_lm, layer, cell, gate, rate=RATE, embedding_noise=0.5).eval()
+    evaluated = build(build_tiny_lm, layer, cell, gate, rate=RATE).eval()
     trained = build(build_tiny_lm, layer, cell, gate, rate=RATE * scale).train()
     static, in_training = read(evaluated, tokens), read(trained, tokens)
     with sampled_masks([evaluated], scale=scale):

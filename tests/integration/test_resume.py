@@ -114,7 +114,7 @@ def test_a_transformer_resumes_bit_for_bit(task, data, run_here, tmp_path):
 
 def test_rotated_rows_and_a_gate_with_state_resume_bit_for_bit(train_with_a_stop, tmp_path):
     flags = ["--row-offsets", "random", "--window-lengths", "random", "--dropout-carried-state", 0.3]
-    flags += ["--adversarial-epsilon", 0.01, "--embedding-noise", 0.1]
+    flags += ["--adversarial-epsilon", 0.01]
     with example_gates.registered():
         stopped = train_with_a_stop(*flags, "--output-gate", "trace", "--trace-decay", "0.8")
     saved = stopped["extra_state"][TASK]

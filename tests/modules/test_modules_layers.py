@@ -105,45 +105,13 @@ def test_the_rate_is_the_share_of_dropped_types(word_masks):
     assert dropped == pytest.approx(rate, abs=4 * (rate * (1 - rate) / n) ** 0.5)
 
 
-# noise
-
-
-def test_training_adds_noise_of_the_stated_deviation_to_every_feature():
-    embedding = WordDropoutEmbedding(5, 400, noise=0.15)
-    tokens = torch.tensor([[1, 1, 2], [1, 3, 0]])
-    noise = (embedding(tokens) - embedding.weight[tokens]).detach()
-    n = noise.numel()
-    assert noise.mean().item() == pytest.approx(0, abs=4 * 0.15 / n**0.5)
-    assert noise.std().item() == pytest.approx(0.15, rel=4 / (2 * n) ** 0.5)
-    same_word = torch.corrcoef(torch.stack([noise[0, 0], noise[0, 1], noise[1, 0]]))
-    assert (same_word - torch.eye(3)).abs().max() < 4 / 400**0.5
-
-
-def test_noise_is_added_after_words_are_dropped(tokens):
-    torch.manual_seed(1)
-    dropped = WordDropoutEmbedding(V, C, word_dropout=0.5)
-    noisy = WordDropoutEmbedding(V, C, word_dropout=0.5, noise=1e-3)
-    noisy.load_state_dict(dropped.state_dict())
-    results = []
-    for embedding in (dropped, noisy):
-        torch.manual_seed(2)
-        results.append(embedding(tokens))
-    assert results[0].eq(0).any() and results[1].ne(0).all()
-    torch.testing.assert_close(results[1], results[0], rtol=0, atol=6e-3)
-
-
 @every_masks
-@pytest.mark.parametrize("rate, noise, training", [(0.0, 0.0, True), (0.3, 0.15, False)])
-def test_evaluation_and_rates_of_zero_are_a_plain_look_up_that_draws_nothing(tokens, rate, noise, training, word_masks):
-    embedding = WordDropoutEmbedding(V, C, word_dropout=rate, word_masks=word_masks, noise=noise).train(training)
+@pytest.mark.parametrize("rate, training", [(0.0, True), (0.3, False)])
+def test_evaluation_and_rates_of_zero_are_a_plain_look_up_that_draws_nothing(tokens, rate, training, word_masks):
+    embedding = WordDropoutEmbedding(V, C, word_dropout=rate, word_masks=word_masks).train(training)
     before = torch.get_rng_state()
     assert torch.equal(embedding(tokens), embedding.weight[tokens])
     assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_negative_noise_is_refused():
-    with pytest.raises(ValueError, match="--embedding-noise -0.1"):
-        WordDropoutEmbedding(V, C, noise=-0.1)
 
 
 every_bias = pytest.mark.parametrize("bias", [True, False])
