@@ -1,4 +1,4 @@
-"""Label networks: they encode the labels of an output layer, and hidden states in the same way.
+"""Label networks: they encode the labels of an output layer, and the hidden states of the dual layer.
 
 Shapes: V words, B batch rows, T time steps, C input width, D output width, d width of the embedding.
 """
@@ -22,8 +22,8 @@ def identity(x: Tensor) -> Tensor:
 
 
 ACTIVATIONS = {"sigmoid": torch.sigmoid, "relu": torch.relu, "tanh": torch.tanh, "linear": identity}
-SHARED_DIMS = {"variational": (0,), "row": (1,), "standard": ()}
-"""Dimensions that share a mask: the labels of (V, C), or the time steps of hidden states (B, T, C)."""
+SHARED_DIMS = {"variational": (0,), "standard": ()}
+"""Dimensions of the labels (V, C) that share a mask, by ``--label-mask``."""
 
 
 # Flags of label networks. The dataclasses inherit from each other, so that layers with the same flag share its
@@ -99,8 +99,6 @@ class LabelLayer(nn.Module):
         options: its activation, initialisation and mask. U starts as U(-0.1, 0.1) or by Glorot's rule, b as
             U(-1/sqrt(C), 1/sqrt(C)).
         dropout: rate, 0 <= rate < 1.
-        mask: "variational", (1, C), of labels; "row", (B, 1, C), of hidden states; or "standard", (*, C). It overrides
-            that of the options.
         place: "input", as in the program published with DRILL, or "output", as in its eq. 12.
 
     Shape:
@@ -108,14 +106,7 @@ class LabelLayer(nn.Module):
     """
 
     def __init__(
-        self,
-        in_width: int,
-        out_width: int,
-        options: LabelLayerOptions,
-        *,
-        dropout: float,
-        mask: Optional[str] = None,
-        place: str = "input",
+        self, in_width: int, out_width: int, options: LabelLayerOptions, *, dropout: float, place: str = "input"
     ):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(out_width, in_width))
@@ -125,7 +116,7 @@ class LabelLayer(nn.Module):
         else:
             nn.init.uniform_(self.weight, -0.1, 0.1)
         self.activation = ACTIVATIONS[options.label_activation]
-        self.mask: str = mask or options.label_mask
+        self.mask: str = options.label_mask
         self.place = place
         self.dropout = BroadcastDropout(dropout, flag="--label-dropout", shared_dims=SHARED_DIMS[self.mask])
 
@@ -186,10 +177,8 @@ def label_layer(in_width: int, out_width: int, options: LabelLayerOptions, *, dr
     return LabelNetwork([LabelLayer(in_width, out_width, options, dropout=dropout)])
 
 
-def label_network(width: int, options: LabelNetworkOptions, *, mask: Optional[str] = None) -> LabelNetwork:
+def label_network(width: int, options: LabelNetworkOptions) -> LabelNetwork:
     """A residual network of ``--label-depth`` layers for labels (V, d).
-
-    ``mask`` overrides ``--label-mask``.
 
     Raises:
         UserError: on a negative depth or a rate outside [0, 1).
@@ -197,9 +186,7 @@ def label_network(width: int, options: LabelNetworkOptions, *, mask: Optional[st
     check_not_negative(options.label_depth, flag="--label-depth")
     check_dropout(options.label_dropout, flag="--label-dropout")
     dropout, place = options.label_dropout, options.label_dropout_place
-    layers = [
-        LabelLayer(width, width, options, dropout=dropout, mask=mask, place=place) for _ in range(options.label_depth)
-    ]
+    layers = [LabelLayer(width, width, options, dropout=dropout, place=place) for _ in range(options.label_depth)]
     return LabelNetwork(
         layers, residual=options.label_residual == "on", layer_residual=options.label_layer_residual == "on"
     )

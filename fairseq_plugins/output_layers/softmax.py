@@ -15,13 +15,12 @@ from fairseq_plugins.modules.layers import BroadcastDropout, Linear
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.ops.matmul import accumulation_dtype, linear
 from fairseq_plugins.ops.noise_contrastive import chosen_logits, noise_contrast
-from fairseq_plugins.options import OnOff, UserError, check_positive
+from fairseq_plugins.options import UserError, check_positive
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, TieEmbeddings
 from fairseq_plugins.output_layers.labels import (
     SHARED_DIMS,
     LabelDropoutOptions,
     LabelLayerOptions,
-    LabelNetwork,
     LabelNetworkOptions,
     label_layer,
     label_network,
@@ -174,19 +173,6 @@ class DualSoftmax(SoftmaxOutput):
         return self.hidden_encoder(hidden)
 
 
-@dataclass
-class DrillOptions(LabelNetworkOptions):
-    """Flags of DRILL."""
-
-    label_hidden_network: OnOff = field(
-        default="off",
-        metadata={
-            "help": "whether the hidden states pass a network of the same shape with its own weights; its first "
-            "layer's input is never dropped (default: off, as published)"
-        },
-    )
-
-
 @OUTPUT_LAYERS.register("drill")
 class Drill(SoftmaxOutput):
     """Deep residual output layer: P = softmax(E^(k) h^N + b), E^(i) = act(drop(E^(i-1)) U^(i) + b^(i)) + E.
@@ -198,9 +184,9 @@ class Drill(SoftmaxOutput):
         UserError: if the last layer is not as wide as the embedding.
     """
 
-    Options = DrillOptions
+    Options = LabelNetworkOptions
 
-    def __init__(self, *, layer_widths: Sequence[int], options: DrillOptions, **parts: Any):
+    def __init__(self, *, layer_widths: Sequence[int], options: LabelNetworkOptions, **parts: Any):
         width = layer_widths[0]
         if layer_widths[-1] != width:
             raise UserError(
@@ -208,18 +194,6 @@ class Drill(SoftmaxOutput):
                 f"wide: {MAKE_WIDTHS_EQUAL}"
             )
         super().__init__(width, options, label_encoder=label_network(width, options), **parts)
-        self.hidden_encoder: Optional[LabelNetwork] = None
-        if options.label_hidden_network == "on":
-            # The published program draws a variational mask for each batch row, and its first layer reads all features.
-            mask = "row" if options.label_mask == "variational" else options.label_mask
-            self.hidden_encoder = label_network(width, options, mask=mask)
-            if options.label_depth > 0 and options.label_dropout_place == "input":
-                self.hidden_encoder.layers[0].dropout.rate = 0.0
-
-    def encode_hidden(self, hidden: Tensor) -> Tensor:
-        if self.hidden_encoder is None:
-            return hidden
-        return self.hidden_encoder(hidden)
 
 
 def noise_log_odds(projection: WordProjection, hidden: Tensor, target: Tensor, noise: Noise) -> Tuple[Tensor, Tensor]:

@@ -206,7 +206,7 @@ def test_the_loss_is_fused_unless_the_flag_says_plain():
 def test_flags_of_label_networks_take_their_values_alone(capsys):
     parser = argparse.ArgumentParser()
     OUTPUT_LAYERS.add_args(parser)
-    texts = "mask activation init residual layer-residual dropout-place hidden-network encoder".split()
+    texts = "mask activation init residual layer-residual dropout-place encoder".split()
     for flag in (f"--label-{text}" for text in texts):
         with pytest.raises(SystemExit):
             parser.parse_args([flag, "swish"])

@@ -14,8 +14,9 @@ V, C = 11, 6
 RATE = 0.6
 
 
-def build(width=C, *, depth=2, dropout=0.0, **options):
-    layers = [LabelLayer(width, width, LabelLayerOptions(), dropout=dropout, **options) for _ in range(depth)]
+def build(width=C, *, depth=2, dropout=0.0, mask="variational", place="input"):
+    options = LabelLayerOptions(label_mask=mask)
+    layers = [LabelLayer(width, width, options, dropout=dropout, place=place) for _ in range(depth)]
     return randomise(LabelNetwork(layers, residual=True, layer_residual=False).double())
 
 

@@ -23,7 +23,6 @@ DRILL_LABELS = dict(label_encoder="drill", latent_dropout=0.0)
 WITH_LABEL_NETWORK = [
     ("dual", {}),
     ("drill", {}),
-    ("drill", dict(label_hidden_network="on")),
     ("mos", DRILL_LABELS),
     ("doc", DRILL_LABELS),
 ]
@@ -51,7 +50,6 @@ def draw_states(widths=WIDTHS, dtype=torch.float64):
         ("bilinear", dict(label_dropout=1.0), "--label-dropout 1.0"),
         *((name, dict(label_dropout=-0.1, **flags), "--label-dropout -0.1") for name, flags in WITH_LABEL_NETWORK),
         ("bilinear", dict(label_depth=2), "--label-depth: not a flag of .* bilinear"),
-        ("dual", dict(label_hidden_network="on"), "--label-hidden-network: not a flag of .* dual"),
         ("drill", dict(label_encoder="drill"), "--label-encoder: not a flag of .* drill"),
         ("mos", dict(label_width=3, **DRILL_LABELS), "--label-width: not a flag of .* mos"),
     ],
@@ -99,11 +97,11 @@ def states():
 
 DRILLS = [
     dict(label_depth=1, label_activation="linear"),
-    dict(label_depth=2, label_hidden_network="on"),
+    dict(label_depth=2),
     dict(label_depth=3, label_activation="relu", label_layer_residual="on"),
-    dict(label_depth=4, label_activation="tanh", label_dropout_place="output", label_hidden_network="on"),
+    dict(label_depth=4, label_activation="tanh", label_dropout_place="output"),
     dict(label_depth=2, label_residual="off", label_layer_residual="on", label_dropout_place="output"),
-    dict(label_depth=4, label_residual="off", label_hidden_network="on"),
+    dict(label_depth=4, label_residual="off"),
 ]
 OTHER_WIDTHS, MIXTURE = [6, 9, 11], dict(latent_dropout=0.0)
 CONFIGURATIONS = [  # those with dropout of labels first
@@ -135,25 +133,15 @@ def encoded(network, x, flags, masks):
 
 
 def probs_by_hand(layer, states, flags, masks):
-    """Softmaxes and prior with the last masks that were drawn, those of hidden states before those of labels."""
-    network, hidden_network, hidden = label_network(layer), getattr(layer, "hidden_encoder", None), None
-    if hidden_network is not None:
-        depth = len(network.layers)
-        drawn = masks[-depth - num_hidden_masks(layer.name, flags) : -depth]
-        hidden = encoded(hidden_network, states.layers[-1], flags, [1.0] * (depth - len(drawn)) + drawn)
-    labels = None
+    """Softmaxes and prior with the last masks that were drawn, which are of labels."""
+    network, hidden, labels = label_network(layer), None, None
+    if layer.name == "dual":
+        hidden = encoded(layer.hidden_encoder, states.layers[-1], flags, [1.0])
     if network is not None:
         labels = encoded(network, layer.projection.weight, flags, masks[-len(network.layers) :])
     elif layer.name == "bilinear":
         labels = plain_formulas.label_matrix(layer, input_masks=masks[-1:])
     return plain_formulas.expert_probs(layer, states.layers, labels, hidden)
-
-
-def num_hidden_masks(name, flags):
-    """The first input of DRILL's network of the hidden states is not dropped, and nothing of dual's."""
-    if name != "drill" or flags.get("label_hidden_network") != "on":
-        return 0
-    return flags["label_depth"] - (flags.get("label_dropout_place", "input") == "input")
 
 
 @pytest.mark.parametrize(
@@ -178,21 +166,10 @@ def test_loss_and_gradients_are_those_of_the_equations(name, widths, flags, mask
         expected = ((1 - label_smoothing) * nll - label_smoothing * (prior * probs.log().mean(-1)).sum(-1)).sum()
         assert_scores(layer, states, scores, loss=expected, nll=nll, log_p=log_p)
     depth = 1 if network is None else len(network.layers)
-    assert len(masks) == (6 * (depth + num_hidden_masks(name, flags)) if rate else 0)
+    assert len(masks) == (6 * depth if rate else 0)
     assert all(m.numel() % widths[0] == 0 for m in masks) and (rate == 0 or masks[-1].shape[-1] in (widths[0], 7))
-    if rate and num_hidden_masks(name, flags) == 0:
+    if rate:
         assert {m.numel() // m.size(-1) for m in masks} == {1 if mask == "variational" else V}
-
-
-@pytest.mark.parametrize("place, num_masks", [("input", 3), ("output", 4)])
-def test_a_variational_mask_of_hidden_states_is_drawn_for_each_batch_row(place, num_masks, masks, states):
-    """The program published with DRILL does so. All labels share one mask."""
-    flags = dict(label_hidden_network="on", label_depth=4, label_dropout=RATE, label_dropout_place=place)
-    build("drill", **flags)(states, TARGET)
-    hidden_masks, label_masks = masks[:num_masks], masks[num_masks:]
-    assert [mask.shape for mask in hidden_masks] == [(3, 1, 8)] * num_masks
-    assert len({tuple(row.flatten().tolist()) for mask in hidden_masks for row in mask}) > num_masks
-    assert {mask.numel() for mask in label_masks} == {8} and len(label_masks) == 4
 
 
 @pytest.mark.parametrize("widths, vocab_size", [([7, 9, 7], 252), ([13, 13], 507)])
@@ -238,12 +215,10 @@ def results(layer, states):
     return [scores.loss, scores.nll, layer(states).log_probs, log_probs, *torch.autograd.grad(scores.loss, inputs)]
 
 
-@pytest.mark.parametrize(
-    "training, hidden_network, dtype", [(True, "on", torch.float32), (False, "off", torch.float64)]
-)
-def test_drill_without_layers_is_tied_bit_for_bit(training, hidden_network, dtype):
+@pytest.mark.parametrize("training, dtype", [(True, torch.float32), (False, torch.float64)])
+def test_drill_without_layers_is_tied_bit_for_bit(training, dtype):
     states = draw_states(WIDTHS, dtype)
-    flags = dict(label_depth=0, label_dropout=RATE, label_hidden_network=hidden_network)
+    flags = dict(label_depth=0, label_dropout=RATE)
     tied, drill = build("tied", dtype=dtype), build("drill", dtype=dtype, **flags)
     drill.projection.load_state_dict(tied.projection.state_dict())
     expected, found = (results(layer.train(training), states) for layer in (tied, drill))
@@ -456,7 +431,6 @@ def test_bilinear_labels_are_the_embedding_itself_in_evaluation(states):
     [
         *(("drill", [400, 1150, 400], dict(label_depth=k), k * (400**2 + 400)) for k in range(5)),
         ("drill", [512, 512], dict(label_depth=2), 525_312),
-        ("drill", [400, 400], dict(label_depth=2, label_hidden_network="on"), 4 * (400**2 + 400)),
         ("bilinear", [400, 1150, 400], {}, 160_000),
         ("bilinear", [400, 1150], {}, 400 * 1150),
         ("dual", [400, 1150, 400], {}, 320_800),
