@@ -4,7 +4,6 @@ Shapes: n tokens of a text.
 """
 
 import hashlib
-from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Union
 
@@ -55,8 +54,10 @@ def split_parts(data_dir: Union[str, Path], split: str, *, suffixes: Sequence[st
         names = [f"{split}{number}{suffix}" for suffix in suffixes]
         return next((name for name in names if is_binarised(Path(data_dir) / name)), None)
 
-    more = takewhile(lambda name: name is not None, (part(str(n)) for n in count(1)))
-    return [part("") or f"{split}{suffixes[0]}", *filter(None, more)]
+    names = [part("") or f"{split}{suffixes[0]}"]
+    while name := part(str(len(names))):
+        names.append(name)
+    return names
 
 
 def is_binarised(path: Path) -> bool:
