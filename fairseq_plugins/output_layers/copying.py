@@ -25,13 +25,8 @@ class Copying(Component, nn.Module):
     To add a value of ``--copying``, a subclass registers itself with ``COPYING.register``, declares its flags in the
     dataclass ``Options`` and implements :meth:`interpolation` and :meth:`blended`. :func:`build_copying` calls the
     constructor with keywords: ``source`` and ``target`` (the dictionaries), ``width`` (D_N) and ``options`` (an
-    instance of ``Options``).
-
-    Attributes:
-        needs_attention: whether the states must have an attention to the source.
+    instance of ``Options``). The states that it reads have an attention to the source.
     """
-
-    needs_attention = True
 
     def interpolation(self, states: DecoderStates, target: Tensor) -> Optional[Interpolation]:
         """How the loss changes the probabilities of the targets (B, T); None leaves them as they are."""
@@ -49,8 +44,6 @@ COPYING: Registry[Copying] = Registry("--copying", help="whether source words ar
 @COPYING.register("none")
 class NoCopying(Copying):
     """Leaves the output layer's probabilities as they are."""
-
-    needs_attention = False
 
     def __init__(self, **unused: Any):
         super().__init__()
@@ -74,13 +67,13 @@ def build_copying(
         attention_removed_by: the flag because of which the states have no attention, or None if they have it.
 
     Raises:
-        UserError: if the copying does not exist, or needs the missing attention.
+        UserError: if the copying does not exist, or the attention is missing.
     """
     vars(args).setdefault(COPYING.destination, NoCopying.name)  # presets leave it out
     options = COPYING.read_options(args)
     copying_class: Callable[..., Copying] = COPYING[args.copying]
     copying = copying_class(source=source, target=target, width=width, options=options)
-    if attention_removed_by is not None and copying.needs_attention:
+    if attention_removed_by is not None and copying.name != NoCopying.name:
         raise UserError(f"--copying {copying.name} needs attention to the source: leave out {attention_removed_by}")
     return copying
 
