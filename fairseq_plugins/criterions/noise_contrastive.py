@@ -25,7 +25,6 @@ from fairseq_plugins.criterions.regularized_cross_entropy import (
     read_at_once,
 )
 from fairseq_plugins.data.tasks import training_counts
-from fairseq_plugins.ops.noise_contrastive import AliasTable
 from fairseq_plugins.options import OnOff, UserError, check_at_least_one, choices
 from fairseq_plugins.output_layers.scores import Gradients, Hits, Noise
 
@@ -43,13 +42,16 @@ class UnigramNoise:
 
     def __init__(self, counts: Tensor, *, num_samples: int):
         smoothed = counts.clamp_min(1).double()
-        self.num_samples = num_samples
-        self._table = AliasTable(smoothed)
-        self._log_expected = torch.log(smoothed / smoothed.sum()) + math.log(num_samples)
+        probs = smoothed / smoothed.sum()
+        self._cumulative = probs.cumsum(0)
+        self._log_expected = torch.log(probs) + math.log(num_samples)
 
     def draw(self, shape: Sequence[int], *, device: torch.device) -> Tensor:
         """Draw words, int64, of the given shape, with the device's default generator."""
-        return self._table.draw(shape, device=device)
+        self._cumulative = self._cumulative.to(device)
+        numbers = torch.rand(tuple(shape), dtype=torch.double, device=device)
+        # the last sum is 1 up to rounding
+        return torch.searchsorted(self._cumulative, numbers, right=True).clamp_(max=len(self._cumulative) - 1)
 
     def log_expected(self, words: Tensor) -> Tensor:
         """log(k q(w)) of words of any shape, in float64: the log of the expected number of draws for a target."""

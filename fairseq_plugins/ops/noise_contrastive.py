@@ -1,9 +1,9 @@
-"""Noise-contrastive estimation: logits of chosen words only, the loss, and draws of noise words.
+"""Noise-contrastive estimation: logits of chosen words only, and the loss.
 
-Shapes: N tokens, K labels or noise words of a token, U labels, C width, V outcomes of a distribution.
+Shapes: N tokens, K labels or noise words of a token, U labels, C width.
 """
 
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -95,48 +95,3 @@ def noise_contrast(target_log_odds: Tensor, noise_log_odds: Tensor, is_hit: Opti
     if is_hit is not None:
         noise_losses = noise_losses.masked_fill(is_hit, 0)
     return -F.logsigmoid(target_log_odds) - noise_losses.sum(dim=-1)
-
-
-class AliasTable:
-    """Draws from a discrete distribution in constant time (Walker 1977), built as Vose (1991) does.
-
-    The table has V columns of one height, each shared by two outcomes. A draw picks a column and one of its outcomes.
-    Building takes O(V), a draw O(1).
-
-    Args:
-        weights: of the outcomes, (V), not negative, with a sum above zero. An outcome of weight zero is never drawn.
-
-    Attributes:
-        shares: part of each column that belongs to the outcome of the same number, (V), float64.
-        aliases: the other outcome of each column, (V), int64.
-    """
-
-    def __init__(self, weights: Tensor):
-        assert weights.dim() == 1 and bool((weights >= 0).all()) and bool(weights.sum() > 0)
-        heights = weights.double() * (len(weights) / weights.double().sum())
-        shares, aliases = _columns(heights.tolist())
-        self.shares = torch.tensor(shares, dtype=torch.float64)
-        self.aliases = torch.tensor(aliases)
-
-    def draw(self, shape: Sequence[int], *, device: torch.device) -> Tensor:
-        """Outcomes of this shape, int64, by the device's default generator. The table moves to the device for good."""
-        self.shares, self.aliases = self.shares.to(device), self.aliases.to(device)
-        columns = torch.randint(len(self.shares), tuple(shape), device=device)
-        is_own = torch.rand(columns.shape, device=device) < self.shares[columns]
-        return torch.where(is_own, columns, self.aliases[columns])
-
-
-def _columns(heights: List[float]) -> Tuple[List[float], List[int]]:
-    """Shares and aliases of V columns of height 1, given the outcomes' heights, whose sum is V."""
-    shares, aliases = list(heights), list(range(len(heights)))
-    low = [i for i, height in enumerate(heights) if height < 1]
-    high = [i for i, height in enumerate(heights) if height >= 1]
-    while low and high:
-        filled, giver = low.pop(), high[-1]
-        aliases[filled] = giver
-        shares[giver] -= 1 - shares[filled]
-        if shares[giver] < 1:
-            low.append(high.pop())
-    for i in (*low, *high):  # their heights are one up to rounding
-        shares[i], aliases[i] = 1.0, i
-    return shares, aliases

@@ -201,8 +201,17 @@ def test_words_that_do_not_occur_are_counted_once():
     noise = UnigramNoise(counts, num_samples=4)
     expected = 4 * torch.tensor([1, 5, 1, 3], dtype=torch.double) / 10
     torch.testing.assert_close(torch.exp(noise.log_expected(torch.arange(4))), expected)
-    drawn = noise.draw((20_000,), device=torch.device("cpu"))
-    assert (torch.bincount(drawn, minlength=4) / 5000).tolist() == pytest.approx(expected.tolist(), rel=0.05)
+
+
+def test_draws_have_the_distribution_by_a_chi_square_test():
+    """With 100 words, 99 degrees of freedom, a sum above 148.2 has a chance of 0.1 %."""
+    torch.manual_seed(0)
+    counts = 10_000 // torch.arange(1, 101)
+    drawn = UnigramNoise(counts, num_samples=4).draw((400, 500), device=torch.device("cpu"))
+    expected = drawn.numel() * counts / counts.sum()
+    found = torch.bincount(drawn.flatten(), minlength=100)
+    assert drawn.shape == (400, 500) and drawn.dtype == torch.long
+    assert 60 < ((found - expected).square() / expected).sum() < 148.2
 
 
 def test_a_learned_normaliser(make_criterion):
