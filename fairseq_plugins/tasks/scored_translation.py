@@ -3,9 +3,8 @@
 import json
 import math
 from argparse import Namespace
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple, Type
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import numpy as np
 import torch
@@ -17,7 +16,6 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.logging import metrics
 from fairseq.models import BaseFairseqModel
-from fairseq.registry import REGISTRIES
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -60,9 +58,6 @@ class EvalScorerConfig(FairseqDataclass):
         default="space",
         metadata={"help": "tokeniser that is undone before scoring, such as moses; space undoes none (default: space)"},
     )
-    eval_scorer_detok_args: str = field(
-        default="{}", metadata={"help": "arguments of that tokeniser beside the two languages, as JSON (default: {})"}
-    )
     eval_scorer_remove_bpe: Optional[str] = field(
         default=None,
         metadata={
@@ -93,7 +88,7 @@ class ScoredTranslationTask(TranslationTask):
     runs without dropout and restores the random state, so that it does not change the training run.
 
     Raises:
-        UserError: if a flag is not a JSON object, generation or the tokeniser has no such argument or value, a
+        UserError: if ``--eval-scorer-args`` are not a JSON object, generation has no such argument or value, a
             tokeniser or kind of subwords is unknown, or ``--eval-bleu`` is given as well.
     """
 
@@ -108,7 +103,9 @@ class ScoredTranslationTask(TranslationTask):
         self._metric = CORPUS_METRICS[str(cfg.eval_scorer)](language=cfg.target_lang or "")
         self._num_statistics = len(self._metric.statistics("", ""))
         self._generation = _generation_arguments(cfg.eval_scorer_args, num_words=len(tgt_dict))
-        self._tokenizer = encoders.build_tokenizer(_tokenizer_arguments(cfg))
+        detok = check_choice(cfg.eval_scorer_detok, sorted(encoders.TOKENIZER_REGISTRY), flag="--eval-scorer-detok")
+        languages = {"source_lang": cfg.source_lang, "target_lang": cfg.target_lang}  # only some tokenisers read them
+        self._tokenizer = encoders.build_tokenizer(Namespace(tokenizer=detok, **languages))
         if cfg.eval_scorer_remove_bpe is not None:
             try:
                 post_process("", cfg.eval_scorer_remove_bpe)
@@ -127,8 +124,10 @@ class ScoredTranslationTask(TranslationTask):
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
         self._model = super().build_model(cfg, from_checkpoint)
-        with _naming_generation():
+        try:
             self._generator = self.build_generator([self._model], self._generation)
+        except (AssertionError, ValueError) as error:  # of fairseq, or of a model of this package
+            raise UserError(f"--eval-scorer-args: {error}") from error
         return self._model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
@@ -204,26 +203,30 @@ def _check_no_flags_of_eval_bleu(cfg: TranslationConfig) -> None:
             raise UserError(f"{flag} is of --task translation: {remedy} with --task scored_translation")
 
 
-@contextmanager
-def _naming_generation() -> Iterator[None]:
-    """Name the flag if fairseq or a model of this package refuses the arguments of generation."""
-    try:
-        yield
-    except (AssertionError, ValueError) as error:
-        raise UserError(f"--eval-scorer-args: {error}") from error
-
-
 def _generation_arguments(text: str, *, num_words: int) -> Namespace:
     """Parse ``--eval-scorer-args`` by the types of fairseq's flags. Building the generator checks the values."""
     flag = "--eval-scorer-args"
-    given = _read_json(text, flag=flag)
+    try:
+        given = json.loads(text)
+    except json.JSONDecodeError:
+        given = None
+    if not isinstance(given, dict):
+        raise UserError(f"{flag} '{text}': give a JSON object, such as {flag} '{{\"beam\": 4}}'")
     unknown = given.keys() - GENERATION_ARGUMENTS
     if unknown:
         raise UserError(
             f"{flag}: generation while training has no argument {sorted(unknown)[0]}; it has "
             f"{', '.join(sorted(GENERATION_ARGUMENTS))}"
         )
-    typed = _typed(given, GenerationConfig, flag=flag)
+    config = OmegaConf.structured(GenerationConfig)
+    for name, value in given.items():
+        try:
+            config[name] = value
+        except OmegaConfBaseException as error:
+            raise UserError(f"{flag}: {name}: {str(error).splitlines()[0]}") from error
+        if remedy := remedy_of_value(name, config[name]):
+            raise UserError(f"{flag}: {name} {value}: {remedy}")
+    typed = {name: config[name] for name in given}
     beam = check_at_least_one(typed.get("beam", GenerationConfig.beam), flag=f"{flag}: beam")
     groups = typed.get("diverse_beam_groups", GenerationConfig.diverse_beam_groups)
     if groups > 0 and beam % groups:  # fairseq asks while it decodes
@@ -246,45 +249,3 @@ def _check_lengths(generator: SequenceGenerator, *, shortest: int, longest: int)
             f"--eval-scorer-args: min_len {generator.min_len} is above the {allowed} that {flags} for a source of "
             f"{shortest} tokens"
         )
-
-
-def _tokenizer_arguments(cfg: ScoredTranslationConfig) -> Namespace:
-    """The tokeniser's name and arguments, with the two languages, which only some tokenisers read."""
-    name, flag = cfg.eval_scorer_detok, "--eval-scorer-detok-args"
-    check_choice(name, sorted(encoders.TOKENIZER_REGISTRY), flag="--eval-scorer-detok")
-    given = _read_json(cfg.eval_scorer_detok_args, flag=flag)
-    arguments = {"source_lang": cfg.source_lang, "target_lang": cfg.target_lang}
-    registry: Mapping[str, Any] = REGISTRIES["tokenizer"]
-    kind: Optional[Type[FairseqDataclass]] = registry["dataclass_registry"].get(name)
-    if kind is not None:
-        known = {argument.name for argument in fields(kind) if not argument.name.startswith("_")}
-        unknown = given.keys() - known - arguments.keys()
-        if unknown:
-            raise UserError(
-                f"{flag}: {name} has no argument {sorted(unknown)[0]}; it has {', '.join(sorted(known)) or 'none'}"
-            )
-        given = _typed({key: value for key, value in given.items() if key in known}, kind, flag=flag)
-    return Namespace(**{**arguments, **given, "tokenizer": name})
-
-
-def _typed(given: Mapping[str, Any], kind: Type[FairseqDataclass], *, flag: str) -> Dict[str, Any]:
-    """Convert arguments to the types of a dataclass's fields."""
-    config = OmegaConf.structured(kind)
-    for name, value in given.items():
-        try:
-            config[name] = value
-        except OmegaConfBaseException as error:
-            raise UserError(f"{flag}: {name}: {str(error).splitlines()[0]}") from error
-        if remedy := remedy_of_value(name, config[name]):
-            raise UserError(f"{flag}: {name} {value}: {remedy}")
-    return {name: config[name] for name in given}
-
-
-def _read_json(text: str, *, flag: str) -> Dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError:
-        value = None
-    if not isinstance(value, dict):
-        raise UserError(f"{flag} '{text}': give a JSON object, such as {flag} '{{\"beam\": 4}}'")
-    return value

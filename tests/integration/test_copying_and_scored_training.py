@@ -75,7 +75,7 @@ def test_the_best_checkpoint_is_chosen_by_the_metric_and_a_resumed_training_keep
     "flags, message",
     [
         (["--eval-scorer-args", "beam 4"], r"--eval-scorer-args 'beam 4': give a JSON object, such as"),
-        (["--eval-scorer-detok-args", "[]"], r"--eval-scorer-detok-args '\[\]': give a JSON object"),
+        (["--eval-scorer-args", "[]"], r"--eval-scorer-args '\[\]': give a JSON object"),
         (["--eval-bleu"], "--eval-bleu decodes as --eval-scorer bleu does: leave it out"),
         (["--eval-bleu-args", '{"beam": 4}'], "--eval-bleu-args is of --task translation: give --eval-scorer-args"),
         (["--eval-bleu-print-samples"], "--eval-bleu-print-samples is of --task translation: leave it out"),

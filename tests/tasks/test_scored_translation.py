@@ -184,12 +184,6 @@ def test_lengths_that_cannot_be_are_refused_before_training(arguments, message, 
         (dict(args='{"score_reference": true}'), "generation while training has no argument score_reference"),
         (dict(args='{"constraints": "ordered"}'), "generation while training has no argument constraints"),
         (dict(detok="mosses"), "--eval-scorer-detok mosses: choose one of .*moses.*space"),
-        (dict(detok="moses", detok_args='{"lang": "de"}'), "moses has no argument lang; it has .*, target_lang"),
-        (dict(detok_args='{"tokenizer": "moses"}'), "space has no argument tokenizer; it has none"),
-        (
-            dict(detok="moses", detok_args='{"moses_no_escape": "maybe"}'),
-            "--eval-scorer-detok-args: moses_no_escape: Value 'maybe' is not a valid bool",
-        ),
         (dict(remove_bpe="@@@"), "--eval-scorer-remove-bpe '@@@' is no kind of subwords: give '@@ ', or sentencepiece"),
     ],
 )
@@ -213,7 +207,7 @@ def test_arguments_that_do_not_go_together_are_told_when_the_model_is_built(argu
 
 
 def test_languages_are_for_any_tokeniser_and_values_of_the_flags_types():
-    flags = dict(eval_scorer_detok_args='{"target_lang": "de"}', eval_scorer_args='{"beam": "4", "lenpen": 1}')
+    flags = dict(target_lang="de", eval_scorer_args='{"beam": "4", "lenpen": 1}')
     task = ScoredTranslationTask(ScoredTranslationConfig(**flags), VOCABULARY, VOCABULARY)
     build(task, "lstm_encdec")
     assert task._generator.beam_size == 4 and task._text(torch.tensor([4, 2]), unknown="X") == "w0"
