@@ -87,12 +87,8 @@ class RecurrentEncoder(FairseqEncoder):
 
     def reorder_encoder_out(self, encoder_out: EncoderOutput, new_order: Tensor) -> EncoderOutput:
         """Reorder the sentences. Beam search calls this at every step."""
-        return {
-            "encoder_out": select_rows(encoder_out["encoder_out"], new_order),
-            "encoder_padding_mask": select_rows(encoder_out["encoder_padding_mask"], new_order),
-            "src_tokens": select_rows(encoder_out["src_tokens"], new_order),
-            "final_state": select_rows(encoder_out["final_state"], new_order),
-        }
+        # pyrefly: ignore[bad-specialization]
+        return select_rows(encoder_out, new_order)
 
     def max_positions(self) -> int:
         return MAX_POSITIONS
