@@ -5,7 +5,7 @@ the target embedding, D_n width of recurrent layer n, N index of the last one.
 """
 
 from dataclasses import dataclass
-from typing import Callable, Dict, List, NotRequired, Optional, Sequence, Tuple, Type, TypedDict
+from typing import Dict, List, NotRequired, Optional, Sequence, Tuple, Type, TypedDict
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -71,48 +71,12 @@ class Attention(nn.Module):
         scores = self.scores(query, memory.keys)
         if memory.padding is not None:
             scores = scores.masked_fill(memory.padding.unsqueeze(1), float("-inf"))
-        weights = _softmax(scores)
+        weights = torch.softmax(scores, dim=-1, dtype=accumulation_dtype(scores))
         return torch.bmm(weights.to(memory.annotations.dtype), memory.annotations), weights
 
     def forward(self, query: Tensor, memory: Memory) -> Tuple[Tensor, Tensor]:
         context, weights = self.context(query, memory)
         return torch.tanh(self.combine(torch.cat([query, context], dim=-1))), weights
-
-
-class AttentionSteps:
-    """Attention step by step over one sequence. What does not depend on the step is precomputed.
-
-    Args:
-        attention: the layer.
-        memory: the annotations.
-        num_steps: T.
-    """
-
-    def __init__(self, attention: Attention, memory: Memory, *, num_steps: int):
-        annotations = memory.annotations
-        num_rows, num_positions, memory_width = annotations.shape
-        mask = annotations.new_zeros(num_rows, num_positions)
-        if memory.padding is not None:
-            mask = mask.masked_fill(memory.padding, float("-inf"))
-        zero = annotations.new_zeros(())
-        combine, keys = attention.combine, attention.dot_keys(memory)
-        self._scores: Callable[[int, Tensor], Tensor]
-        if keys is None:
-            self._scores = lambda t, query: attention.scores(query.unsqueeze(1), memory.keys).squeeze(1) + mask
-        else:
-            self._scores = StepProducts(mask.expand(num_steps, -1, -1), keys.transpose(1, 2))
-        self._context = StepProducts(zero.expand(num_steps, num_rows, memory_width), annotations)
-        self._combine = StepProducts(zero.expand(num_steps, num_rows, combine.out_features), combine.weight.t())
-
-    def __call__(self, t: int, query: Tensor) -> Tuple[Tensor, Tensor]:
-        """h~ (B, H), and the weights (B, S) in float32 or wider, of step t for a query (B, H)."""
-        weights = _softmax(self._scores(t, query))
-        context = self._context(t, weights)
-        return torch.tanh(self._combine(t, torch.cat([query, context], dim=-1))), weights
-
-
-def _softmax(scores: Tensor) -> Tensor:
-    return torch.softmax(scores, dim=-1, dtype=accumulation_dtype(scores))
 
 
 class DotAttention(Attention):
@@ -301,14 +265,15 @@ class AttentionalStack(nn.Module):
         self, x: Tensor, attention: Attention, memory: Memory, state: AttentionalState, *, tokens: Optional[Tensor]
     ) -> StackOutput:
         steps = StackSteps(self.stack, x, tokens=tokens)
-        attend = AttentionSteps(attention, memory, num_steps=x.size(1))
         layers, fed = state["layers"], state["fed"]
+        combine = StepProducts(fed.new_zeros(()).expand(x.size(1), *fed.shape), attention.combine.weight.t())
         outputs: List[List[Tensor]] = []
         tops: List[Tensor] = []
         weights: List[Tensor] = []
         for t in range(x.size(1)):
             run = steps(t, fed, layers)
-            fed, step_weights = attend(t, run.top)
+            context, step_weights = attention.context(run.top.unsqueeze(1), memory)
+            fed = torch.tanh(combine(t, torch.cat([run.top, context.squeeze(1)], dim=-1)))
             layers = run.state
             outputs.append(run.layers)
             tops.append(fed)
@@ -319,5 +284,5 @@ class AttentionalStack(nn.Module):
             layers=[*lower, steps.drop_top(last), self.dropout(top)],
             top=top,
             state={"layers": layers, "fed": fed},
-            attention=torch.stack(weights, dim=1),
+            attention=torch.cat(weights, dim=1),
         )

@@ -412,7 +412,7 @@ class StepProducts:
 
     Args:
         precomputed: the part that does not depend on the step before, (T, B, D).
-        matrix: A, (K, D), or one for each row, (B, K, D).
+        matrix: A, (K, D).
     """
 
     def __init__(self, precomputed: Tensor, matrix: Tensor):
@@ -431,7 +431,7 @@ class StepProducts:
         x = x.to(self._matrix.dtype)
         with torch.autocast(x.device.type, enabled=False):
             if not self._gathers:
-                return _add_product(self._precomputed[t], x, self._matrix)
+                return torch.addmm(self._precomputed[t], x, self._matrix)
             if self._learns:
                 assert self._operands[t] is None
                 self._operands[t] = x.detach()
@@ -441,13 +441,6 @@ class StepProducts:
 def gathers_gradients(matrix: Tensor) -> bool:
     """Whether the gradient of a matrix is formed after all steps, by one product."""
     return not matrix.is_cuda or matrix.dtype in (torch.bfloat16, torch.float16)
-
-
-def _add_product(precomputed: Tensor, x: Tensor, matrix: Tensor) -> Tensor:
-    """precomputed + x A, differentiable in all three."""
-    if matrix.dim() == 3:
-        return torch.baddbmm(precomputed.unsqueeze(1), x.unsqueeze(1), matrix).squeeze(1)
-    return torch.addmm(precomputed, x, matrix)
 
 
 class _GatherGradients(torch.autograd.Function):
@@ -478,13 +471,11 @@ class _GatherGradients(torch.autograd.Function):
         if not taken:
             return d_results, d_results.new_zeros(ctx.matrix_shape), None
         d_taken = d_results if len(taken) == len(d_results) else d_results[taken]
-        return d_results, _matrix_gradient(torch.stack(operands), d_taken, num_dims=len(ctx.matrix_shape)), None
+        return d_results, _matrix_gradient(torch.stack(operands), d_taken), None
 
 
-def _matrix_gradient(operands: Tensor, d_results: Tensor, *, num_dims: int) -> Tensor:
-    """Sum over the steps of x_t' dy_t, for operands x (T, B, K) and gradients dy (T, B, D)."""
-    if num_dims == 3:
-        return torch.bmm(operands.permute(1, 2, 0), d_results.transpose(0, 1))
+def _matrix_gradient(operands: Tensor, d_results: Tensor) -> Tensor:
+    """Sum over the steps of x_t' dy_t, (K, D), for operands x (T, B, K) and gradients dy (T, B, D)."""
     return matmul(d_results.flatten(0, 1).t(), operands.flatten(0, 1)).t()
 
 
@@ -495,8 +486,6 @@ class _AddProduct(torch.autograd.Function):
     # pyrefly: ignore[bad-override]
     def forward(ctx: Any, precomputed: Tensor, x: Tensor, matrix: Tensor) -> Tensor:
         ctx.save_for_backward(matrix)
-        if matrix.dim() == 3:
-            return torch.bmm(x.unsqueeze(1), matrix).squeeze(1).add_(precomputed)
         return matmul(x, matrix).add_(precomputed)
 
     @staticmethod
@@ -506,6 +495,4 @@ class _AddProduct(torch.autograd.Function):
         (matrix,) = ctx.saved_tensors
         if not ctx.needs_input_grad[1]:
             return d_result, None, None
-        if matrix.dim() == 3:
-            return d_result, torch.bmm(d_result.unsqueeze(1), matrix.transpose(1, 2)).squeeze(1), None
         return d_result, matmul(d_result, matrix.t()), None

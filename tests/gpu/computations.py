@@ -309,7 +309,6 @@ def ops():
             **dict(inputs=(T, B, D), factors=(D,), start=(B, D)),
         ),
         "StepProducts": _op(_recurrence, known=(T, B, D), matrix=(D, D), start=(B, D)),
-        "StepProducts, a matrix a row": _op(_recurrence, known=(T, B, D), matrix=(B, D, D), start=(B, D)),
         **{function.__name__: _op(partial(_penalty, function=function), x=(B, T, J)) for function in PENALTIES},
         "absolute_sum": _op(lambda x: regularizers.absolute_sum(x.values()), first=(D, J), second=(V,)),
     }

@@ -48,7 +48,7 @@ def launches(num_steps, **flags):
 
 @pytest.mark.parametrize(
     "output_layer, attention, expected, num_extra",
-    [("full", "dot", 27, 0), ("full", "general", 27, 0), ("doc", "general", 29, 0), ("full", "mlp", 47, NUM_LAYERS)],
+    [("full", "dot", 27, 0), ("full", "general", 27, 0), ("doc", "general", 29, 0), ("full", "mlp", 46, NUM_LAYERS)],
 )
 def test_a_decoder_step(output_layer, attention, expected, num_extra, monkeypatch):
     monkeypatch.setattr(recurrence, "gathers_gradients", lambda matrix: False)

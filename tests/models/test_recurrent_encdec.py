@@ -12,7 +12,7 @@ import torch
 from builders import CELLS_AND_LAYERS, build_model, build_tiny_encdec, make_task
 from decoder_contract import LENGTHS, PAD, SOURCES, B, T, V, pad
 
-from fairseq_plugins.modules import attention
+from fairseq_plugins.modules.attention import Attention
 from fairseq_plugins.modules.cell import state_tensors
 
 
@@ -144,14 +144,9 @@ def test_targets_that_are_padded_in_front_are_refused_where_padding_would_be_rea
 
 @pytest.fixture
 def read(monkeypatch):
-    """Every query that the steps of attention read, with the memory."""
-    pairs, begin = [], attention.AttentionSteps
-
-    def steps(layer, memory, **options):
-        attend = begin(layer, memory, **options)
-        return lambda t, query: pairs.append((query, memory)) or attend(t, query)
-
-    monkeypatch.setattr(attention, "AttentionSteps", steps)
+    """Every query that attention reads, with the memory."""
+    pairs, context = [], Attention.context
+    monkeypatch.setattr(Attention, "context", lambda layer, *pair: pairs.append(pair) or context(layer, *pair))
     return pairs
 
 
