@@ -11,7 +11,7 @@ from .corpora import CORPORA
 from .corpus import Corpus, parse_options
 from .lines import DataError, note
 from .sources import FULL, digest
-from .steps import check_writable, files_line, is_finished, locked, make_binaries, make_text, reserved, run_step
+from .steps import check_writable, files_line, is_finished, locked, make_binaries, make_text, run_step
 
 FORMAT = 6  # version of the work folder; another one repeats all steps
 
@@ -62,10 +62,7 @@ def prepare(corpus: Corpus, options: Namespace) -> None:
         files = corpus.find(options.source or options.work, options)
         digests = {name: digest(path) for name, path in files.items()}
         folders = make_steps(corpus, files, digests, options)
-        with reserved(options.dest):
-            if is_finished(corpus, recipe, options):  # by a run with another work folder
-                return
-            table = make_binaries(corpus, files, folders, [recipe, files_line(digests)], options)
+        table = make_binaries(corpus, files, folders, [recipe, files_line(digests)], options)
     print("\n".join([*table, corpus.report(options)]), flush=True)
 
 

@@ -21,7 +21,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO
 
 from .corpus import Corpus
 from .lines import (
@@ -61,7 +60,11 @@ def locked(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise DataError(f"{folder}: nothing can be written there ({error.strerror}): pass another --work") from None
     with file:
-        _lock(file, f"works in {folder}")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            note(f"waiting for another run that works in {folder}")
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 
@@ -75,38 +78,6 @@ def check_writable(target: Path) -> None:
             pass
     except OSError as error:
         raise DataError(f"{target}: nothing can be written there ({error.strerror}): pass another --dest") from None
-
-
-@contextmanager
-def reserved(target: Path) -> Iterator[None]:
-    """Lock ``target`` against runs with other work folders. The lock of a killed run is released."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    path = target.with_name(f".{target.name}.lock")
-    while True:
-        with open(path, "w") as file:
-            _lock(file, f"makes {target}")
-            if not _has_name(file, path):  # removed by the run that held the lock
-                continue
-            try:
-                yield
-            finally:
-                path.unlink(missing_ok=True)
-            return
-
-
-def _lock(file: IO[str], what: str) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        note(f"waiting for another run that {what}")
-        fcntl.flock(file, fcntl.LOCK_EX)
-
-
-def _has_name(file: IO[str], path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(file.fileno()), path.stat())
-    except FileNotFoundError:
-        return False
 
 
 @contextmanager

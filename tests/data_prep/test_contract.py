@@ -245,15 +245,13 @@ def named_recipe(told: str, name: str, *, joined: bool = False) -> Recipe:
     return named
 
 
-@pytest.mark.parametrize("shared", ["the work folder", "the result"])
-def test_second_run_waits_for_the_first(shared: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_second_run_waits_for_the_first(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_files(here / "x", ptb_files())
     options = ["ptb", "--from", "x", "--dest", "result"]
     succeed(*options, "--work", "one", cwd=here)
     made = snapshot(here / "result")
     (here / "result").rename(here / "kept")
-    (here / "two").mkdir()
-    lock = steps.locked(here / "two") if shared == "the work folder" else steps.reserved(here / "result")
+    lock = steps.locked(here / "one")
     lock.__enter__()
 
     def end_the_first_run(message: str) -> None:
@@ -263,11 +261,10 @@ def test_second_run_waits_for_the_first(shared: str, here: Path, monkeypatch: py
             lock.__exit__(None, None, None)
 
     monkeypatch.setattr(steps, "note", end_the_first_run)
-    done = succeed(*options, "--work", "two", cwd=here)
-    what = "works in two" if shared == "the work folder" else "makes result"
-    assert f"waiting for another run that {what}\n" in done.stderr
+    done = succeed(*options, "--work", "one", cwd=here)
+    assert "waiting for another run that works in one\n" in done.stderr
     assert "already complete" in done.stderr and "binarising" not in done.stderr
-    assert snapshot(here / "result") == made and not (here / ".result.lock").exists()
+    assert snapshot(here / "result") == made
 
 
 # Steps and results
