@@ -67,44 +67,15 @@ def export_model(
             the programs.
     """
     folder, out = corpus_of(paths[0], data), Path(os.path.realpath(out))
-    _restore(out)
-    exports = [path.parent for path in paths if (path.parent / EXPORT_RECORD).is_file()]
-    _check_out(out, read=[folder, *exports])
+    _check_out(out, folder, paths)
     if programs and len(paths) > 1:
         raise UserError("--torch-export takes one checkpoint: export the models of an ensemble one by one")
-    for path in paths:
-        if out in path.resolve().parents:
-            raise UserError(f"--out {out} holds {path}, which is read: give another folder")
-    contents: Dict[str, Dict[str, Any]] = {}
-    models: List[BaseFairseqModel] = []
-    names: List[str] = []
-    folders: List[str] = []
-    for number, path in enumerate(paths, start=1):
-        model, dictionaries, content = _read(path, folder)
-        if names and dictionaries != names:
-            others = f"{', '.join(dictionaries)}, and {paths[0]} {', '.join(names)}"
-            raise UserError(f"{path} reads {others}: export them apart")
-        names = dictionaries
-        models.append(model)
-        contents[exported_checkpoint(number)] = content
-        own = _flags_of(content["cfg"]["common"]).get("user_dir")
-        if own and own not in (PACKAGE.name, *folders):
-            folders.append(own)
+    models, dictionaries, contents = _read_all(paths, folder)
     licences = sorted(one.name for one in folder.iterdir() if one.is_file() and one.name.lower().startswith(LICENCES))
-    subwords = find_subwords(folder)
-    sources = {name: folder / name for name in [*dict.fromkeys(names), *licences]}
-    if subwords is not None:
-        sources[subwords.name] = subwords
-    text: Optional[Dict[str, Any]] = None
-    if (folder / TEXT_RECORD).is_file():
-        record = read_record(folder)
-        sources[TEXT_RECORD] = folder / TEXT_RECORD
-        if record.tokenizer.startswith(HUGGING_FACE):
-            tokenizer = folder / record.tokenizer.removeprefix(HUGGING_FACE)
-            check_file(tokenizer, wanted="the tokenizer's file")
-            sources[tokenizer.name] = tokenizer
-            found = json.loads((folder / TEXT_RECORD).read_text(encoding="utf-8"))
-            text = {**found, "tokenizer": f"{HUGGING_FACE}{tokenizer.name}"}
+    sources = {name: folder / name for name in [*dictionaries, *licences]}
+    text_files, text_record = _read_text_files(folder)
+    sources.update(text_files)
+    user_dirs = [_flags_of(content["cfg"]["common"]).get("user_dir") for content in contents.values()]
     provenance = {
         "command": shlex.join(_without_folders(shlex.split(command))),
         "version": fairseq_plugins.__version__,
@@ -113,9 +84,9 @@ def export_model(
             **{name: file_digest(one) for name, one in sources.items()},
         },
         "licences": licences,
-        "user_dirs": folders,
+        "user_dirs": list(dict.fromkeys(one for one in user_dirs if one and one != PACKAGE.name)),
     }
-    aside = out.with_name(f".{out.name}.{os.getpid()}")
+    aside, former = (out.with_name(f".{out.name}.{os.getpid()}{end}") for end in ("", ".old"))
     shutil.rmtree(aside, ignore_errors=True)  # of a killed process with this number
     aside.mkdir(parents=True)
     try:
@@ -123,16 +94,54 @@ def export_model(
             write_tensors(aside / name, content)
         for name, source in sources.items():
             shutil.copyfile(source, aside / name)
-        if text is not None:
-            write_json(aside / TEXT_RECORD, text)
+        if text_record is not None:
+            write_json(aside / TEXT_RECORD, text_record)
         if programs:
             write_programs(models[0], aside, origin=paths[0])
         provenance["files"] = {one.name: file_digest(one) for one in sorted(aside.iterdir())}
         write_json(aside / EXPORT_RECORD, provenance)
-        _replace(out, aside)
+        if out.exists():
+            out.rename(former)
+        aside.rename(out)
+        shutil.rmtree(former, ignore_errors=True)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return provenance
+
+
+def _read_all(
+    paths: Sequence[Path], folder: Path
+) -> Tuple[List[BaseFairseqModel], List[str], Dict[str, Dict[str, Any]]]:
+    """All models, the names of their dictionaries, and the exported checkpoints by their names."""
+    models: List[BaseFairseqModel] = []
+    contents: Dict[str, Dict[str, Any]] = {}
+    names: List[str] = []
+    for number, path in enumerate(paths, start=1):
+        model, dictionaries, content = _read(path, folder)
+        if names and dictionaries != names:
+            others = f"{', '.join(dictionaries)}, and {paths[0]} {', '.join(names)}"
+            raise UserError(f"{path} reads {others}: export them apart")
+        names = dictionaries
+        models.append(model)
+        contents[exported_checkpoint(number)] = content
+    return models, names, contents
+
+
+def _read_text_files(folder: Path) -> Tuple[Dict[str, Path], Optional[Dict[str, Any]]]:
+    """The files by which raw text is prepared, by the names that they get, and the record if it changes.
+
+    The tokenizer of a record may lie anywhere. It gets a name in the export.
+    """
+    subwords, record = find_subwords(folder), read_record(folder)
+    files = {} if subwords is None else {subwords.name: subwords}
+    if (folder / TEXT_RECORD).is_file():
+        files[TEXT_RECORD] = folder / TEXT_RECORD
+    if not record.tokenizer.startswith(HUGGING_FACE):
+        return files, None
+    tokenizer = folder / record.tokenizer.removeprefix(HUGGING_FACE)
+    check_file(tokenizer, wanted="the tokenizer's file")
+    found = json.loads((folder / TEXT_RECORD).read_text(encoding="utf-8"))
+    return {**files, tokenizer.name: tokenizer}, {**found, "tokenizer": f"{HUGGING_FACE}{tokenizer.name}"}
 
 
 def _read(path: Path, folder: Path) -> Tuple[BaseFairseqModel, List[str], Dict[str, Any]]:
@@ -169,22 +178,16 @@ def _without_folders(value: Any) -> Any:
     return type(value)(map(_without_folders, value)) if type(value) in (list, tuple) else value
 
 
-def _restore(out: Path) -> None:
-    """Undo the first half of a replacement by a killed process, or complete its second."""
-    of_out = re.compile(rf"\.{re.escape(out.name)}\.\d+\.old")
-    for old in sorted(one for one in out.parent.glob(".*.old") if of_out.fullmatch(one.name) and one.is_dir()):
-        if out.exists():
-            shutil.rmtree(old)
-        else:
-            old.rename(out)
-
-
-def _check_out(out: Path, *, read: List[Path]) -> None:
-    """Refuse a folder that is no export, or has other files, or is one of those that are read, or in or above them."""
+def _check_out(out: Path, data: Path, paths: Sequence[Path]) -> None:
+    """Refuse a folder that is no export, or has other files, or has to do with folders or checkpoints that are read."""
     output_folder(str(out))
-    for folder in map(Path.resolve, read):
+    exports = [path.parent for path in paths if (path.parent / EXPORT_RECORD).is_file()]
+    for folder in map(Path.resolve, [data, *exports]):
         if out == folder or folder in out.parents or out in folder.parents:
             raise UserError(f"--out {out}: {folder} is read: give a folder outside of it")
+    for path in paths:
+        if out in path.resolve().parents:
+            raise UserError(f"--out {out} holds {path}, which is read: give another folder")
     if not out.exists():
         return
     names = {one.name for one in out.iterdir()}
@@ -192,20 +195,6 @@ def _check_out(out: Path, *, read: List[Path]) -> None:
         raise UserError(f"--out {out} is no export and has files: give another folder")
     if others := sorted(names - {EXPORT_RECORD, *(exported_files(out) if names else [])}):
         raise UserError(f"--out {out} has {others[0]}, which is no part of an export: move it, or give another folder")
-
-
-def _replace(out: Path, new: Path) -> None:
-    if not out.exists():
-        new.rename(out)
-        return
-    old = new.with_name(f"{new.name}.old")
-    out.rename(old)
-    try:
-        new.rename(out)
-    except OSError:
-        old.rename(out)
-        raise
-    shutil.rmtree(old)
 
 
 def _flags_of(section: Union[Namespace, Dict[str, Any]]) -> Dict[str, Any]:

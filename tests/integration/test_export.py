@@ -138,18 +138,6 @@ def test_a_second_run_replaces_an_export_alone(sources, export, call, refuse):
     export("lm")
     assert {one.name: one.read_bytes() for one in out.iterdir()} == first
     assert [one.name for one in out.parent.iterdir()] == ["lm"]
-    shutil.copytree(out, out.with_name(".lm.1.old"))
-    export("lm")
-    out.rename(out.with_name(".lm.1.old"))  # as a process leaves it that is killed before the second renaming
-    assert "does not exist" in refuse("export", sources / "none.pt", "--out", out)
-    export("lm")
-    assert [one.name for one in out.parent.iterdir()] == ["lm"]
-    others = [out.with_name(name) for name in (".lm.notes.old", ".lm.v1.4711.old")]
-    for other in others:
-        other.mkdir()
-    out.with_name(".lm.2.old").write_text("a file")
-    export("lm")
-    assert all(other.is_dir() for other in others)
     (out / "notes.txt").write_text("mine")
     assert "has notes.txt, which is no part" in refuse("export", sources / "run/lm", "--out", out)
     assert "is no export" in refuse("export", sources / "run/lm", "--out", sources / "run/translation")
