@@ -28,7 +28,6 @@ COMMANDS: Dict[str, Tuple[str, str]] = {
     "rescore": ("translation.RESCORE", "Rescore n-best lists by models, with weights tuned to BLEU, chrF or ROUGE."),
     "evaluate bleu": ("evaluate.BLEU", "BLEU and chrF of a split that is decoded, or of given translations."),
     "evaluate rouge": ("evaluate.ROUGE", "ROUGE-1, -2 and -L of a split that is decoded, or of given headlines."),
-    "evaluate baselines": ("evaluate.BASELINES", "Write headlines that need no model: first words, random titles."),
     "compare runs": ("compare.RUNS", "Trained models in one table, with means and deviations over seeds."),
     "compare curves": ("compare.CURVES", "Learning curves of runs, from their logs, also while they train."),
     "analyze frequency": ("analyze.FREQUENCY", "Gain of one language model over another by the frequency of words."),

@@ -106,7 +106,7 @@ bleu and rouge need the log and the decoded text, but no checkpoint. The table s
 If a run decoded its validation set (--task scored_translation), the table has its best score and the picture the scores
 by epoch.
 
---text adds texts of other origin, such as those of evaluate baselines. --baseline tests all others against the runs of
+--text adds texts of other origin, such as the first words of articles. --baseline tests all others against the runs of
 one name: texts by a paired bootstrap over sentences, perplexities by Welch's t-test over seeds. p is two-sided.
 
 Writes table.md, runs.json and learning_curves.png.""",

@@ -1,15 +1,13 @@
-"""BLEU, chrF and ROUGE of decoded or given text, and headlines that need no model."""
+"""BLEU, chrF and ROUGE of decoded or given text."""
 
 import argparse
-import random
 import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import List, Sequence
 
-from fairseq_plugins.command_line import add_out, add_output_file
+from fairseq_plugins.command_line import add_output_file
 from fairseq_plugins.commands.results import Results, results_command
-from fairseq_plugins.console import Command
 from fairseq_plugins.evaluation.decoding import GENERATED_FILE
 from fairseq_plugins.evaluation.scored_text import (
     DECODING_HELP,
@@ -33,7 +31,7 @@ from fairseq_plugins.evaluation.translation_scores import (
 from fairseq_plugins.files import STANDARD_INPUT, check_not_read, given_path, read_lines, write_lines
 from fairseq_plugins.metrics.corpus import LetterCase, bleu_of_text
 from fairseq_plugins.metrics.rouge import add_rouge_settings, check_tokens, read_rouge_settings
-from fairseq_plugins.options import UserError, count
+from fairseq_plugins.options import UserError
 
 HYPOTHESIS = re.compile(r"H-[0-9]+\t")
 """Beginning of a line of ``fairseq-generate``."""
@@ -199,46 +197,4 @@ and precision. The last line is the signature. Scores can be compared if their s
 {DECODING_HELP}""",
     example="data-bin/agnews --path checkpoints/agnews --out decoded",
     forwards_to="fairseq-generate",
-)
-
-
-def _add_baselines_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--articles",
-        type=given_path,
-        required=True,
-        metavar="FILE",
-        help="articles, one a line, such as DATA/raw/test.article",
-    )
-    parser.add_argument(
-        "--titles",
-        type=given_path,
-        required=True,
-        metavar="FILE",
-        help="training headlines, such as WORK/article-title/text/train.title",
-    )
-    add_out(parser, help="directory for the two texts, a headline a line")
-    parser.add_argument("--words", type=count, default=8, help="words of the article (default: %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the random choice (default: %(default)s)")
-
-
-def _write_baselines(args: argparse.Namespace) -> None:
-    articles, titles = read_lines(args.articles), read_lines(args.titles)
-    draw = random.Random(args.seed).choice
-    headlines = {
-        "first_words": [" ".join(line.split()[: args.words]) for line in articles],
-        "random_title": [draw(titles) for _ in articles],
-    }
-    args.out.mkdir(parents=True, exist_ok=True)
-    for name, lines in headlines.items():
-        write_lines(args.out / f"{name}.txt", lines)
-
-
-BASELINES = Command(
-    add_arguments=_add_baselines_arguments,
-    run=_write_baselines,
-    description="""\
-Writes first_words.txt with the first words of each article, and random_title.txt with a random training title.""",
-    example="--articles data-bin/agnews/raw/test.article --titles downloads/agnews/article-title/text/train.title "
-    "--out baselines",
 )

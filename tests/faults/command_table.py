@@ -165,11 +165,6 @@ TRIED: Dict[str, Tried] = {
     "analyze gate-words": _ours("analyze gate-words", "lm", "--path", "gated.pt", "--words", "the", reads=["gated.pt"]),
     "decode": _ours("decode", *_PAIRS, *_OUT, *_DECODING, reads=[*PAIRS, "translator.pt"], result=decoded),
     "lm generate": _ours("lm generate", *_LM, "--max-length", "5", reads=["lm.pt", "lm/text.json"], stdin=b"the\n"),
-    "evaluate baselines": _ours(
-        *("evaluate baselines", "--articles", "sources", "--titles", "targets", *_OUT),
-        reads=["sources", "targets"],
-        result=below("out"),
-    ),
     "analyze masking": _ours(
         *("analyze masking", "lm", "--path", "A=mos.pt", "--runs", "1", *_PLOT),
         reads=[*LM, "mos.pt"],
