@@ -167,8 +167,8 @@ RANK = results_command(
     _add_rank_arguments,
     description="""\
 The matrix of log-probabilities has a row for each position and a column for each word. Its rank is the number of its
-singular values above a threshold. The rank of a single softmax of d features is at most d + 2. The matrix itself is
-never in memory. What is takes 16 bytes for each pair of words: 1.6 GB for 10,000 words.""",
+singular values above a threshold. The rank of a single softmax of d features is at most d + 2. Memory does not grow
+with the positions. It is 16 bytes for each pair of words: 1.6 GB for 10,000 words.""",
     example="data-bin/ptb --path checkpoints/doc --positions 11000",
 )
 

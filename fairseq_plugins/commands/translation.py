@@ -43,7 +43,6 @@ from fairseq_plugins.evaluation.translation import (
     EXTRA_PIECES,
     GENERATION_FLAGS,
     SearchOptions,
-    TranslatedSentence,
     load_translator,
 )
 from fairseq_plugins.evaluation.translation import (
@@ -170,22 +169,14 @@ def _translate(args: argparse.Namespace) -> None:
             if draws and sentence.source:
                 save_attention_map(sentence, translator.source.subwords, args.plot)
                 draws = False
-            found = [sentence, *sentence.others]
             if args.json:
-                print(_translations_json(line, found), flush=True)
+                print(json_text(sentence.figures(line), letters="kept"), flush=True)
             else:
-                texts = [f"{one.score:.6f}\t{one.text}" if args.scores else one.text for one in found]
-                print("\n".join(texts), flush=True)
+                for one in (sentence, *sentence.others):
+                    print(f"{one.score:.6f}\t{one.text}" if args.scores else one.text, flush=True)
             bar.update()
     if draws:
         raise UserError(f"--plot {args.plot}: there is no sentence to draw, all lines are blank")
-
-
-def _translations_json(line: str, found: Sequence[TranslatedSentence]) -> str:
-    hypotheses = [
-        {"text": one.text, "score": one.score, "tokens": one.target, "alignment": one.alignment} for one in found
-    ]
-    return json_text({"source": line, "tokens": found[0].source, "hypotheses": hypotheses}, letters="kept")
 
 
 TAKEN_FLAGS = ", ".join(map(flag_of, GENERATION_FLAGS))

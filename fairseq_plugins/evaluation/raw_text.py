@@ -24,6 +24,7 @@ from typing import (
     Sequence,
     Tuple,
     Type,
+    Union,
     get_args,
 )
 
@@ -66,9 +67,6 @@ class Subwords(ABC):
     kind: ClassVar[str]
 
     @abstractmethod
-    def __init__(self, path: Path): ...
-
-    @abstractmethod
     def split(self, words: str) -> List[str]:
         """Pieces of words with spaces between them."""
 
@@ -81,9 +79,6 @@ class WholeWords(Subwords):
     """Each word is one piece."""
 
     kind = "subword_nmt"  # joining finds no mark
-
-    def __init__(self, path: Optional[Path] = None):
-        pass
 
     def split(self, words: str) -> List[str]:
         return words.split()
@@ -152,7 +147,7 @@ class SentencePiece(Subwords):
         return words
 
 
-SUBWORD_FILES: Dict[str, Type[Subwords]] = {
+SUBWORD_FILES: Dict[str, Union[Type[SubwordNMT], Type[SentencePiece]]] = {
     "bpe.codes": SubwordNMT,
     "sentencepiece.bpe.model": SentencePiece,
     "sentencepiece.unigram.model": SentencePiece,

@@ -207,6 +207,14 @@ class TranslatedSentence:
             return None
         return [(read, written) for written, read in enumerate(self.attention[:-1, :-1].argmax(1).tolist())]
 
+    def figures(self, line: str) -> Dict[str, Any]:
+        """The raw line, the tokens that the models read, and all translations, the best first, for JSON."""
+        hypotheses = [
+            {"text": one.text, "score": one.score, "tokens": one.target, "alignment": one.alignment}
+            for one in (self, *self.others)
+        ]
+        return {"source": line, "tokens": self.source, "hypotheses": hypotheses}
+
 
 class _SeededSampling(Search):
     """Draws words. Each sentence of a batch has its own random generator, so no other sentence has an effect on it."""

@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 import fairseq_plugins
 from fairseq_plugins.evaluation.api import TrainedLanguageModel
 from fairseq_plugins.evaluation.text_scorer import Context
-from fairseq_plugins.evaluation.translation import EXTRA_PIECES, STEP, TranslatedSentence, Translator
+from fairseq_plugins.evaluation.translation import EXTRA_PIECES, STEP, Translator
 from fairseq_plugins.options import UserError
 from fairseq_plugins.serving.batching import Batcher, TooManyWaiting
 
@@ -299,7 +299,7 @@ class ModelServer:
             # a larger beam has smaller batches, so that both take the same memory
             batch_size = max(1, self.limits.batch * BEAM // max(BEAM, options["beam"]))
             found = self._model.translate(lines, batch_size=batch_size, **options)
-            return [_translation(line, one) for line, one in zip(lines, found)]
+            return [Translation(**one.figures(line)) for line, one in zip(lines, found)]
         if isinstance(request, GenerateRequest):
             return [
                 [
@@ -312,14 +312,6 @@ class ModelServer:
             Score(text=one.text, log_prob=one.total, tokens=one.tokens, nats=one.nats, unknown=one.unknown)
             for one in self._model.score(lines, **options)
         ]
-
-
-def _translation(line: str, found: TranslatedSentence) -> Translation:
-    hypotheses = [
-        Hypothesis(text=one.text, score=one.score, tokens=one.target, alignment=one.alignment)
-        for one in (found, *found.others)
-    ]
-    return Translation(source=line, tokens=found.source, hypotheses=hypotheses)
 
 
 class _Limited:
