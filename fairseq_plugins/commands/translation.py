@@ -3,6 +3,7 @@
 import argparse
 import sys
 from dataclasses import fields, replace
+from functools import partial
 from itertools import tee
 from pathlib import Path
 from typing import Dict, List, Literal, Mapping, Optional, Sequence
@@ -199,10 +200,6 @@ of positions in source and translation. Flags of fairseq-generate may follow a -
 )
 
 
-def _add_decode_arguments(parser: argparse.ArgumentParser) -> None:
-    add_decoding(parser, required=True)
-
-
 def _decode(args: argparse.Namespace) -> None:
     decoding = read_decoding(args)
     decoding.check()
@@ -210,7 +207,7 @@ def _decode(args: argparse.Namespace) -> None:
 
 
 DECODE = Command(
-    add_arguments=_add_decode_arguments,
+    add_arguments=partial(add_decoding, required=True),
     run=_decode,
     description=f"Writes OUT/generate.txt, with subwords joined, and the log OUT/generate.log.\n\n{DECODING_HELP}",
     example="data-bin/tatoeba.de-en --path checkpoints/tatoeba --out decoded",
@@ -298,6 +295,7 @@ def _add_rescore_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _rescore(args: argparse.Namespace) -> None:
+    args.output = args.output or ("text" if args.tune is None else "scores")
     _check(args)
     digests = distinct_digests(args.path, flag="--path")
     given = None if args.weights is None else read_weights(args.weights)
@@ -309,16 +307,16 @@ def _rescore(args: argparse.Namespace) -> None:
         weights = _tune(args, texts, features, metric=metric, digests=digests)
     sums = weighted_sums(features.values, features.is_candidate, np.array(weights))
     chosen = sums.argmax(1).tolist()
-    output = _output(args)
-    if output == "scores":
+    if args.output == "scores":
         significance = "tested" if args.tune is None else "left out"  # invalid on text that weights are tuned to
         gains = gains_by_metric(texts, chosen, metric=metric, significance=significance)
         weights_by_feature = dict(zip(features.names, weights))
         if args.json:
-            print(_gains_json(gains, weights_by_feature, command=args.command_line))
+            found = {"scores": gains, "weights": weights_by_feature}
+            print(json_text(with_origin(found, command=args.command_line)))
         else:
             print(_gains_text(gains, weights_by_feature))
-    elif output == "text":
+    elif args.output == "text":
         print("\n".join(texts.chosen(chosen)))
     else:
         scores = [row[: len(found)] for row, found in zip(sums, texts.lists.candidates)]
@@ -344,13 +342,13 @@ def _check(args: argparse.Namespace) -> None:
     for flag, value in (("--restarts", args.restarts), ("--seed", args.seed)):
         if value is not None and args.tune is None:
             raise UserError(f"{flag} {value} only applies with --tune: leave it out")
-    if args.json and _output(args) != "scores":
-        raise UserError(f"--json only applies with --output scores, not {_output(args)}: leave it out")
+    if args.json and args.output != "scores":
+        raise UserError(f"--json only applies with --output scores, not {args.output}: leave it out")
     if args.tune is None:
         unread = {"text": ("reference", "metric"), "lists": ("reference", "metric", "target_lang"), "scores": ()}
-        for name in unread[_output(args)]:
+        for name in unread[args.output]:
             if getattr(args, name) is not None:
-                raise UserError(f"{flag_of(name)} has no effect on --output {_output(args)}: leave it out")
+                raise UserError(f"{flag_of(name)} has no effect on --output {args.output}: leave it out")
     if args.target_lang is not None:
         check_language(args.target_lang, flag="--target-lang")
     if args.tune is not None:
@@ -363,10 +361,6 @@ def _check(args: argparse.Namespace) -> None:
     check_checkpoints(args.path)
 
 
-def _output(args: argparse.Namespace) -> str:
-    return args.output or ("text" if args.tune is None else "scores")
-
-
 def _read_texts(args: argparse.Namespace, *, metric: str) -> CandidateTexts:
     """Read the candidates, and check their references if ``metric`` is computed."""
     paths: List[Path] = args.input or [STANDARD_INPUT]
@@ -377,7 +371,7 @@ def _read_texts(args: argparse.Namespace, *, metric: str) -> CandidateTexts:
     texts = CandidateTexts(
         lists, reference=args.reference, language=args.target_lang, case=compared_case(data), data=data
     )
-    if args.tune is not None or _output(args) == "scores":
+    if args.tune is not None or args.output == "scores":
         if not texts.references:
             raise UserError(f"{name_of(*paths)} has no references: give --reference FILE")
         check_script(metric, texts.references, flag="--metric")
@@ -455,11 +449,6 @@ def gains_by_metric(
         if significance == "tested":
             gains[TITLES[name]]["p"] = paired_difference(new, old).p
     return gains
-
-
-def _gains_json(gains: Mapping[str, Mapping[str, float]], weights: Mapping[str, float], *, command: str) -> str:
-    """All figures in JSON."""
-    return json_text(with_origin({"scores": gains, "weights": weights}, command=command))
 
 
 def _gains_text(gains: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]) -> str:
