@@ -19,6 +19,7 @@ from fairseq_plugins.evaluation.checkpoints import corpus_of, exported_files, lo
 from fairseq_plugins.evaluation.programs import write_programs
 from fairseq_plugins.evaluation.raw_text import TEXT_RECORD, find_subwords, read_record
 from fairseq_plugins.evaluation.words import HUGGING_FACE
+from fairseq_plugins.fairseq_patches.checkpoints import forget_start
 from fairseq_plugins.files import (
     EXPORT_RECORD,
     check_file,
@@ -34,9 +35,6 @@ from fairseq_plugins.parts import PACKAGE
 
 LICENCES = ("licen", "copying", "copyright")
 """Beginnings of the names of files with a corpus' licence, in small letters."""
-
-EMBEDDING_FILES = ("encoder_embed_path", "decoder_embed_path")
-"""Flags with files of initial embeddings, which a trained model does not need."""
 
 
 def export_model(
@@ -150,14 +148,14 @@ def _read(path: Path, folder: Path) -> Tuple[BaseFairseqModel, List[str], Dict[s
     if not isinstance(model, (FairseqLanguageModel, FairseqEncoderDecoderModel)):
         raise UserError(f"{path} holds a {type(model).__name__}: give a language model or an encoder-decoder")
     state = read_state(path)
-    values: Any = OmegaConf.to_container(training_config(state), resolve=True, enum_to_str=True)
+    config = training_config(state)
+    forget_start(config)
+    values: Any = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
     names = ["dict.txt"]
     if isinstance(task, TranslationTask):
         languages = {"source_lang": str(task.cfg.source_lang), "target_lang": str(task.cfg.target_lang)}
         names = [f"dict.{language}.txt" for language in languages.values()]
         _flags_of(values["task"]).update(languages)  # older checkpoints take them from the names of a split's files
-    flags = _flags_of(values["model"])
-    flags.update((flag, None) for flag in EMBEDDING_FILES if flag in flags)
     rest = without(("model", *OF_ONE_CHECKPOINT), state)
     rest["extra_state"] = without(OF_ONE_CHECKPOINT, state.get("extra_state", {}))
     return model, names, {**_without_folders({**rest, "args": None, "cfg": values}), "model": state["model"]}
