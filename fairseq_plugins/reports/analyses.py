@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
 from fairseq_plugins.evaluation.analyses.layers import LayerCorrelation, MaskedRuns, Spectrum, Timescales
 from fairseq_plugins.evaluation.analyses.words import FrequencyBand
 from fairseq_plugins.evaluation.scoring import Perplexity
-from fairseq_plugins.reports.tables import as_label, as_table, new_picture
+from fairseq_plugins.reports.tables import as_label, as_table, enclose_logarithmically, new_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -100,8 +100,6 @@ def masked_layers_table(curves: Sequence[MaskedRuns]) -> str:
 
 def draw_masked_layers(curves: Sequence[MaskedRuns]) -> "Figure":
     """A panel for each choice of layers, with a curve and the range of runs for each model."""
-    from matplotlib.ticker import LogFormatter
-
     panels = list(dict.fromkeys(runs.layers for runs in curves))
     picture = new_picture(inches=(3.4 * len(panels), 3.6))
     all_axes = picture.subplots(1, len(panels), squeeze=False)[0]
@@ -120,8 +118,9 @@ def draw_masked_layers(curves: Sequence[MaskedRuns]) -> "Figure":
                 alpha=0.2,
             )
         axes.set(title=_layers_title(layers), xlabel="P", yscale="log")
-        axes.yaxis.set_major_formatter(LogFormatter())
-        axes.yaxis.set_minor_formatter(LogFormatter(minor_thresholds=(2, 0.5)))
+        enclose_logarithmically(
+            axes.yaxis, [ppl for runs in curves if runs.layers == layers for ppl in runs.perplexities]
+        )
     all_axes[0].set_ylabel("perplexity")
     names = all_axes[0].get_legend_handles_labels()
     picture.legend(*names, loc="outside upper center", ncols=max(1, min(len(panels), len(names[1]))))
@@ -202,8 +201,6 @@ def timescale_table(found: Mapping[str, Sequence[Timescales]]) -> str:
 
 def draw_timescales(found: Mapping[str, Sequence[Timescales]]) -> "Figure":
     """Sorted timescales on a logarithmic axis, a curve for each layer. Units without a timescale are left out."""
-    from matplotlib.ticker import ScalarFormatter
-
     picture = new_picture()
     axes = picture.subplots()
     for name, layers in found.items():
@@ -213,7 +210,7 @@ def draw_timescales(found: Mapping[str, Sequence[Timescales]]) -> "Figure":
             label = f"{as_label(name)}{layer}: {len(one.values)} of {num_units} units"
             axes.plot(range(1, len(one.values) + 1), one.values, label=label)
     axes.set(xlabel="hidden unit, sorted", ylabel="timescale -1 / log r, tokens", yscale="log")
-    axes.yaxis.set_major_formatter(ScalarFormatter())
+    enclose_logarithmically(axes.yaxis, [value for layers in found.values() for one in layers for value in one.values])
     axes.grid(alpha=0.3, which="both")
     axes.legend()
     return picture
