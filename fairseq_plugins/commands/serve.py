@@ -1,6 +1,7 @@
 """Trained models behind HTTP."""
 
 import argparse
+from dataclasses import fields
 from pathlib import Path
 
 from fairseq_plugins.command_line import add_cpu, add_trained_model, choose_device
@@ -8,6 +9,7 @@ from fairseq_plugins.console import Command
 from fairseq_plugins.evaluation.api import load_trained
 from fairseq_plugins.files import BEST, LAST
 from fairseq_plugins.options import UserError, check_positive, count
+from fairseq_plugins.serving.batching import Limits
 
 LIBRARIES = ("fastapi", "pydantic", "starlette", "uvicorn")
 
@@ -18,15 +20,8 @@ def _port(text: str) -> int:
     return int(text)
 
 
-LIMITS = {
-    "batch": (64, "lines that are worked on at a time"),
-    "lines": (100, "lines of a request"),
-    "characters": (5000, "characters of a line"),
-    "body": (1 << 20, "bytes of a request's body"),
-    "tokens": (200_000, "tokens that a request may generate, over all its lines, texts and hypotheses"),
-    "waiting": (256, "requests that wait; others are told to come back, by status 503"),
-}
-"""Default and help of the flags ``--max-NAME``."""
+COUNTED = [limit for limit in fields(Limits) if limit.name != "seconds"]
+"""Limits with a flag ``--max-NAME``."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,14 +33,13 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s, this machine)")
     parser.add_argument("--port", type=_port, default=8000, help="port; 0 takes any free one (default: %(default)s)")
-    for name, (default, help) in LIMITS.items():
-        parser.add_argument(
-            f"--max-{name}", type=count, default=default, metavar="N", help=f"{help} (default: %(default)s)"
-        )
+    for limit in COUNTED:
+        help = f"{limit.metadata['help']} (default: %(default)s)"
+        parser.add_argument(f"--max-{limit.name}", type=count, default=limit.default, metavar="N", help=help)
     parser.add_argument(
         "--timeout",
         type=float,
-        default=60.0,
+        default=Limits.seconds,
         metavar="SECONDS",
         help="for a request, and for a connection without one (default: %(default)s)",
     )
@@ -54,12 +48,12 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _serve(args: argparse.Namespace) -> None:
     try:
-        from fairseq_plugins.serving.server import Limits, ModelServer, listen, serve
+        from fairseq_plugins.serving.server import ModelServer, listen, serve
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in LIBRARIES:
             raise
         raise UserError(f"no {error.name} in this Python: pip install fastapi uvicorn, or the extra [serve]") from error
-    numbers = {name: getattr(args, f"max_{name}") for name in LIMITS}
+    numbers = {limit.name: getattr(args, f"max_{limit.name}") for limit in COUNTED}
     limits = Limits(**numbers, seconds=check_positive(args.timeout, flag="--timeout"))
     with listen(args.host, args.port) as listening:
         model = load_trained(args.path, args.data, device=choose_device(args))

@@ -1,9 +1,28 @@
-"""Requests that wait together are worked on in one batch."""
+"""Limits on requests. Requests that wait together are worked on in one batch."""
 
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Callable, List, Sequence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits on the requests of a server: flags of ``serve``, with defaults and help."""
+
+    batch: int = field(default=64, metadata={"help": "lines that are worked on at a time"})
+    lines: int = field(default=100, metadata={"help": "lines of a request"})
+    characters: int = field(default=5000, metadata={"help": "characters of a line"})
+    body: int = field(default=1 << 20, metadata={"help": "bytes of a request's body"})
+    tokens: int = field(
+        default=200_000,
+        metadata={"help": "tokens that a request may generate, over all its lines, texts and hypotheses"},
+    )
+    waiting: int = field(
+        default=256, metadata={"help": "requests that wait; others are told to come back, by status 503"}
+    )
+    seconds: float = 60.0
+    """For a request, from its header to its answer, and for a connection without a request."""
 
 
 class TooManyWaiting(Exception):

@@ -8,7 +8,6 @@ import signal
 import socket
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
@@ -25,7 +24,7 @@ from fairseq_plugins.evaluation.api import TrainedLanguageModel
 from fairseq_plugins.evaluation.text_scorer import Context
 from fairseq_plugins.evaluation.translation import EXTRA_PIECES, STEP, Translator
 from fairseq_plugins.options import UserError
-from fairseq_plugins.serving.batching import Batcher, TooManyWaiting
+from fairseq_plugins.serving.batching import Batcher, Limits, TooManyWaiting
 
 PAGE = Path(__file__).with_name("page.html")
 
@@ -37,29 +36,6 @@ READ_TO_THE_END = 16
 
 SECONDS_TO_READ = 0.5
 """When the server ends, it still reads requests for so long on connections that it has accepted."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Limits on the requests of a server.
-
-    Attributes:
-        batch: lines that are worked on at a time.
-        lines: of a request.
-        characters: of a line.
-        body: bytes of a request's body.
-        waiting: requests that wait.
-        tokens: that a request may generate, over all its lines, texts and hypotheses.
-        seconds: of a request, from its header to its answer; and of a connection without a request.
-    """
-
-    batch: int
-    lines: int
-    characters: int
-    body: int
-    waiting: int
-    tokens: int
-    seconds: float
 
 
 class _LinesRequest(BaseModel):
