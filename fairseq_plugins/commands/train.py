@@ -190,10 +190,11 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run_recipe(args: argparse.Namespace) -> None:
     recipe = find_recipe(args.recipe)
+    args.seeds = list(dict.fromkeys(args.seeds or [1]))
     _settle_decoding(recipe, args)
     plan = _plan(recipe, args)
     metric = _metric(recipe, args)
-    compared = [plan[system, seed] for system in dict.fromkeys(args.systems) for seed in _seeds(args)]
+    compared = [plan[system, seed] for system in dict.fromkeys(args.systems) for seed in args.seeds]
     check_baseline(args.baseline, metric, names=[one.system for one in compared])
     if args.baseline is not None and args.out is None:
         raise UserError(f"--baseline {args.baseline}: give --out for the table that tests against it")
@@ -259,16 +260,12 @@ def _settle_decoding(recipe: Recipe, args: argparse.Namespace) -> None:
     args.beam = recipe.decoding.beam if args.beam is None else args.beam
 
 
-def _seeds(args: argparse.Namespace) -> List[int]:
-    return list(dict.fromkeys(args.seeds or [1]))
-
-
 def _plan(recipe: Recipe, args: argparse.Namespace) -> Dict[Tuple[str, int], SystemTraining]:
     if "--seed" in values_by_flag(args.more):
         raise UserError("--seed: give --seeds N..., which name the folders of the runs")
     check_leaves_a_model(args.more)
     more = [*args.more, *(["--cpu"] if args.cpu else [])]
-    return plan_trainings(recipe, args.systems, _seeds(args), data=str(args.data), save_dir=args.save_dir, more=more)
+    return plan_trainings(recipe, args.systems, args.seeds, data=str(args.data), save_dir=args.save_dir, more=more)
 
 
 def _metric(recipe: Recipe, args: argparse.Namespace) -> Metric:

@@ -201,14 +201,26 @@ def one_pair(pairs: Iterable[Languages]) -> Languages:
     return found[0]
 
 
-def check_split(data: Path, split: str, languages: Languages) -> None:
-    """Check that a split has pairs of two languages."""
-    _find_pair(data, split, languages)
+def check_split(data: Path, split: str, languages: Languages) -> Languages:
+    """Check that a split has pairs of two languages. fairseq looks for both orders, too.
+
+    Returns:
+        the two in the order of its file names.
+    """
+    pairs = _named_pairs(data, split)
+    for pair in (languages, languages[::-1]):
+        if pair in pairs:
+            return pair
+    named = ", ".join("-".join(pair) for pair in pairs)
+    raise UserError(
+        f"{data} has no {split} set of {languages[0]} and {languages[1]}, which the model translates, but of {named}: "
+        "give the folder of these two languages"
+    )
 
 
 def num_sentences(data: Path, split: str, languages: Languages) -> int:
     """Number of pairs of a split. Raises UserError as :func:`check_split`, or if the binaries are not whole."""
-    pair = _find_pair(data, split, languages)
+    pair = check_split(data, split, languages)
     name = f"{split}.{'-'.join(pair)}.{languages[1]}"
     pairs = data_utils.load_indexed_dataset(str(data / name), None)
     if pairs is None:
@@ -237,19 +249,6 @@ def check_pair_dictionaries(data: Path, source: Optional[str], target: Optional[
         raise UserError(
             f"{data} has no dictionaries of {languages[0]} and {languages[1]}: give the folder that data-prep wrote"
         )
-
-
-def _find_pair(data: Path, split: str, languages: Languages) -> Languages:
-    """Two languages in the order of the file names of a split. fairseq looks for both orders, too."""
-    pairs = _named_pairs(data, split)
-    for pair in (languages, languages[::-1]):
-        if pair in pairs:
-            return pair
-    named = ", ".join("-".join(pair) for pair in pairs)
-    raise UserError(
-        f"{data} has no {split} set of {languages[0]} and {languages[1]}, which the model translates, but of {named}: "
-        "give the folder of these two languages"
-    )
 
 
 def _named_pairs(data: Path, split: str) -> List[Languages]:
