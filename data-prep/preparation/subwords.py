@@ -111,6 +111,8 @@ def _learn_subword_nmt(
     learnt = io.StringIO()
     learn_bpe.learn_bpe((f"{word} {count}" for word, count in words.items()), learnt, num_merges, is_dict=True)
     version, *merges = learnt.getvalue().splitlines()
+    if not merges:
+        raise DataError("no two letters occur together twice in train: the text is too small for subwords of letters")
     write_lines(path, keep_escapes_whole([version, *_merges_to(symbols), *merges], words, escapes))
     if len(merges) < num_merges:
         note(f"only {len(merges)} merges could be learnt of {num_merges}")

@@ -272,7 +272,8 @@ def patch_best_checkpoint() -> None:
     Problem: if ``--best-checkpoint-metric`` is not logged, fairseq ends in a ``KeyError`` after the first epoch with
         nothing saved. It keeps the worst checkpoint if higher is better and ``--maximize-best-checkpoint-metric`` is
         missing. It compares with the best value of another validation set. It replaces the best checkpoint by a worse
-        one if ``checkpoint_last.pt`` is older than ``checkpoint_best.pt``.
+        one if ``checkpoint_last.pt`` is older than ``checkpoint_best.pt``. It validates weights that it does not save,
+        of which a warning tells.
     Needed while ``test_fairseq_alone_replaces_the_best`` passes.
     """
     wrap(checkpoint_utils, "load_checkpoint", _load_and_compare)
@@ -292,6 +293,7 @@ def _load_and_compare(
         vars(trainer)[VALIDATION] = (state or {}).get(VALIDATION)
         return state, iterator
     _settle_direction(cfg, trainer)
+    _warn_of_unsaved_validations(cfg, trainer)
     state, iterator = load_checkpoint(cfg, trainer, **options)
     vars(trainer)[VALIDATION] = own = {"metric": cfg.best_checkpoint_metric, "digest": _digest(trainer)}
     former = (state or {}).get(VALIDATION, own)
@@ -305,6 +307,21 @@ def _load_and_compare(
     if not cfg.no_save and distributed_utils.is_master(trainer.cfg.distributed_training) and cfg.restore_file:
         _compare_with_best_file(cfg, trainer.checkpoint_suffix, own)
     return state, iterator
+
+
+def _warn_of_unsaved_validations(cfg: CheckpointConfig, trainer: Trainer) -> None:
+    """Warn if fairseq validates weights that it does not save, so that the best ones may be lost."""
+    updates, epochs = trainer.cfg.dataset.validate_interval_updates, trainer.cfg.dataset.validate_interval
+    remedies = []
+    if updates > 0 and (cfg.save_interval_updates == 0 or updates % cfg.save_interval_updates != 0):
+        remedies.append(f"--save-interval-updates {updates}")
+    if epochs % cfg.save_interval != 0:
+        remedies.append(f"--save-interval {epochs}")
+    if remedies and not cfg.no_save:
+        logger.warning(
+            f"weights are validated more often than saved, so checkpoint_best.pt may miss the best ones: give "
+            f"{' and '.join(remedies)}"
+        )
 
 
 def _settle_direction(cfg: CheckpointConfig, trainer: Trainer) -> None:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.data.tasks import TextTask, task_config
 from fairseq_plugins.data.text import dictionary_fingerprint
+from fairseq_plugins.files import BEST, checkpoint_of
 from fairseq_plugins.options import UserError
 
 Model = TypeVar("Model", bound=BaseFairseqModel)
@@ -35,11 +36,11 @@ def check_checkpoints(paths: Sequence[Union[str, Path]]) -> None:
     Raises:
         UserError: for the first that is not.
     """
-    for path in paths:
-        if not Path(path).is_file():
-            wrong = (
-                "is a directory" if Path(path).is_dir() else "is no file" if Path(path).exists() else "does not exist"
-            )
+    for path in map(Path, paths):
+        if not path.is_file():
+            wrong = "is no file" if path.exists() else "does not exist"
+            if path.is_dir():
+                wrong = f"holds no {BEST}" if checkpoint_of(path) == path else "is a directory"
             raise UserError(f"{path} {wrong}: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt")
 
 

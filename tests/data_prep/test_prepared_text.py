@@ -134,6 +134,12 @@ def test_subwords_come_apart_and_together(kind: str, tmp_path: Path) -> None:
         subwords.learn(kind, ["a b", "c"], 30, tmp_path / "c")
 
 
+def test_a_text_without_repeated_letters_is_too_small_for_bpe(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the text is too small"):
+        subwords.learn("bpe", ["ab cd", "ef gh"], 30, tmp_path / "codes")
+    assert not (tmp_path / "codes").exists()
+
+
 def test_both_kinds_learn_the_same_number_of_merges(tmp_path: Path) -> None:
     import sentencepiece
 

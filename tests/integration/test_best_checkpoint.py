@@ -149,6 +149,22 @@ def test_values_of_another_validation_set_are_not_compared(trained, data, tmp_pa
     assert len(found["last_optimizer_state"]["param_groups"][0]["validation_losses"]) == 1
 
 
+@pytest.mark.parametrize(
+    "flags, remedy",
+    [
+        (["--validate-interval-updates", 5], "give --save-interval-updates 5"),
+        (["--validate-interval-updates", 5, "--save-interval-updates", 10], "give --save-interval-updates 5"),
+        (["--validate-interval-updates", 10, "--save-interval-updates", 5], None),
+        (["--save-interval", 2], "give --save-interval 1"),
+        (["--save-interval", 2, "--validate-interval", 2], None),
+    ],
+)
+def test_a_warning_tells_that_validated_weights_are_not_saved(flags, remedy, lm):
+    log = lm("--max-update", 1, *flags)
+    assert ("checkpoint_best.pt may miss the best ones" in log) == (remedy is not None)
+    assert remedy is None or remedy in log
+
+
 def test_fairseq_alone_replaces_the_best(lm, runs, monkeypatch):
     monkeypatch.setattr(saving, "_compare_with_best_file", lambda *args: None)
     as_if(runs / "checkpoint_best.pt", 0.5)

@@ -28,7 +28,7 @@ REFUSALS = {
     "lm eval lm --path a.pt --tune cache=50,0.5:1,0.5": "--cache WEIGHT 1",
     "lm eval lm --path a.pt --tune cashe=50": "--tune cashe=50",
     "lm eval lm --path a.pt --dynamic rms --window 0": "argument --window: 0: give a whole number of at least 1",
-    "lm eval lm --path . --tune temperature=1": ". is a directory",
+    "lm eval lm --path . --tune temperature=1": ". holds no checkpoint_best.pt",
     "lm eval lm --path '' --tune temperature=1": "the path is empty",
     "lm eval lm --path nowhere.pt": "nowhere.pt does not exist: give a checkpoint",
     "lm eval lm --path truncated.pt": "truncated.pt is no checkpoint or was cut short",
