@@ -69,7 +69,7 @@ class Registry(Dict[str, Type[C]], Generic[C]):
     def register(self, name: str) -> Callable[[Type[C]], Type[C]]:
         """Class decorator that registers a component as a value of the flag.
 
-        It raises UserError if the name is taken. The component's flags are checked by :func:`check_flags`.
+        It raises UserError if the name is taken. The component's flags are checked by :func:`check_declarations`.
         """
 
         def register(cls: Type[C]) -> Type[C]:
@@ -170,7 +170,7 @@ class ModelFlags:
         Raises:
             UserError: if a flag is declared twice.
         """
-        check_flags(self)
+        check_declarations(self)
         own = ArgumentParser(add_help=False, argument_default=parser.argument_default)
         gen_parser_from_dataclass(own, self.own(), delete_default=True, with_prefix="")
         for action in own._actions:
@@ -186,7 +186,7 @@ class ModelFlags:
         return {option.name: option.default for cls in options for option in fields(cls)} | parts
 
 
-def check_flags(model: ModelFlags) -> None:
+def check_declarations(model: ModelFlags) -> None:
     """Check that no two parts of one command line declare the same flag: fairseq silently drops the second.
 
     It is called when the flags of a model are added to a parser. By then all parts are registered, the user's own

@@ -14,7 +14,7 @@ from fairseq import utils
 from fairseq.models import MODEL_REGISTRY
 
 import fairseq_plugins
-from fairseq_plugins.components import ModelFlags, check_flags
+from fairseq_plugins.components import ModelFlags, check_declarations
 from fairseq_plugins.files import given_path
 from fairseq_plugins.options import UserError
 
@@ -81,10 +81,10 @@ def import_installed() -> None:
 
 
 def _check_all_flags() -> None:
-    """Check the flags of all models and their parts by :func:`check_flags`, before a model is loaded by them."""
+    """Check the flags of all models and their parts by :func:`check_declarations`, before a model is loaded by them."""
     for model in set(MODEL_REGISTRY.values()):
         if isinstance(flags := getattr(model, "flags", None), ModelFlags):
-            check_flags(flags)
+            check_declarations(flags)
 
 
 def _reason(error: Exception) -> str:

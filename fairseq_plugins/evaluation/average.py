@@ -54,7 +54,7 @@ def average_checkpoints(paths: Sequence[Path]) -> Dict[str, Any]:
             total = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()}
             digests = {name: weight for name, weight in weights.items() if name.endswith("vocabulary.digest")}
         else:
-            _check_flags(_flags(state), flags, path, paths[0])
+            _check_equal_flags(_flags(state), flags, path, paths[0])
             if found := other_flags(model, training_config(state).model, owner=str(paths[0])):
                 raise UserError(f"{path} was trained {found[0]}: give checkpoints of one run")
             if num_updates in origins:
@@ -93,7 +93,7 @@ def _flags(state: Dict[str, Any]) -> Dict[str, Any]:
     return {"--arch": getattr(config.model, "arch", None), **languages, "--seed": config.common.seed}
 
 
-def _check_flags(flags: Dict[str, Any], expected: Dict[str, Any], path: Path, first: Path) -> None:
+def _check_equal_flags(flags: Dict[str, Any], expected: Dict[str, Any], path: Path, first: Path) -> None:
     for name, value in flags.items():
         if value != expected[name]:
             raise UserError(

@@ -100,7 +100,7 @@ class Decoding:
         models have several directions, ``fairseq-generate`` has no such flag or value, or ``out`` is the folder of a
         training.
         """
-        check_flags(self.arguments)
+        check_generation_flags(self.arguments)
         check_split(self.data, self.split, self.languages)
         decoding_record(self.out)
 
@@ -174,7 +174,7 @@ class Decoding:
         }
 
 
-def check_flags(arguments: Sequence[str]) -> None:
+def check_generation_flags(arguments: Sequence[str]) -> None:
     """Parse the arguments of ``fairseq-generate`` as it does, before a process starts."""
     parser = options.get_generation_parser()
     parser.add_argument("--arch", default="wav2vec2")  # as in fairseq-generate, for tasks that read its flags

@@ -407,7 +407,7 @@ def _evaluated(node: ast.expr) -> Any:
     raise UserError("not a literal")
 
 
-def check_flags(flags: object) -> None:
+def check_saved_flags(flags: object) -> None:
     """Check that a configuration is plain data, and that its models and tasks are allowed."""
     for name, value in _all_values(flags):
         if name == "arch" and value is not None:
@@ -489,7 +489,7 @@ def _check_and_upgrade(upgrade: Callable[[Dict[str, Any]], Dict[str, Any]], stat
             if not isinstance(flags, (Namespace, dict)):
                 raise UserError(f"is refused: its flags are of type {type(flags).__name__}")
             with naming_parts(flags):
-                check_flags(flags)
+                check_saved_flags(flags)
     _check_meters(state.get("extra_state"))
     _check_version(state)
     state = upgrade(state)

@@ -51,7 +51,7 @@ LEFT_OUT = (
 """fairseq's flags that are not offered: for other models only, failing in its Transformer, or untested here."""
 
 
-def check_flags(args: Namespace) -> None:
+def check_transformer_flags(args: Namespace) -> None:
     """Check that fairseq can build a Transformer with these flags.
 
     Raises:
@@ -217,7 +217,7 @@ class TransformerWithOutputLayer(TransformerModel):
             UserError: on a value that does not fit, with the flag and the remedy.
         """
         check_reads_pairs(task)
-        check_flags(args)
+        check_transformer_flags(args)
         if args.share_all_embeddings and task.source_dictionary != task.target_dictionary:
             raise UserError("--share-all-embeddings needs one dictionary: prepare the corpus with --joined-dictionary")
         model = super().build_model(args, task)

@@ -8,7 +8,7 @@ from fairseq.optim import register_optimizer
 from torch import nn
 from torch.optim import Adagrad, Adam
 
-from fairseq_plugins.optim.nt_asgd import ConfiguredOptimizer, WeightDecayConfig
+from fairseq_plugins.optim.base import ConfiguredOptimizer, WeightDecayConfig
 from fairseq_plugins.options import UserError, check_not_negative, check_positive, choices
 
 FUSED_ON = ("cpu", "cuda")

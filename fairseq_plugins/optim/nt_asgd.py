@@ -8,17 +8,17 @@ the model until fairseq clears gradients for the next update.
 import logging
 import math
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterable, Optional, Sequence
 
 import torch
-from fairseq.dataclass import FairseqDataclass
-from fairseq.optim import FairseqOptimizer, register_optimizer
+from fairseq.optim import register_optimizer
 from fairseq.tasks import TASK_REGISTRY
 from omegaconf import II
 from torch import nn
 from torch.optim import SGD
 from torch.optim.optimizer import ParamsT
 
+from fairseq_plugins.optim.base import ConfiguredOptimizer, WeightDecayConfig
 from fairseq_plugins.optim.column_norm import column_norm
 from fairseq_plugins.options import UserError, check_not_negative, choices
 
@@ -102,35 +102,6 @@ class AveragedSGD(SGD):
             state = self.state[param]
             param.data, state["exchanged"] = state["exchanged"], param.data
         group["model_holds_average"] = not group["model_holds_average"]
-
-
-@dataclass
-class WeightDecayConfig(FairseqDataclass):
-    """Flags of every optimiser that adds weight decay to the gradient."""
-
-    weight_decay: float = field(
-        default=0.0, metadata={"help": "this multiple of each weight is added to its gradient after clipping"}
-    )
-    lr: List[float] = II("optimization.lr")
-
-
-class ConfiguredOptimizer(FairseqOptimizer):
-    """An optimiser that takes its hyper-parameters from the flags of the run, also when it resumes a checkpoint."""
-
-    @property
-    def optimizer_config(self) -> Dict[str, Any]:
-        weight_decay = check_not_negative(self.cfg.weight_decay, flag="--weight-decay")
-        return {"lr": self.cfg.lr[0], "weight_decay": weight_decay}
-
-    @property
-    def supports_flat_params(self) -> bool:
-        """True, because updates are elementwise: ``--fp16`` may flatten all weights into one vector."""
-        return True
-
-    def load_state_dict(self, state_dict: Dict[str, Any], optimizer_overrides: Optional[Dict[str, Any]] = None) -> None:
-        """Resume from a checkpoint. The scheduler sets the learning rate."""
-        given = {name: value for name, value in self.optimizer_config.items() if name != "lr"}
-        super().load_state_dict(state_dict, {**given, **(optimizer_overrides or {})})
 
 
 def best_old_value(values: Sequence[float], nonmonotone_interval: int) -> float:
