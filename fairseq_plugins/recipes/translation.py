@@ -404,7 +404,7 @@ DEMO_LM = Recipe(
         "lr-shrink": 0.3,
     },
     training_of_presets="left out",
-    notes="""Both have 1.2M parameters. The rate falls for the last two epochs. Results: results/demo/table.md.""",
+    notes="""Both have 1.2M parameters. The rate falls for the last two epochs. Results: results/demo/README.md.""",
 )
 
 DEMO_TRANSLATION = Recipe(
@@ -435,5 +435,5 @@ DEMO_TRANSLATION = Recipe(
     training_of_presets="left out",
     compared_by="bleu",
     notes="""One layer of width 160. The rate falls for the last epoch. The warm-up of the experts is not in the
-paper. Results: results/demo/translation.md.""",
+paper. Results: results/demo/README.md.""",
 )
