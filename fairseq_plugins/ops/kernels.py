@@ -1,11 +1,9 @@
-"""Sets of functions that the loss of a mixture runs on: a CPU's, plain torch for other devices, and Triton's.
+"""Sets of functions that the loss of a mixture runs on: a CPU's, and plain torch for other devices.
 
-All sets give the same values up to rounding. A test can give any set to any device.
+Those of Triton are in ``triton_mixture.py``. All sets give the same values up to rounding. A test can give any set to
+any device.
 """
 
-import logging
-import os
-from functools import lru_cache
 from typing import Any
 
 import torch
@@ -13,16 +11,9 @@ from torch import Tensor
 
 from fairseq_plugins.ops.matmul import add_matmul, has_wide_products
 from fairseq_plugins.ops.mixture_chunk import MixtureChunk
-from fairseq_plugins.options import UserError
 
-logger = logging.getLogger(__name__)
-
-KERNEL_NAMES = ["auto", "plain", "triton"]
-"""Values of ``--output-kernels``."""
 BLOCK_ROWS = 4096
 """Rows of W that a CPU centers at a time, so that no other copy of W is held."""
-TRITON_CAPABILITY = (8, 0)
-"""Compute capability from which on Triton's kernels are taken."""
 
 
 class Kernels:
@@ -103,49 +94,3 @@ class CPUKernels(Kernels):
 
 
 CPU, PLAIN = CPUKernels(), Kernels()
-
-
-def choose_kernels(device: torch.device, name: str = "auto") -> Kernels:
-    """The set for a device. "auto" is Triton's where it works, else plain torch, and on a CPU its own set.
-
-    Args:
-        name: a value of ``--output-kernels``.
-
-    Raises:
-        UserError: if Triton is asked for and does not work there.
-    """
-    if name == "plain":
-        return PLAIN
-    if name == "auto" and device.type == "cpu":
-        return CPU
-    trouble = trouble_with_triton(device)
-    if not trouble:
-        from fairseq_plugins.ops.triton_mixture import TRITON  # compiles nothing yet, but imports Triton
-
-        return TRITON
-    if name == "triton":
-        raise UserError(f"--output-kernels triton: {trouble}; give --output-kernels auto")
-    return PLAIN
-
-
-@lru_cache(maxsize=None)
-def trouble_with_triton(device: torch.device) -> str:
-    """Why Triton's kernels cannot be taken on a device, or "" where they can. The reason is logged once on a GPU."""
-    trouble = _trouble_with_triton(device)
-    if device.type == "cuda":
-        logger.info(f"--output-kernels: plain ({trouble})" if trouble else "--output-kernels: triton")
-    return trouble
-
-
-def _trouble_with_triton(device: torch.device) -> str:
-    is_interpreted = os.environ.get("TRITON_INTERPRET") == "1"
-    if device.type != "cuda" and not is_interpreted:
-        return f"Triton has no kernels for this {device.type}"
-    if device.type == "cuda" and torch.cuda.get_device_capability(device) < TRITON_CAPABILITY:
-        return "the GPU is older than compute capability 8.0"
-    try:
-        from fairseq_plugins.ops.triton_mixture import equals_plain
-
-        return "" if equals_plain(device) else "its results differ from those of plain torch"
-    except Exception as error:  # whatever a missing compiler, driver or version raises: plain torch serves
-        return f"Triton does not run: {' '.join(str(error).split())[:200]}"

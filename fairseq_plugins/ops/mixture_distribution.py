@@ -9,7 +9,8 @@ from typing import Optional, Sequence
 import torch
 from torch import Tensor
 
-from fairseq_plugins.ops.kernels import Kernels, choose_kernels
+from fairseq_plugins.ops.kernel_choice import choose_kernels
+from fairseq_plugins.ops.kernels import Kernels
 from fairseq_plugins.ops.logit_gate import LogitGate, gated_logits
 from fairseq_plugins.ops.matmul import SMALLEST_PROBABILITY, accumulation_dtype, autocast_dtype, is_normal
 from fairseq_plugins.ops.mixture_chunk import default_chunk_size

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.ops.adversarial_margin import TargetMargins, adversarial_margins
-from fairseq_plugins.ops.kernels import Kernels, choose_kernels
+from fairseq_plugins.ops.kernel_choice import choose_kernels
+from fairseq_plugins.ops.kernels import Kernels
 from fairseq_plugins.ops.logit_gate import LogitGate, gate_gradient, multiply_by_gate
 from fairseq_plugins.ops.matmul import accumulation_dtype, autocast_dtype, backward_keeps_graph, matmul, project
 from fairseq_plugins.ops.mixture_chunk import (

@@ -18,9 +18,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fairseq_plugins.ops.kernels import PLAIN, Kernels
+from fairseq_plugins.ops.kernels import Kernels
 from fairseq_plugins.ops.mixture_chunk import LogitGradient, MixtureChunk
-from fairseq_plugins.ops.mixture_distribution import mixture_log_probs
 
 WORDS_AT_ONCE = 4096
 """Words of a row that a program holds at once."""
@@ -329,42 +328,3 @@ class TritonKernels(Kernels):
 
 
 TRITON = TritonKernels()
-
-
-def equals_plain(device: torch.device) -> bool:
-    """Whether small chunks have the losses, gradients and distributions that plain torch gives in float32.
-
-    The chunks try both types of logits, with and without label smoothing and interpolation, in pairs. Kernels for other
-    numbers of words are compiled when they are first used.
-    """
-    generator = torch.Generator().manual_seed(0)
-    drawn, prior = torch.randn(6, 33, generator=generator), torch.randn(2, 3, generator=generator)
-    log_prior, weights = torch.log_softmax(prior, dim=1).to(device), torch.tensor([1.0, 0.5], device=device)
-    target = torch.tensor([0, 32], device=device)
-    for dtype, smoothing, posterior in (
-        (torch.float32, 0.0, None),
-        (torch.float32, 0.1, weights),
-        (torch.bfloat16, 0.0, weights),
-        (torch.bfloat16, 0.1, None),
-    ):
-        logits = drawn.to(device, dtype)
-        mean_logits = logits.float().mean(dim=1).view_as(log_prior) if smoothing else None
-        ours = log_prior.new_empty(2, 33)
-        TRITON.log_mixture(logits, log_prior, out=ours)
-        results = [[ours], [mixture_log_probs(logits.float().view(2, 3, 33), log_prior)]]
-        for kernels, given, found in zip((TRITON, PLAIN), (logits, logits.float()), results):
-            chunk = kernels.make_chunk(
-                logits=given.clone(),
-                log_prior=log_prior,
-                target=target,
-                keep_logits=False,
-                label_smoothing=smoothing,
-                mean_logits=mean_logits,
-            )
-            gradient, d_log_prior = chunk.backward(weights, posterior)
-            rows = gradient._replace(rows=gradient.rows.float()).materialize().rows
-            found.extend((chunk.loss, chunk.nll, d_log_prior, rows))
-        rounding = 2**-7 if dtype == torch.bfloat16 else 1e-5  # of a probability in the rows
-        if not all(torch.allclose(a, b, atol=t) for a, b, t in zip(*results, (*[1e-5] * 4, rounding))):
-            return False
-    return True

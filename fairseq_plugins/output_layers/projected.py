@@ -11,7 +11,7 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.layers import DropoutModule
-from fairseq_plugins.ops.kernels import KERNEL_NAMES, choose_kernels
+from fairseq_plugins.ops.kernel_choice import KERNEL_NAMES, choose_kernels
 from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate
 from fairseq_plugins.ops.matmul import autocast_dtype, is_recorded
 from fairseq_plugins.ops.mixture_chunk import Interpolation

@@ -43,7 +43,8 @@ from fairseq_plugins.command_line import add_cpu
 from fairseq_plugins.console import Command
 from fairseq_plugins.files import data_folder, output_file
 from fairseq_plugins.models.presets import command_line
-from fairseq_plugins.ops.kernels import PLAIN, choose_kernels
+from fairseq_plugins.ops.kernel_choice import choose_kernels
+from fairseq_plugins.ops.kernels import PLAIN
 from fairseq_plugins.options import UserError, count
 from fairseq_plugins.recipes import Recipe, find_recipe, training_arguments
 from fairseq_plugins.reports.tables import json_text

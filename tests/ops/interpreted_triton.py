@@ -7,11 +7,11 @@ import torch
 from launches import count_launches, waits
 from mixture_cases import draw, formula, outcome
 
-from fairseq_plugins.ops import kernels, triton_mixture
+from fairseq_plugins.ops import kernel_choice, kernels, triton_mixture
 from fairseq_plugins.ops.mixture_distribution import mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_loss import mixture_nll
 
-TRITON = kernels.choose_kernels(torch.device("cpu"), "triton")  # is refused where the trial fails
+TRITON = kernel_choice.choose_kernels(torch.device("cpu"), "triton")  # is refused where the trial fails
 
 
 def errors(ours, expected):
@@ -148,4 +148,4 @@ def test_the_trial_finds_what_differs_in_one_of_the_variants(wrong, monkeypatch)
     monkeypatch.setattr(chunk_class, "__init__", init)
     monkeypatch.setattr(chunk_class, "backward", backward)
     monkeypatch.setattr(triton_mixture.TritonKernels, "log_mixture", log_mixture)
-    assert not triton_mixture.equals_plain(torch.device("cpu"))
+    assert not kernel_choice.equals_plain(triton_mixture.TRITON, torch.device("cpu"))
