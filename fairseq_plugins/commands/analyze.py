@@ -116,7 +116,8 @@ FREQUENCY = results_command(
     description="""\
 Words are put into bands by their frequency in the training text. B is the summed loss of the first model, the baseline,
 and O that of the second. For each band the table has two gains in per cent: the mean of (B - O) / O over word types, as
-in figure 3 of Pappas & Henderson 2019, and (B - O) / B of the whole band. The end mark is left out.""",
+in figure 3 of Pappas & Henderson 2019, and (B - O) / B of the whole band. The end mark is left out; the unknown
+word counts as one word.""",
     example="data-bin/ptb --path tied=checkpoints/tied drill=checkpoints/drill --plot bands.png",
 )
 

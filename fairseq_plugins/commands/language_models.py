@@ -67,7 +67,7 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
         "--window",
         type=count,
         default=1000,
-        help="tokens of a forward pass; the result depends on it only with dropout masks (default: %(default)s)",
+        help="tokens of a forward pass, which change the result with --dropout-samples only (default: %(default)s)",
     )
     add_output_precision(parser, choices=OUTPUT_PRECISIONS)
     add_cpu(parser)
@@ -78,9 +78,9 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
         action="extend",
         default=[],
         metavar="FLAG=VALUES",
-        help=f"take the flags of test-time methods that do best on {TUNED_SPLIT}, of all combinations of these "
-        "values, separated by colons, also within each part between commas, as in cache=500:2000,0.05:0.1:0.2,0.3:1 "
-        f"temperature=0.9:1. The choice is written beside the first checkpoint CKPT.pt, to CKPT{CHOICE_SUFFIX}",
+        help=f"try all combinations of these values of test-time methods on {TUNED_SPLIT}, and take the best. Colons "
+        "separate values: cache=500:2000,0.05:0.1,1 temperature=0.9:1 tries 2 x 2 x 2. Names of files do not vary. "
+        f"The choice is written beside the first checkpoint CKPT.pt, to CKPT{CHOICE_SUFFIX}",
     )
 
 
@@ -165,8 +165,7 @@ def _add_score_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print a JSON object for each line of text")
     add_plot(
         parser,
-        help="draw the surprisal of the words of the first line that is not blank, its first 100, such as "
-        "surprisal.png",
+        help="draw the surprisal of the first 100 words of the first line that is not blank, such as surprisal.png",
     )
     parser.add_argument(
         "--buffer",
@@ -231,8 +230,8 @@ Prints a line for each line of text: log-probability in nats, number of tokens w
 tokens, and the text, separated by tabs. With --per token, a line for each token: number of the line from 1, token,
 surprisal in nats and in bits, and "{UNKNOWN_MARK}" or "-". With --json, an object for each line with all of these.
 
-Raw text is split into words (and subwords) as DATA was. Every token is predicted, the end mark too, the first one
-after an end mark. Several checkpoints are averaged as probabilities. A blank line is an end mark alone.""",
+Raw text is split into words (and subwords) as DATA was. Every token is scored, the end mark too. The first
+is predicted from an end mark. Several checkpoints are averaged as probabilities. A blank line is an end mark alone.""",
     example="data-bin/ptb --path checkpoints/doc --input text.txt --per token",
 )
 
@@ -278,7 +277,7 @@ def _add_generate_arguments(parser: argparse.ArgumentParser) -> None:
         "--beam",
         type=count,
         metavar="N",
-        help="beam search of this size, the best texts first (default: sampling)",
+        help="beam search of this size, the best texts first, by mean log-probability of a token (default: sampling)",
     )
     parser.add_argument(
         "--temperature", type=float, default=1.0, help="divides log-probabilities before sampling (default: 1)"

@@ -36,7 +36,7 @@ from fairseq_plugins.models.checkpoints import last_epoch_checkpoints
 from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.options import UserError, count, whole_number
 from fairseq_plugins.parts import user_dir
-from fairseq_plugins.processes import Job, run_side_by_side
+from fairseq_plugins.processes import USER_ERROR_LINE, Job, run_side_by_side
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
 from fairseq_plugins.recipes.fine_tuning import fine_tune, fine_tune_in_rounds
 from fairseq_plugins.recipes.recipe import AVERAGED
@@ -324,8 +324,15 @@ def _run_side_by_side(
     if failed:
         left_out = [job.name for job in jobs if job.name not in statuses]
         message = f"{', '.join(failed)} did not end well" + (f"; {', '.join(left_out)} not begun" if left_out else "")
-        log = args.save_dir / next(iter(failed)) / "train.log"
-        print(f"{message}: see above and {log}, and repeat the command to resume", file=sys.stderr)
+        logs = {name: args.save_dir / name / "train.log" for name, status in failed.items() if status < 128}
+        for name, log in logs.items():
+            lines = log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else []
+            if lines and USER_ERROR_LINE.match(lines[-1]):
+                print(f"{name}: {lines[-1]}", file=sys.stderr)
+        remedy = "repeat the command to resume"
+        if logs:
+            remedy = f"see {', '.join(map(str, logs.values()))}, and repeat the command without the cause"
+        print(f"{message}: {remedy}", file=sys.stderr)
         raise SystemExit(next(iter(failed.values())))
 
 

@@ -73,7 +73,7 @@ def _add_rerank_arguments(parser: argparse.ArgumentParser) -> None:
         choices=get_args(PunctuationOf),
         default="gold",
         help="parts of speech that tell which words are punctuation: the gold tree's, or each tree's own as in "
-        "EVALB, which then skips trees that have other words left (default: %(default)s)",
+        "EVALB; a tree whose other words are not those of the gold tree is skipped (default: %(default)s)",
     )
     parser.add_argument(
         "--max-tokens",

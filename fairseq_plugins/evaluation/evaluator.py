@@ -96,7 +96,7 @@ FLAGS: Dict[str, Tuple[str, str]] = {
         "average the probabilities of N passes, each with its own dropout masks. A mask lasts a window, or a token "
         "with --dropout-masks standard. Cached states and the gradients of --dynamic are computed without dropout",
     ),
-    "dropout-scale": ("SCALE", "factor of the trained dropout rates for them (default: 0.8)"),
+    "dropout-scale": ("SCALE", "factor of the trained dropout rates in --dropout-samples (default: 0.8)"),
     "seed": ("SEED", "of the masks (default: 1)"),
 }
 """Placeholder and help of every flag."""

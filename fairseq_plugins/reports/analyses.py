@@ -102,7 +102,7 @@ def draw_masked_layers(curves: Sequence[MaskedRuns]) -> "Figure":
     """A panel for each choice of layers, with a curve and the range of runs for each model."""
     panels = list(dict.fromkeys(runs.layers for runs in curves))
     picture = new_picture(inches=(3.4 * len(panels), 3.6))
-    all_axes = picture.subplots(1, len(panels), squeeze=False)[0]
+    all_axes = picture.subplots(1, len(panels), squeeze=False, sharey=True)[0]
     for axes, layers in zip(all_axes, panels):
         for model in dict.fromkeys(runs.model for runs in curves):
             chosen = [runs for runs in curves if (runs.model, runs.layers) == (model, layers)]
@@ -118,9 +118,7 @@ def draw_masked_layers(curves: Sequence[MaskedRuns]) -> "Figure":
                 alpha=0.2,
             )
         axes.set(title=_layers_title(layers), xlabel="P", yscale="log")
-        enclose_logarithmically(
-            axes.yaxis, [ppl for runs in curves if runs.layers == layers for ppl in runs.perplexities]
-        )
+    enclose_logarithmically(all_axes[0].yaxis, [ppl for runs in curves for ppl in runs.perplexities])
     all_axes[0].set_ylabel("perplexity")
     names = all_axes[0].get_legend_handles_labels()
     picture.legend(*names, loc="outside upper center", ncols=max(1, min(len(panels), len(names[1]))))
@@ -169,7 +167,9 @@ def draw_spectra(found: Mapping[str, Sequence[Spectrum]]) -> "Figure":
         axes.add_patch(Circle((0, 0), 1, fill=False, color="0.6"))
         axes.scatter(one.eigenvalues.real, one.eigenvalues.imag, s=6)
         if not math.isnan(one.most_negative):
-            axes.annotate(f"{one.most_negative:.2f}", (one.most_negative, 0), (0, 8), textcoords="offset points")
+            axes.annotate(
+                f"{one.most_negative:.2f}", (one.most_negative, 0), (0, 8), textcoords="offset points", ha="right"
+            )
         axes.set(xlabel="real part", ylabel="imaginary part")
         axes.set_title(f"{as_label(name)}, layer {one.layer}", wrap=True)
         axes.set_aspect("equal", adjustable="datalim")
@@ -201,6 +201,8 @@ def timescale_table(found: Mapping[str, Sequence[Timescales]]) -> str:
 
 def draw_timescales(found: Mapping[str, Sequence[Timescales]]) -> "Figure":
     """Sorted timescales on a logarithmic axis, a curve for each layer. Units without a timescale are left out."""
+    from matplotlib.ticker import MaxNLocator
+
     picture = new_picture()
     axes = picture.subplots()
     for name, layers in found.items():
@@ -210,6 +212,7 @@ def draw_timescales(found: Mapping[str, Sequence[Timescales]]) -> "Figure":
             label = f"{as_label(name)}{layer}: {len(one.values)} of {num_units} units"
             axes.plot(range(1, len(one.values) + 1), one.values, label=label)
     axes.set(xlabel="hidden unit, sorted", ylabel="timescale -1 / log r, tokens", yscale="log")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     enclose_logarithmically(axes.yaxis, [value for layers in found.values() for one in layers for value in one.values])
     axes.grid(alpha=0.3, which="both")
     axes.legend()

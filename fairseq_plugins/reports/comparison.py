@@ -289,14 +289,19 @@ def text_metric(
 def learning_table(runs: Sequence[Figures]) -> str:
     """Table of learning curves: a line for each run, with means over the seeds of one name.
 
-    A run has ``name``, ``seed`` and the figures of its :class:`TrainingLog`.
+    A run has ``name``, ``seed`` and the figures of its :class:`TrainingLog`. Where runs of a name still train, so that
+    their epochs differ, there is no mean of their last perplexities.
     """
+    epochs = {figures["name"]: {one["epochs"] for one in runs if one["name"] == figures["name"]} for figures in runs}
     return table_of_runs(
         runs,
         lambda figures: {
             "seed": Cell(figures["seed"], "d", mean="none"),
             "epochs": Cell(figures["epochs"], "d", mean="none"),
-            "last valid perplexity": Cell(figures["valid_curve"][figures["epochs"]]),
+            "last valid perplexity": Cell(
+                figures["valid_curve"][figures["epochs"]],
+                mean="taken" if len(epochs[figures["name"]]) == 1 else "none",
+            ),
             **_best_valid_cells(figures),
             **_cost_cells(figures),
         },

@@ -25,10 +25,10 @@ x | INFO | valid | epoch 001 | valid on 'valid' subset | loss 3 | ppl 8.25 | wps
 
 @pytest.fixture
 def trained(monkeypatch):
-    """Folders that were trained, in order; ``trained.status`` is what the next trainings end with."""
+    """Folders that were trained, in order; the next end with ``trained.status``, and ``trained.error`` in the log."""
 
     class Trained(list):
-        status = 0
+        status, error = 0, ""
 
     trained = Trained()
 
@@ -40,7 +40,7 @@ def trained(monkeypatch):
             checkpoint["cfg"]["common"]["seed"] = int(log.parent.name.rpartition("-")[2])
             for which in ("best", "last"):
                 torch.save(checkpoint, log.parent / f"checkpoint_{which}.pt")
-        log.write_text(LOG)
+        log.write_text(LOG + trained.error)
         return trained.status
 
     monkeypatch.setattr(training, "run_logged", run_logged)
@@ -206,11 +206,16 @@ def test_one_of_several_that_fails_ends_the_command_after_the_others(run, traine
     status, printed, told = run(*given)
     assert (status, printed, trained) == (3, "", ["tied-1", "full-1"])
     (line,) = told.splitlines()
-    assert re.search(
-        "^tied-1, full-1 did not end well; tied-averaged-1 not begun: see .*/runs/tied-1/train.log, and", line
-    )
-    trained.status = 0
-    assert run(*given)[0] == 0 and trained[2:] == ["tied-1", "tied-averaged-1", "full-1"]
+    logs = ", ".join(f".*/runs/{name}/train.log" for name in ("tied-1", "full-1"))
+    assert re.search(f"^tied-1, full-1 did not end well; tied-averaged-1 not begun: see {logs}, and repeat", line)
+    trained.error = "error: --lr 0: give more\n"
+    *reasons, _ = run(*given)[2].splitlines()
+    assert reasons == ["tied-1: error: --lr 0: give more", "full-1: error: --lr 0: give more"]
+    trained.status = 143  # SIGTERM
+    assert re.search("not begun: repeat the command to resume", run(*given)[2])
+    trained.clear()
+    trained.status, trained.error = 0, ""
+    assert run(*given)[0] == 0 and trained == ["tied-1", "tied-averaged-1", "full-1"]
 
 
 def test_without_a_folder_for_it_no_table_is_made(trained, capsys, tmp_path):
