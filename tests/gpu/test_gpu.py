@@ -160,7 +160,7 @@ def test_every_op_and_every_registered_part_is_compared():
     source = Path(computations.__file__).read_text()
     compared = set(re.findall(r"fairseq_plugins\.ops\.(\w+) import|fairseq_plugins\.ops import (\w+)", source))
     # mixture_loss computes by the others
-    others = {"adversarial_margin", "cuda_graphs", "kernels", "triton_mixture"}
+    others = {"adversarial_margin", "cuda_graphs", "kernel_choice", "kernels", "triton_mixture"}
     assert modules - others == {first or second for first, second in compared}
     registries = {"cell": RECURRENT_CELLS, "steps of": RECURRENT_CELLS, "encoder": RECURRENT_CELLS}
     for kind, registry in {**registries, "attention": ATTENTIONS, "output layer": OUTPUT_LAYERS}.items():
