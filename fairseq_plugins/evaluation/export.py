@@ -100,7 +100,12 @@ def export_model(
         write_json(aside / EXPORT_RECORD, provenance)
         if out.exists():
             out.rename(former)
-        aside.rename(out)
+        try:
+            aside.rename(out)
+        except OSError:
+            if former.exists():
+                former.rename(out)
+            raise
         shutil.rmtree(former, ignore_errors=True)
     finally:
         shutil.rmtree(aside, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What the optimisers have in common."""
+"""Base class and flags of the optimisers with weight decay."""
 
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -142,6 +143,22 @@ def test_a_second_run_replaces_an_export_alone(sources, export, call, refuse):
     assert "has notes.txt, which is no part" in refuse("export", sources / "run/lm", "--out", out)
     assert "is no export" in refuse("export", sources / "run/lm", "--out", sources / "run/translation")
     assert (out / "notes.txt").read_text() == "mine"
+
+
+def test_an_export_that_cannot_be_replaced_stays(sources, export, refuse, monkeypatch):
+    out, _ = export("lm")
+    rename = Path.rename
+
+    def fails(path, target):
+        if path.is_dir() and path.name.startswith(".lm.") and not path.name.endswith(".old"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", fails)
+    before = {one.name: one.read_bytes() for one in out.iterdir()}
+    assert "Permission denied" in refuse("export", sources / "run/lm", "--out", out)
+    assert {one.name: one.read_bytes() for one in out.iterdir()} == before
+    assert [one.name for one in out.parent.iterdir()] == ["lm"]
 
 
 SECTIONS = [("fairseq_plugins/commands/SHIPPING.md", "With torch alone")]
