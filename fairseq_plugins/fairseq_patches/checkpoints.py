@@ -56,7 +56,7 @@ def patch_checkpoint_classes() -> None:
     Problem: since torch 2.6 ``torch.load`` reads only tensors and plain containers. fairseq's checkpoints hold a few
         more classes, and fairseq does not allow them.
     Patch: allow :data:`CHECKPOINT_CLASSES` in the whole process.
-    Needed while ``test_fairseq_alone_refuses_a_namespace`` passes.
+    Needed while ``test_checkpoint_with_a_namespace_is_read_unlike_by_fairseq_alone`` passes.
     """
     torch.serialization.add_safe_globals(CHECKPOINT_CLASSES)
 
@@ -74,7 +74,7 @@ def patch_broadcast() -> None:
 
     Problem: fairseq saves and loads the checkpoint in memory for this, and torch refuses the configuration in it.
     Patch: wrap ``broadcast_object`` to allow :data:`BROADCAST_CLASSES` meanwhile.
-    Needed while ``test_fairseq_alone_refuses_a_configuration`` passes.
+    Needed while ``test_a_configuration_arrives_unlike_by_fairseq_alone`` passes.
     """
     wrap(distributed_utils, "broadcast_object", _allow_broadcast_classes)
 
@@ -96,7 +96,8 @@ def patch_damaged_checkpoints() -> None:
 
     Problem: torch does not compare the checksums of the archive, so flipped bits are read as wrong weights. Weights
         that are inf or NaN are accepted. For a file that it refuses, torch advises to load it in a way that runs code.
-    Needed while ``test_fairseq_alone_reads_flipped_bits`` passes.
+    Needed while ``test_a_flipped_bit_of_the_weights_is_told_by_file_and_record_and_fairseq_alone_reads_it``
+        passes.
     """
     wrap(checkpoint_utils, "load_checkpoint_to_cpu", _check_and_load_to_cpu)
 
@@ -369,7 +370,7 @@ def patch_checkpoint_flags() -> None:
         it names.
     Patch: wrap ``_upgrade_state_dict``, which gets the whole content of a checkpoint, and replace ``eval`` in
         :data:`EVALUATING`.
-    Needed while ``test_fairseq_alone_runs_code_of_a_checkpoint`` passes.
+    Needed while ``test_other_values_than_texts_are_what_they_were_and_fairseq_alone_runs_code`` passes.
     """
     wrap(checkpoint_utils, "_upgrade_state_dict", _check_and_upgrade)
     for name in EVALUATING:

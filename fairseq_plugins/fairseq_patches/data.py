@@ -165,7 +165,7 @@ def patch_path_lists() -> None:
         ``runs/2024-01-01T10:00:00`` in two places.
     Patch: wrap ``split_paths``, with which fairseq reads all lists of paths, and ``has_sharded_data``. Lists joined by
         colons are still split.
-    Needed while ``test_fairseq_alone_splits_at_every_colon`` passes.
+    Needed while ``test_what_exists_is_one_path_unlike_by_fairseq_alone`` passes.
     """
     wrap(utils, "split_paths", _split_where_nothing_exists)
     for task in (FairseqTask, LegacyFairseqTask):
@@ -282,7 +282,7 @@ def patch_numpy_compat() -> None:
 
     Problem: numpy 2 has no ``numpy.compat``, and fairseq's data sets use its ``long``.
     Needed while ``grep -r np.compat`` finds anything in the installed fairseq and numpy itself has none
-    (``test_long_is_an_integer``).
+    (``test_long_is_an_integer_and_what_numpy_has_is_left_alone``).
     """
     if not hasattr(np, "compat"):
         np.compat = SimpleNamespace(long=int)  # pyrefly: ignore[missing-attribute]

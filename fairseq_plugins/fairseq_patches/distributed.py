@@ -25,7 +25,7 @@ def patch_accumulation() -> None:
     Problem: fairseq's ``legacy_ddp`` shares no gradients while they are accumulated. An error in that phase, which the
         trainer ignores, leaves it in this state, and the other processes wait forever.
     Patch: wrap ``LegacyDistributedDataParallel.no_sync`` to restore the state after an error.
-    Needed while ``test_fairseq_alone_shares_none_after_an_error`` passes.
+    Needed while ``test_gradients_are_shared_again_after_an_error_unlike_by_fairseq_alone`` passes.
     """
     wrap(LegacyDistributedDataParallel, "no_sync", _restore_after_error)
 
@@ -49,7 +49,7 @@ def patch_out_of_memory() -> None:
         out of memory has logged none: sums are mixed up, or the processes wait forever.
     Patch: wrap ``Trainer._fast_stat_sync_sum`` to log zeros in that process. Wrappers that share gradients during the
         backward pass, such as fairseq's ``pytorch_ddp``, are not patched.
-    Needed while ``test_fairseq_alone_shares_no_names`` passes.
+    Needed while ``test_zeros_are_shared_where_nothing_was_logged`` passes.
     """
     wrap(Trainer, "_fast_stat_sync_sum", _log_zeros)
 
@@ -73,7 +73,7 @@ def patch_torchrun() -> None:
     Problem: fairseq counts GPUs to find out whether there are several processes. On CPUs each process of ``torchrun``
         trains a model by itself, and their checkpoints replace each other.
     Patch: wrap ``call_main`` to take the number of processes from the environment.
-    Needed while ``test_fairseq_alone_trains_alone_under_torchrun`` passes.
+    Needed while ``test_processes_of_torchrun_train_one_model_on_cpus_unlike_by_fairseq_alone`` passes.
     """
     wrap(distributed_utils, "call_main", _take_processes)
 

@@ -154,7 +154,7 @@ def patch_unread_log() -> None:
     Problem: ``logging`` ignores lines that it cannot write. After ``fairseq-train ... | tee train.log`` has lost
         ``tee``, or the command that kept the log was killed, fairseq trains on for days without a log.
     Patch: wrap ``load_checkpoint`` to end the process on a broken pipe from then on.
-    Needed while ``test_fairseq_alone_trains_on_without_a_log`` passes.
+    Needed while ``test_it_ends_as_other_programs_do_and_fairseq_alone_trains_on_without_a_log`` passes.
     """
     wrap(checkpoint_utils, "load_checkpoint", _load_and_watch_log)
 
@@ -187,8 +187,9 @@ def patch_flag_values() -> None:
     """Refuse values that have no effect, or a wrong one.
 
     Problem: fairseq accepts ``nan`` as a number, so ``--dropout nan`` drops nothing. ``--clip-norm -1`` clips nothing.
-        With ``--prefix-size -1`` a translation is given all of its reference except the last word.
-    Needed while ``test_fairseq_alone_takes_them`` passes.
+        With ``--prefix-size -1`` a translation is given all of its reference except the last word. ``--fp16`` on a CPU
+        ends training by a traceback of torch's.
+    Needed while ``test_other_values_are_what_they_were_and_fairseq_alone_takes_all`` passes.
     """
     wrap(options, "parse_args_and_arch", _parse_and_check)
 
@@ -206,6 +207,10 @@ def _parse_and_check(
     shard = flags.get("shard_id", 0)
     if not 0 <= shard < flags.get("num_shards", 1):
         exit_with_fault(parser, f"--shard-id {shard}: shards count from 0 to --num-shards - 1")
+    flattens = not (flags.get("fp16_no_flatten_grads") or flags.get("memory_efficient_fp16"))
+    trains = "max_epoch" in flags
+    if flags.get("fp16") and flattens and trains and (flags["cpu"] or not torch.cuda.is_available()):
+        exit_with_fault(parser, "--fp16 needs a GPU: give --bf16 in its place, or --fp16-no-flatten-grads with it")
     return parsed
 
 

@@ -80,7 +80,7 @@ def patch_bf16() -> None:
 
     Problem: fairseq assumes a TPU, which needs torch_xla.
     Patch: wrap ``call_main`` to turn the TPU off where torch_xla is missing.
-    Needed while ``test_fairseq_alone_takes_bf16_for_a_tpu`` passes.
+    Needed while ``test_bf16_trains_without_a_tpu_for_which_fairseq_alone_takes_it`` passes.
     """
     wrap(distributed_utils, "call_main", _turn_tpu_off)
 
@@ -98,7 +98,7 @@ def patch_master_weights() -> None:
     Problem: fairseq updates 32-bit weights, saves them in 16 bits, and makes others from those when a run resumes. It
         does not save when the scale of the loss last changed.
     Patch: wrap ``state_dict`` and ``load_state_dict`` of fairseq's optimizers in 16 bits to keep both.
-    Needed while ``test_fairseq_alone_forgets_the_weights_in_32_bits`` passes.
+    Needed while ``test_fairseq_alone_forgets_the_weights_in_32_bits_and_its_state_is_loaded`` passes.
     """
     for optimizer in (FP16Optimizer, MemoryEfficientFP16Optimizer):
         wrap(optimizer, "state_dict", _save_master_weights)

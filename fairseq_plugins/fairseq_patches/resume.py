@@ -37,7 +37,7 @@ def patch_exact_resume() -> None:
         resumed run therefore sees other batches.
     Patch: wrap ``call_main`` to set ``--update-epoch-batch-itr``. With it fairseq makes new batches every epoch.
     Needed while ``DatasetConfig.update_epoch_batch_itr`` of fairseq is not true by default
-    (``test_fairseq_alone_cuts_batches_once``).
+    (``test_batches_are_cut_every_epoch_unlike_by_fairseq_alone``).
     """
     wrap(distributed_utils, "call_main", _make_batches_every_epoch)
 
@@ -80,7 +80,7 @@ def patch_resumed_clock() -> None:
     """Log how long a run has been training after it resumed inside an epoch.
 
     Problem: fairseq's clock ``wall`` stands still from then on, because loaded meters are not started.
-    Needed while ``test_fairseq_alone_lets_the_clock_stand`` passes.
+    Needed while ``test_the_clock_of_loaded_meters_runs_from_then_on_unlike_by_fairseq_alone`` passes.
     """
     wrap(metrics, "load_state_dict", _start_clock)
 

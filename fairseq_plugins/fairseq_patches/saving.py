@@ -214,7 +214,7 @@ def patch_missing_checkpoint() -> None:
     Problem: if the file of ``--restore-file`` or ``--continue-once`` does not exist, or ``--finetune-from-model`` is a
         folder, fairseq starts anew and only the log says so. It also does if ``checkpoint_last.pt`` alone is missing,
         as after a kill while the first checkpoint was saved, and replaces the others.
-    Needed while ``test_fairseq_alone_begins_anew_where_the_checkpoint_is_missing`` passes.
+    Needed while ``test_a_missing_checkpoint_is_refused_and_fairseq_alone_begins_anew`` passes.
     """
     wrap(checkpoint_utils, "load_checkpoint", _settle_start_and_load)
 

@@ -226,9 +226,11 @@ def read(parse_args_and_arch, *flags):
         parser.add_argument(f"--{name}", type=float, default=0.0)
     sizes = "batch-size", "max-tokens", "required-batch-size-multiple", "beam", "nbest", "num-shards"
     parser.add_argument("--shard-id", type=int, default=0)
-    parser.add_argument("--no-seed-provided", action="store_true")
+    for name in ("no-seed-provided", "fp16", "fp16-no-flatten-grads", "memory-efficient-fp16", "cpu"):
+        parser.add_argument(f"--{name}", action="store_true")
     for name in (*sizes, "patience", "prefix-size", "save-interval", "log-interval", "seed"):
         parser.add_argument(f"--{name}", type=int, default=1)
+    parser.add_argument("--max-epoch", default=argparse.SUPPRESS)  # a flag of training alone
     parser.add_argument("--lr", type=options.eval_str_list, default=[0.25])
     parser.add_argument("--update-freq", type=lambda text: options.eval_str_list(text, type=int), default=[1])
     return parse_args_and_arch(parser, list(flags))
@@ -251,6 +253,18 @@ def test_a_value_that_fairseq_would_misread_is_refused(given, capsys):
     line = capsys.readouterr().err
     assert error.value.code == 2 and line.startswith(f"fairseq-train: error: {given.partition('=')[0]} ")
     assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize("given", [["--fp16"], ["--fp16", "--cpu"]])
+def test_training_in_half_precision_without_a_gpu_is_refused(given, monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: "--cpu" in given)
+    training = [*given, "--max-epoch", "1"]
+    for possible in (given, [*training, "--fp16-no-flatten-grads"], [*training, "--memory-efficient-fp16"]):
+        assert read(options.parse_args_and_arch, *possible).fp16
+    with pytest.raises(SystemExit) as error:
+        read(options.parse_args_and_arch, *training)
+    assert error.value.code == 2
+    assert capsys.readouterr().err.startswith("fairseq-train: error: --fp16 needs a GPU: ")
 
 
 def test_other_values_are_what_they_were_and_fairseq_alone_takes_all():

@@ -23,8 +23,10 @@ from fairseq.trainer import Trainer
 from forks import in_fork, program
 
 import fairseq_plugins
+from fairseq_plugins import fairseq_patches
 from fairseq_plugins.fairseq_patches import apply_patches, wrap
 
+SOURCES = Path(fairseq_patches.__file__).parent
 PATCHED = [
     *((checkpoint_utils, "load_checkpoint_to_cpu"), (checkpoint_utils, "load_checkpoint")),
     *((distributed_utils, "broadcast_object"), (distributed_utils, "call_main"), (data_utils, "batch_by_size")),
@@ -44,6 +46,17 @@ def test_user_dir_after_import_registers_nothing_twice():
     registered = dict(ARCH_MODEL_REGISTRY)
     utils.import_user_module(Namespace(user_dir=fairseq_plugins.__path__[0]))
     assert dict(ARCH_MODEL_REGISTRY) == registered
+
+
+def test_the_tests_that_patches_name_exist():
+    named = [
+        f"{file.name}: {name}"
+        for file in SOURCES.glob("*.py")
+        for name in re.findall("``(test_[a-z0-9_]+)``", file.read_text())
+    ]
+    tests = "".join(file.read_text() for file in Path(__file__).parents[1].rglob("test_*.py"))
+    assert len(named) > 30
+    assert [one for one in named if f"def {one.partition(': ')[2]}(" not in tests] == []
 
 
 def add_one(function, *args, **kwargs):
