@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 import time
+import traceback
 import weakref
 from contextlib import suppress
 from pathlib import Path
@@ -47,9 +48,10 @@ def patch_one_line_errors() -> None:
         ``--data-buffer-size`` a background thread still makes batches while the interpreter ends, which then dies by
         SIGABRT, status 134, whatever ended the command.
     Patch: wrap ``call_main`` and ``parse_args_and_arch`` to install :func:`show_error`, and ``BackgroundConsumer.run``
-        to stop threads before the interpreter ends. User errors are ``UserError`` and files that cannot be read or
-        written. All other errors keep their traceback, as do all errors in processes that fairseq starts, one for each
-        GPU. If nobody reads the output any more, as after ``| head -1``, a command ends quietly.
+        to stop threads before the interpreter ends. User errors are ``UserError``, files that cannot be read or
+        written, and flags that fairseq's programs assert. All other errors keep their traceback, as do all errors in
+        processes that fairseq starts, one for each GPU. If nobody reads the output any more, as after ``| head -1``, a
+        command ends quietly.
     Needed while ``test_other_errors_keep_their_traceback_and_those_of_fairseq_alone_all`` passes, and
     ``BackgroundConsumer`` is a daemon thread that nothing stops.
     """
@@ -114,6 +116,9 @@ def _message_of(error: BaseException) -> Optional[str]:
         return message_of(error) if error.filename is not None or is_of_fairseq else None
     if isinstance(error, UserError):
         return message_of(error)
+    if isinstance(error, AssertionError) and error.args:  # fairseq's programs check flags by assertions
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        return str(error) if Path(frame.f_code.co_filename).parent.name == "fairseq_cli" else None
     if isinstance(error, InterpolationKeyError):  # omegaconf's, of a task's flag that a model of fairseq reads
         flag = re.search(r"'task\.(\w+)'", str(error))
         return flag and (

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
+import fairseq_cli.train
 import pytest
 import torch
 from binarised_lines import copy_data
@@ -69,6 +70,16 @@ def test_other_errors_keep_their_traceback_and_those_of_fairseq_alone_all(monkey
         assert status_after(kind("what is wrong"), monkeypatch, call_main) == 1
         message = capsys.readouterr().err
         assert message.startswith("Traceback") and message.endswith("Error: what is wrong\n")
+
+
+def test_a_flag_that_a_program_of_fairseq_misses_is_one_line(monkeypatch, capsys):
+    def train(cfg):
+        fairseq_cli.train.main(cfg)
+
+    missing = "Must specify batch size either with --max-tokens or --batch-size"
+    assert status_after(train, monkeypatch) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"error: {missing}"
+    assert status_after(AssertionError(missing), monkeypatch) == 1
 
 
 def test_a_reader_that_has_gone_ends_it_quietly(monkeypatch, capsys):
