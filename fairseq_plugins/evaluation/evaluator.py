@@ -438,7 +438,6 @@ def evaluate_ngram_model(
         inputs=tokens[None, :-1],
         target=tokens[None, 1:],
         nll=-log_probs[None, 1:],
-        log_probs=None,
         states=[],
         scores=[],
     )

@@ -79,16 +79,14 @@ class ScoredWindow:
         inputs: the tokens that are read, (B, T).
         target: the tokens that are predicted, (B, T).
         nll: of the targets in nats, (B, T) float64 without gradient, of the models' averaged probabilities.
-        log_probs: of all words, (B, T, V) float64, averaged in the same way; None if only the targets are scored.
         states: input of each output layer, M; the outputs of the recurrent layers are in ``states[m].layers``.
-        scores: result of each output layer, M. If only the targets are scored, ``scores[m].loss`` is the NLL summed
-            over the window.
+        scores: result of each output layer, M. ``scores[m].loss`` is the NLL summed over the window, if only the
+            targets are scored. Otherwise ``scores[m].log_probs`` are those of all words, (B, T, V).
     """
 
     inputs: Tensor
     target: Tensor
     nll: Tensor
-    log_probs: Optional[Tensor]
     states: List[DecoderStates]
     scores: List[Scores]
 
@@ -113,7 +111,7 @@ def score_windows(
         tokens: (n,) int64, cut into ``num_rows`` rows, B.
         window: tokens of a row in one forward pass; does not change the result beyond rounding.
         words: whose probabilities are computed; "targets" never holds those of all words.
-        with_gradients: whether ``states``, ``scores`` and ``log_probs`` have gradients. None crosses a window.
+        with_gradients: whether ``states`` and ``scores`` have gradients. None crosses a window.
 
     Raises:
         UserError: if the stream is too short for the rows, or an NLL is not finite.
@@ -151,17 +149,14 @@ def _score_window(
     scored_target = target if words == "targets" else None
     extras = [model.eval()(inputs, **position, target=scored_target)[1] for model in models]
     scores = [extra["scores"] for extra in extras]
-    log_probs = None
     if words == "targets":
         nll = [one.nll for one in scores]
     else:
         nll = [-one.log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1) for one in scores]
-        log_probs = average_log_probs([one.log_probs for one in scores])
     return ScoredWindow(
         inputs=inputs,
         target=target,
         nll=average_nll(nll),
-        log_probs=log_probs,
         states=[extra["states"] for extra in extras],
         scores=scores,
     )

@@ -59,21 +59,11 @@ def test_windows_hold_what_one_pass_gives(num_rows, window, words, build_tiny_lm
         torch.testing.assert_close(joined, layer, rtol=1e-11, atol=1e-11)
     assert all(one.scores[0].mixture_weights.shape == (num_rows, one.target.size(1), 3) for one in windows)
     if words == "targets":
-        assert all(one.log_probs is None for one in windows)
+        assert all(one.scores[0].log_probs is None for one in windows)
         assert all(one.scores[0].loss.item() == pytest.approx(one.nll.sum().item()) for one in windows)
     else:
-        joined = torch.cat([one.log_probs for one in windows], dim=1)
+        joined = torch.cat([one.scores[0].log_probs for one in windows], dim=1)
         torch.testing.assert_close(joined, log_probs, rtol=1e-11, atol=1e-11)
-
-
-def test_log_probabilities_of_all_words_are_averaged_too(build_tiny_lm, tokens, whole):
-    models = [build_tiny_lm("tied", seed=1), build_tiny_lm("mos", seed=2).double()]
-    (window,) = score_windows(models, tokens, words="all")
-    mean = sum(whole(model, 1)[2].double().exp() for model in models) / 2
-    torch.testing.assert_close(window.log_probs.exp(), mean, rtol=1e-6, atol=1e-6)
-    at_target = window.log_probs.gather(-1, window.target.unsqueeze(-1)).squeeze(-1)
-    torch.testing.assert_close(window.nll, -at_target)
-    assert len(window.states) == len(window.scores) == 2 and window.nll.dtype == torch.float64
 
 
 def test_generators_that_run_by_turns_and_a_training_between_do_not_disturb_each_other(build_tiny_lm, tokens):
@@ -147,19 +137,6 @@ def test_gradients_of_a_window_are_finite_differences_from_the_state_before_it(c
         found[parameter_name] = (parameter.grad * direction).sum()
         expected[parameter_name] = (losses[0] - losses[1]) / (2 * step)
     torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
-
-
-def test_gradients_of_all_log_probabilities_are_those_of_the_loss(build_tiny_lm, tokens):
-    model, gradients = build_tiny_lm("tied").double(), []
-    for words in ("targets", "all"):
-        model.zero_grad()
-        for window in score_windows([model], tokens, window=20, words=words, with_gradients=True):
-            loss = window.scores[0].loss
-            if words == "all":
-                loss = -window.log_probs.gather(-1, window.target.unsqueeze(-1)).sum()
-            loss.backward()
-        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
-    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-10)
 
 
 PADDING, END, UNKNOWN = 1, 2, 3

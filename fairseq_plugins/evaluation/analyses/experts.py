@@ -165,8 +165,7 @@ def singular_values(model: FairseqLanguageModel, tokens: Tensor, **options: Any)
     """
     gram = None
     for scored in score_windows([model], tokens, window=WINDOW, words="all", **options):
-        assert scored.log_probs is not None
-        rows = scored.log_probs.flatten(0, 1)
+        rows = scored.scores[0].output.flatten(0, 1).double()
         gram = rows.new_zeros(rows.size(1), rows.size(1)) if gram is None else gram
         gram.addmm_(rows.t(), rows)
     values = torch.linalg.eigvalsh(gram).flip(0).clamp(min=0).sqrt().cpu()
