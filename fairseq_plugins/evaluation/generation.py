@@ -14,7 +14,13 @@ from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
 from fairseq_plugins.evaluation.raw_text import SideText, encode_line, number_words
-from fairseq_plugins.evaluation.scoring import ScoredStream, average_log_probs, check_vocabularies, device_of
+from fairseq_plugins.evaluation.scoring import (
+    NonFiniteLoss,
+    ScoredStream,
+    average_log_probs,
+    check_vocabularies,
+    device_of,
+)
 from fairseq_plugins.modules.cell import select_rows
 from fairseq_plugins.options import UserError, check_at_least_one, check_choice, check_positive, check_whole
 
@@ -22,23 +28,18 @@ from fairseq_plugins.options import UserError, check_at_least_one, check_choice,
 class NextWords:
     """R rows of text that grow word by word, with the distribution of the next word of each row.
 
-    All rows begin with the same text. Several models are averaged as probabilities.
+    All rows continue one stream. Its models are averaged as probabilities.
     """
 
-    def __init__(self, models: Sequence[FairseqLanguageModel], *, num_rows: int):
-        self.models = models
-        self.num_rows = num_rows
-        self.device = device_of(models[0])
-        self._tokens = torch.zeros(num_rows, 0, dtype=torch.long, device=self.device)
-        self._stores: List[Dict[str, Dict[str, Any]]] = [{} for _ in models]
-
-    def follow_stream(self, stream: ScoredStream) -> None:
-        """Let all rows continue a stream of the models."""
-        rows = torch.zeros(self.num_rows, dtype=torch.long, device=self.device)
+    def __init__(self, stream: ScoredStream, *, num_rows: int):
+        self.models = stream.models
+        self.device = device_of(self.models[0])
+        rows = torch.zeros(num_rows, dtype=torch.long, device=self.device)
+        self._tokens = (rows + stream.last).unsqueeze(1)
+        self._stores: List[Dict[str, Dict[str, Any]]] = [{} for _ in self.models]
         for model, store, state in zip(self.models, self._stores, stream.states()):
             if state is not None:
                 model.decoder.cache(store, select_rows(state, rows))
-        self.append(rows + stream.last)
 
     def append(self, words: Tensor) -> None:
         """Add a word (R,) to each row. The next :meth:`log_probs` reads it."""
@@ -48,17 +49,24 @@ class NextWords:
         """Keep the given rows, (R',) int64, in their order."""
         rows = rows.to(self.device)
         self._tokens = self._tokens.index_select(0, rows)
-        self.num_rows = len(rows)
         for model, store in zip(self.models, self._stores):
             model.decoder.reorder_incremental_state_scripting(store, rows)
 
     @torch.no_grad()
     def log_probs(self) -> Tensor:
-        """Log-probabilities of the word after each row, (R, V) float64 on the CPU."""
+        """Log-probabilities of the word after each row, (R, V) float64 on the CPU.
+
+        Raises NonFiniteLoss if one is NaN.
+        """
         found = []
         for model, store in zip(self.models, self._stores):
             found.append(model.eval().decoder(self._tokens, incremental_state=store)[0][:, -1])
-        return average_log_probs(found).cpu()
+        log_probs = average_log_probs(found).cpu()
+        if log_probs.isnan().any():
+            raise NonFiniteLoss(
+                "the models give words no finite probability: their training diverged; take other checkpoints"
+            )
+        return log_probs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,12 +292,9 @@ class TextGenerator:
     def _read(self, prefix: str, *, num_rows: int, after: Optional[ScoredStream]) -> Tuple[List[str], NextWords]:
         pieces = self.text.split(prefix)
         numbers = number_words(pieces, self.dictionary)[:-1]
-        words = NextWords(self.models, num_rows=num_rows)
-        before = ScoredStream(self.models) if after is None else after.fork()
-        with before as stream:
+        with ScoredStream(self.models) if after is None else after.fork() as stream:
             stream.score(numbers)
-            words.follow_stream(stream)
-        return pieces, words
+            return pieces, NextWords(stream, num_rows=num_rows)
 
     def _allowed(self, log_probs: Tensor) -> Tensor:
         """The log-probabilities with -inf for words that are never generated."""

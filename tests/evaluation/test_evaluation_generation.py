@@ -147,6 +147,16 @@ def test_end_marks_are_words_like_others_where_the_length_stops(build_tiny_lm):
     assert all(END not in one.tokens[:-1] for one in generator_of(model).sample("w1", num=20))
 
 
+@pytest.mark.parametrize("prefix", ["", "w1"])
+def test_a_model_without_finite_probabilities_is_refused(prefix, build_tiny_lm):
+    model = build_tiny_lm("tied")
+    model.decoder.output.projection.bias.data[7] = torch.inf
+    generator = generator_of(model)
+    for write in (generator.sample, generator.search):
+        with pytest.raises(ValueError, match="diverged"):
+            write(prefix)
+
+
 def test_symbols_are_never_written_and_unknown_words_only_if_allowed(build_tiny_lm):
     model = build_tiny_lm("tied").double()
     model.decoder.output.projection.bias.data[[0, 1, 3]] += 5
