@@ -107,7 +107,9 @@ class Decoding:
     @property
     def is_done(self) -> bool:
         """Whether the output of these models, data and flags exists."""
-        return self._is_done(self._new_record())
+        found = decoding_record(self.out)
+        is_whole = self.generated.is_file() and self.generated.stat().st_size > 0
+        return found is not None and is_whole and _deciding(found) == _deciding(self._new_record())
 
     def run(self) -> None:
         """Decode after :meth:`check`, unless that was done. The output is written aside and renamed.
@@ -115,18 +117,12 @@ class Decoding:
         A second process that writes to the same folder waits. Raises UserError if ``fairseq-generate`` reports a user
         error or refuses a flag. Raises ProgramFailed if ``fairseq-generate`` fails in another way.
         """
-        record = self._new_record()
-        if self._is_done(record):
+        if self.is_done:
             return
         self.out.mkdir(parents=True, exist_ok=True)
         with self._locked():
-            if not self._is_done(record):  # by the process that this one waited for
-                self._run(record)
-
-    def _is_done(self, record: Record) -> bool:
-        found = decoding_record(self.out)
-        is_whole = self.generated.is_file() and self.generated.stat().st_size > 0
-        return found is not None and is_whole and _deciding(found) == _deciding(record)
+            if not self.is_done:  # by the process that this one waited for
+                self._run()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -144,7 +140,8 @@ class Decoding:
         finally:
             os.close(folder)
 
-    def _run(self, record: Record) -> None:
+    def _run(self) -> None:
+        record = self._new_record()  # of the files as they are before they are read
         log = self.out / "generate.log"
         print(f"== decode {self.split} (log: {log})", file=sys.stderr, flush=True)
         try:
