@@ -149,7 +149,7 @@ def read_methods(flags: FlagValues) -> Tuple[Passes, Dict[ComponentOptions, floa
     mixed = dict(read(flags) for name, read in components.items() if name in flags)
     total = math.fsum(mixed.values())
     if total > 1 - ROUNDING:
-        raise UserError(f"the weights of what is mixed in are {total:g} together: leave the model more than nothing")
+        raise UserError(f"the weights of what is mixed in sum to {total:g}: give weights whose sum is below 1")
     return passes, mixed
 
 
@@ -162,13 +162,13 @@ def _cache(flags: FlagValues) -> Tuple[ComponentOptions, float]:
         theta=_number("--cache THETA", theta, largest=LARGEST_THETA),
         start=start,
     )
-    return options, _weight("cache", weight)
+    return options, _number("--cache WEIGHT", weight)
 
 
 def _unigram_cache(flags: FlagValues) -> Tuple[ComponentOptions, float]:
     window, weight = _parts(flags, "unigram-cache", 2)
     options = UnigramCacheOptions(window=_whole("--unigram-cache WINDOW", window))
-    return options, _weight("unigram-cache", weight)
+    return options, _number("--unigram-cache WEIGHT", weight)
 
 
 def _ngram(flags: FlagValues) -> Tuple[ComponentOptions, float]:
@@ -177,7 +177,7 @@ def _ngram(flags: FlagValues) -> Tuple[ComponentOptions, float]:
         raise UserError(f"--ngram {flags['ngram']}: give it as {FLAGS['ngram'][0]}")
     if not Path(path).is_file():
         raise UserError(f"--ngram {path}: there is no such file; fairseq-plugins ngram train writes one")
-    return NGramOptions(Path(path)), _weight("ngram", weight)
+    return NGramOptions(Path(path)), _number("--ngram WEIGHT", weight)
 
 
 def _dropout(flags: FlagValues) -> DropoutOptions:
@@ -214,12 +214,6 @@ def _parts(flags: FlagValues, name: str, number: int) -> List[str]:
     if len(parts) != number:
         raise UserError(f"--{name} {flags[name]}: give it as {FLAGS[name][0]}")
     return parts
-
-
-def _weight(name: str, text: str) -> float:
-    if (weight := _number(f"--{name} WEIGHT", text)) >= 1:
-        raise UserError(f"--{name} WEIGHT {text}: a weight is at least 0 and below 1")
-    return weight
 
 
 def _number(
