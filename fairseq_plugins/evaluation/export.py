@@ -6,8 +6,9 @@ import re
 import shlex
 import shutil
 from argparse import Namespace
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.tasks.translation import TranslationTask
@@ -84,10 +85,7 @@ def export_model(
         "licences": licences,
         "user_dirs": list(dict.fromkeys(one for one in user_dirs if one and one != PACKAGE.name)),
     }
-    aside, former = (out.with_name(f".{out.name}.{os.getpid()}{end}") for end in ("", ".old"))
-    shutil.rmtree(aside, ignore_errors=True)  # of a killed process with this number
-    aside.mkdir(parents=True)
-    try:
+    with _replaced_folder(out) as aside:
         for name, content in contents.items():
             write_tensors(aside / name, content)
         for name, source in sources.items():
@@ -98,18 +96,28 @@ def export_model(
             write_programs(models[0], aside, origin=paths[0])
         provenance["files"] = {one.name: file_digest(one) for one in sorted(aside.iterdir())}
         write_json(aside / EXPORT_RECORD, provenance)
-        if out.exists():
-            out.rename(former)
+    return provenance
+
+
+@contextmanager
+def _replaced_folder(path: Path) -> Iterator[Path]:
+    """Yield a new folder, which takes the place of ``path`` at the end of the block unless the block fails."""
+    aside, former = (path.with_name(f".{path.name}.{os.getpid()}{end}") for end in ("", ".old"))
+    shutil.rmtree(aside, ignore_errors=True)  # of a killed process with this number
+    aside.mkdir(parents=True)
+    try:
+        yield aside
+        if path.exists():
+            path.rename(former)
         try:
-            aside.rename(out)
+            aside.rename(path)
         except OSError:
             if former.exists():
-                former.rename(out)
+                former.rename(path)
             raise
         shutil.rmtree(former, ignore_errors=True)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    return provenance
 
 
 def _read_all(
