@@ -1,9 +1,8 @@
 """Scores of lines of plain text by language models, line by line as they come."""
 
 import math
-from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Iterable, Iterator, List, Literal, Optional, Sequence, get_args
+from typing import Iterable, Iterator, List, Literal, Sequence, get_args
 
 import torch
 from fairseq.models import FairseqLanguageModel
@@ -96,34 +95,29 @@ class TextScorer:
                 before, or if an NLL is not finite, after those of the buffers before.
         """
         check_choice(context, CONTEXTS, flag="context")
-        stream = None if context == "line" else ScoredStream(self.models)
-        watched = self.text.watched(lines, name=name)
-        return self._score_buffers(buffered(watched, num_lines=buffer), context, stream)
+        buffers = buffered(self.text.watched(lines, name=name), num_lines=buffer)
+        encoded = ([encode_line(line, self.text, self.dictionary) for line in one] for one in buffers)
+        if context == "line":
+            return self._score_lines(encoded)
+        return self._score_stream(encoded, restarts=context == "paragraph")
 
-    def _score_buffers(
-        self, buffers: Iterator[List[str]], context: Context, stream: Optional[ScoredStream]
-    ) -> Iterator[ScoredLine]:
-        with nullcontext() if stream is None else stream:
-            for buffer in buffers:
-                yield from self._score(
-                    [encode_line(line, self.text, self.dictionary) for line in buffer], context, stream
-                )
-
-    def _score(
-        self, lines: Sequence[EncodedLine], context: Context, stream: Optional[ScoredStream]
-    ) -> Iterator[ScoredLine]:
-        if stream is None:
+    def _score_lines(self, buffers: Iterable[List[EncodedLine]]) -> Iterator[ScoredLine]:
+        """Score each line from fresh state."""
+        for lines in buffers:
             sequences = [torch.tensor(line.numbers) for line in lines]
-            scored = score_sequences(self.models, sequences, max_tokens=self.max_tokens)
-            for line, one in zip(lines, scored):
-                yield self._scored(line, one)
-            return
-        for group in _paragraphs(lines) if context == "paragraph" else [lines]:
-            nll = stream.score(torch.tensor([number for line in group for number in line.numbers], dtype=torch.long))
-            for line, part in zip(group, nll.split([len(line.numbers) for line in group])):
-                yield self._scored(line, part)
-            if context == "paragraph" and len(group[-1].numbers) == 1:
-                stream.restart()
+            for line, nll in zip(lines, score_sequences(self.models, sequences, max_tokens=self.max_tokens)):
+                yield self._scored(line, nll)
+
+    def _score_stream(self, buffers: Iterable[List[EncodedLine]], *, restarts: bool) -> Iterator[ScoredLine]:
+        """Score all lines as one stream, which restarts after each blank line or goes on."""
+        with ScoredStream(self.models) as stream:
+            for lines in buffers:
+                for group in _paragraphs(lines) if restarts else [lines]:
+                    nll = stream.score(torch.tensor([number for line in group for number in line.numbers]))
+                    for line, part in zip(group, nll.split([len(line.numbers) for line in group])):
+                        yield self._scored(line, part)
+                    if restarts and len(group[-1].numbers) == 1:
+                        stream.restart()
 
     def _scored(self, line: EncodedLine, nll: Tensor) -> ScoredLine:
         unknown = [number == self.dictionary.unk() for number in line.numbers]

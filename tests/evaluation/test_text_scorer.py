@@ -125,15 +125,6 @@ def test_odd_lines_are_scored_as_they_came(scorer):
     assert all(math.isfinite(line.total) for line in found)
 
 
-def test_a_long_line_is_read_in_windows(build_tiny_lm):
-    scorer = scorer_of(build_tiny_lm("tied", hidden_sizes="8").double())
-    text, longest = "w1 w2 w3 w4 " * 1250, []
-    scorer.models[0].register_forward_pre_hook(lambda _, inputs: longest.append(inputs[0].size(1)))
-    _, line, _ = scorer.score(["w1", text, "w2"])
-    assert len(line.tokens) == 5001 and max(longest) == 4096
-    assert line.total == pytest.approx(-nll_of_stream(scorer, [text], window=999), rel=TOLERANCE)
-
-
 @pytest.mark.parametrize("context", ["line", "document"])
 def test_no_more_lines_are_held_than_the_buffer_has(context, scorer):
     num_read = 0
