@@ -5,7 +5,7 @@ Shapes: N sentences, K candidates of the longest list, F features, S statistics 
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
@@ -58,7 +58,12 @@ class NBestLists:
     @property
     def texts(self) -> List[str]:
         """The texts of all candidates."""
-        return [candidate.text for found in self.candidates for candidate in found]
+        return [text for _, text in self.numbered]
+
+    @property
+    def numbered(self) -> List[Tuple[int, str]]:
+        """The number of the sentence and the text of each candidate."""
+        return [(number, candidate.text) for number, found in enumerate(self.candidates) for candidate in found]
 
     @property
     def first(self) -> List[int]:
@@ -235,8 +240,8 @@ def candidate_features(
     is_candidate = np.arange(max(sizes)) < np.array(sizes)[:, None]
     names = [LIST_SCORE, LENGTH, *models]
     values = np.zeros((*is_candidate.shape, len(names)))
-    flat = [candidate for found in lists.candidates for candidate in found]
-    columns = [[candidate.score for candidate in flat], [len(candidate.text.split()) for candidate in flat]]
+    scores = [candidate.score for found in lists.candidates for candidate in found]
+    columns = [scores, [len(text.split()) for text in lists.texts]]
     columns += [_log_probs(model, lists, max_tokens=max_tokens) for model in models.values()]
     values[is_candidate] = np.array(columns, dtype=np.float64).T
     unknown_shares = {name: _unknown_share(lists, model) for name, model in models.items()}
@@ -269,12 +274,11 @@ def _check_models(models: Mapping[str, BaseFairseqModel], lists: NBestLists) -> 
 
 def _check_lengths(models: Mapping[str, BaseFairseqModel], lists: NBestLists) -> None:
     """Check that no text is too long for an encoder-decoder."""
-    candidates = [(number, candidate.text) for number, found in enumerate(lists.candidates) for candidate in found]
     for name, model in models.items():
         if isinstance(model, FairseqEncoderDecoderModel):
             source_limit, limit = model.max_positions()
             _check_longest(enumerate(lists.sources), source_limit, reader=name, kind="source", remedy="shorten it")
-            _check_longest(candidates, limit, reader=name, kind="candidate", remedy="leave the candidate out")
+            _check_longest(lists.numbered, limit, reader=name, kind="candidate", remedy="leave the candidate out")
 
 
 def _check_longest(texts: Iterable[Tuple[int, str]], longest: float, *, reader: str, kind: str, remedy: str) -> None:
@@ -296,15 +300,13 @@ def _log_probs(model: BaseFairseqModel, lists: NBestLists, **options: Any) -> Li
         scored = dict(zip(texts, score_sequences([model], sequences, **options)))
         return [-float(scored[text].sum()) for text in lists.texts]
     assert isinstance(model, FairseqEncoderDecoderModel)
-    numbered = enumerate(lists.candidates)
-    every: List[Tuple[int, str]] = [(number, candidate.text) for number, found in numbered for candidate in found]
-    pairs = list(dict.fromkeys(every))
+    pairs = list(dict.fromkeys(lists.numbered))
     sources = encode_lines([lists.sources[number] for number, _ in pairs], model.encoder.dictionary)
     targets = encode_lines([text for _, text in pairs], model.decoder.dictionary)
     totals: Dict[Tuple[int, str], float] = {}
     for batch in score_pairs(model, sources, targets, **options):
         totals.update((pairs[number], -float(nll)) for number, nll in zip(batch.numbers, batch.nll.sum(1)))
-    return [totals[pair] for pair in every]
+    return [totals[pair] for pair in lists.numbered]
 
 
 # Tuning (Och 2003). The metric is constant wherever no sentence's choice changes, so the search needs no gradients:
@@ -342,9 +344,7 @@ def tune_weights(data: TuningSet, *, num_restarts: int, seed: int) -> np.ndarray
     equal weights, and ``num_restarts`` times at random.
     """
     deviations = _deviations(data)
-    scaled = TuningSet(
-        values=data.values / deviations, is_candidate=data.is_candidate, statistics=data.statistics, metric=data.metric
-    )
+    scaled = replace(data, values=data.values / deviations)
     num_features = len(deviations)
     generator = np.random.default_rng(seed)
     starts = [np.eye(num_features)[0], np.ones(num_features), *generator.normal(size=(num_restarts, num_features))]
