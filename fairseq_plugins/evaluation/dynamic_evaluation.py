@@ -5,7 +5,6 @@ includes its weights.
 """
 
 import hashlib
-import os
 import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -139,8 +138,8 @@ def kept_gradient_statistics(
 ) -> Dict[str, Tensor]:
     """:func:`mean_squared_gradients`, read from a file beside the checkpoint or computed and written to it.
 
-    A file of another checkpoint or text, or one that cannot be read, is replaced. If the folder is not writable, a line
-    on the standard error says so.
+    A file of another checkpoint or text, or one that cannot be read, is replaced. If it cannot be written, a line on
+    the standard error says so.
     """
     path = checkpoint.with_name(f"{checkpoint.stem}.gradients-{num_rows}x{segment}.pt")
     key = {
@@ -150,15 +149,11 @@ def kept_gradient_statistics(
     statistics = _read(path, key=key, model=model)
     if statistics is not None:
         return statistics
-    writable = os.access(path.parent, os.W_OK | os.X_OK)
-    if not writable:
-        print(f"gradient statistics are not kept: nothing can be written to {path.parent}", file=sys.stderr)
     statistics = mean_squared_gradients(model, tokens, num_rows=num_rows, segment=segment)
-    if writable:
-        try:
-            write_tensors(path, {**key, "mean_squares": {name: one.cpu() for name, one in statistics.items()}})
-        except OSError as error:
-            print(f"gradient statistics are not kept: {path}: {error.strerror}", file=sys.stderr)
+    try:
+        write_tensors(path, {**key, "mean_squares": {name: one.cpu() for name, one in statistics.items()}})
+    except OSError as error:
+        print(f"gradient statistics are not kept: {path}: {error.strerror}", file=sys.stderr)
     return statistics
 
 

@@ -14,8 +14,6 @@ from torch.utils._pytree import tree_map
 
 from fairseq_plugins.evaluation import dynamic_evaluation
 from fairseq_plugins.evaluation.dynamic_evaluation import (
-    AdaptingWeights,
-    DynamicOptions,
     every_parameter_learns,
     kept_gradient_statistics,
     mean_squared_gradients,
@@ -151,17 +149,6 @@ def test_with_rate_zero_it_is_static_evaluation_without_statistics(name, flags, 
     model = build_tiny_lm(name)
     found = score_text([model], tokens, **{**flags, "dynamic_rate": 0}, **SPEED)
     assert torch.equal(found, score_text([model], tokens, window=SEGMENT))
-
-
-@pytest.mark.parametrize("rule", ["rms", "sgd"])
-def test_steps_of_rate_and_decay_zero_leave_every_bit(rule, build_tiny_lm, train):
-    model = build_tiny_lm("mos")
-    options = DynamicOptions(rule=rule, rate=0.0, decay=0.0, epsilon=1e-3, segment=5, rows=4)
-    weights = AdaptingWeights(model, options, mean_squares=statistics(model, train))
-    before = [one.detach().clone() for one in model.parameters()]
-    for scale in (1.0, 1e20):
-        weights.follow([scale * torch.randn_like(one) for one in before])
-    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), before))
 
 
 def test_the_trained_weights_come_back_at_the_end_and_after_a_failure(build_tiny_lm, tokens, score_text):
@@ -302,13 +289,6 @@ def test_a_model_of_other_shapes_has_others(kept, tokens, build_tiny_lm):
     assert computed and {name: one.shape for name, one in statistics.items()} == {
         name: one.shape for name, one in other.named_parameters()
     }
-
-
-def test_a_folder_that_cannot_be_written_keeps_none(kept, tokens, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(dynamic_evaluation.os, "access", lambda *_: False)
-    assert kept(tokens)[1] and kept(tokens)[1]
-    assert "not kept" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint_best.pt"]
 
 
 def test_a_full_disk_leaves_what_was_there_and_loses_no_result(kept, tokens, tmp_path, monkeypatch, capsys):
