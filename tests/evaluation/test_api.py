@@ -95,21 +95,15 @@ def test_a_folder_stands_for_its_best_checkpoint_and_else_its_last(lm_data, lm, 
     assert fairseq_plugins.load(folder, lm_data).score(["the dog"]) == lm.score(["the dog"]) != last
 
 
-def test_the_data_are_those_of_the_training_unless_others_are_given(lm_data, lm, tmp_path):
+@pytest.mark.parametrize("others", ["", ":gone"])
+def test_the_data_are_the_first_folder_of_the_training_unless_others_are_given(others, lm_data, lm, tmp_path):
     state = torch.load(FIXTURES / "lstm_lm_doc.pt", weights_only=True)
-    state["cfg"]["task"]["data"] = str(lm_data)
+    state["cfg"]["task"]["data"] = f"{lm_data}{others}"
     torch.save(state, tmp_path / "moved.pt")
     assert fairseq_plugins.load(tmp_path / "moved.pt").score(["the dog"]) == lm.score(["the dog"])
     lm_data.rename(tmp_path / "elsewhere")
     with pytest.raises(ValueError, match="data bin, where .*moved.pt was trained, is no folder: give data"):
         fairseq_plugins.load(tmp_path / "moved.pt")
-
-
-def test_of_several_folders_of_a_training_the_first_is_taken(lm_data, lm, tmp_path):
-    state = torch.load(FIXTURES / "lstm_lm_doc.pt", weights_only=True)
-    state["cfg"]["task"]["data"] = f"{lm_data}:{tmp_path / 'gone'}"
-    torch.save(state, tmp_path / "model.pt")
-    assert fairseq_plugins.load(tmp_path / "model.pt").score(["the dog"]) == lm.score(["the dog"])
 
 
 def test_torchs_default_type_is_not_that_of_a_model(lm_data, lm):

@@ -268,22 +268,6 @@ def test_a_file_reads_as_fairseq_binarises_it(dictionary, tmp_path):
     assert len(encoded) == 5
 
 
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        (None, "does not exist"),
-        (b"", "is empty"),
-        (b"the\ncat \xff\n", "line 2: not UTF-8"),
-    ],
-)
-def test_what_is_no_text_is_refused(content, message, dictionary, tmp_path):
-    path = tmp_path / "text"
-    if content is not None:
-        path.write_bytes(content)
-    with pytest.raises(ValueError, match=message):
-        encode_lines(read_lines(path), dictionary)
-
-
 def test_files_are_one_text_whose_lines_end_at_newlines_only(tmp_path):
     (tmp_path / "one").write_bytes("eins\r\n\nzwei\u2028drei".encode())
     (tmp_path / "two").write_bytes(b"vier\n")

@@ -108,15 +108,6 @@ def test_a_gate_multiplies_before_it(num_bases, tokens, score_text):
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
-def test_temperature_one_is_static_evaluation(name, build_tiny_lm, tokens, score_text):
-    model = build_tiny_lm(name)
-    static = score_text([model], tokens)
-    assert torch.equal(score_text([model], tokens, temperature=1.0), static)
-    assert not torch.allclose(score_text([model], tokens, temperature=0.9), static, atol=1e-3)
-    assert torch.equal(score_text([model], tokens), static)
-
-
 def test_gradients_are_those_of_the_divided_logits(build_tiny_lm):
     model, tokens = build_tiny_lm("doc", experts_per_layer="1 0 2").double().eval(), torch.randint(V, (2, 9))
     target = tokens.flip(1)
