@@ -366,9 +366,8 @@ class Evaluator:
             start = time.perf_counter()
             perplexity = perplexity_of(
                 ((-window.mixed(weights), window.target) for window in windows),
-                tokens=text.tokens,
                 unknown=self.dictionary.unk(),
-                num_rows=self.num_rows,
+                num_leftover_tokens=text.tokens.numel() % text.num_rows,
             )
             return perplexity, perplexity.num_tokens / (time.perf_counter() - start)
 
@@ -445,7 +444,6 @@ def evaluate_ngram_model(
             "of the text, or <unk>"
         )
     all_tokens, without_first = (
-        perplexity_of([(-log_probs[start:], tokens[start:])], tokens=tokens, unknown=model.dictionary.unk(), num_rows=1)
-        for start in (0, 1)
+        perplexity_of([(-log_probs[start:], tokens[start:])], unknown=model.dictionary.unk()) for start in (0, 1)
     )
     return all_tokens, without_first

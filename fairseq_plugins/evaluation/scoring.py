@@ -482,17 +482,16 @@ def evaluate_perplexity(
     Raises UserError if the stream is too short for the rows, or the result is not finite.
     """
     windows = score_windows(models, tokens, num_rows=num_rows, **options)
-    return perplexity_of(
-        ((window.nll, window.target) for window in windows), tokens=tokens, unknown=unknown, num_rows=num_rows
-    )
+    scored = ((window.nll, window.target) for window in windows)
+    return perplexity_of(scored, unknown=unknown, num_leftover_tokens=tokens.numel() % num_rows)
 
 
 def perplexity_of(
-    windows: Iterable[Tuple[Tensor, Tensor]], *, tokens: Tensor, unknown: int, num_rows: int
+    windows: Iterable[Tuple[Tensor, Tensor]], *, unknown: int, num_leftover_tokens: int = 0
 ) -> Perplexity:
     """Perplexity of scored windows, each the NLL in nats, float64, and the target of each token, of the same shape.
 
-    The windows are those of the stream ``tokens`` (n,). Raises NonFiniteLoss if the mean is not finite.
+    Raises NonFiniteLoss if the mean is not finite.
     """
     total = torch.zeros((), dtype=torch.float64)
     num_tokens = num_unknown = 0
@@ -506,7 +505,7 @@ def perplexity_of(
         num_tokens=num_tokens,
         nll=float(total) / num_tokens,
         num_unknown=num_unknown,
-        num_leftover_tokens=tokens.numel() % num_rows,
+        num_leftover_tokens=num_leftover_tokens,
     )
 
 
