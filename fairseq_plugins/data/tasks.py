@@ -6,7 +6,6 @@ Shapes: V vocabulary.
 from pathlib import Path
 from typing import Any, Optional, Protocol
 
-import numpy as np
 import torch
 from fairseq import utils
 from fairseq.data import Dictionary
@@ -14,11 +13,8 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
-from fairseq_plugins.data.text import check_digest, is_binarised, mapped_tokens, split_parts
+from fairseq_plugins.data.text import is_binarised, load_token_stream, split_parts
 from fairseq_plugins.options import UserError
-
-TOKENS_AT_ONCE = 2**20
-"""Tokens that are counted at a time."""
 
 
 class TextTask(Protocol):
@@ -74,43 +70,20 @@ def check_reads_pairs(task: TextTask) -> None:
 # Word counts, for noise distributions. fairseq's dictionary does not count the end mark and the unknown word.
 
 
-def count_words(split: Path, vocab_size: int) -> Tensor:
-    """Count of each word in ``split.bin``, (V,) int64.
-
-    Raises:
-        UserError: if the file is not memory-mapped, has a word outside of the vocabulary, or differs from its digest.
-    """
-    check_digest(Path(f"{split}.bin"))
-    tokens = mapped_tokens(split)
-    if tokens is None:
-        raise UserError(
-            f"{split}.bin: its words cannot be counted; binarise with fairseq-preprocess --dataset-impl mmap"
-        )
-    counts = np.zeros(vocab_size, dtype=np.int64)
-    for first in range(0, len(tokens), TOKENS_AT_ONCE):
-        found = np.bincount(tokens[first : first + TOKENS_AT_ONCE], minlength=vocab_size)
-        if len(found) > vocab_size:
-            raise UserError(
-                f"{split}.bin has word {len(found) - 1:,}, but the dictionary has {vocab_size:,} words: binarise the "
-                "text with this dictionary"
-            )
-        counts += found
-    return torch.from_numpy(counts)
-
-
 def training_counts(task: TextTask, *, subset: str) -> Optional[Tensor]:
     """Count of each target word in a subset of the task's data, (V,) int64. None where it does not exist.
 
     Raises:
-        UserError: if the text cannot be counted, or has a word outside of the vocabulary.
+        UserError: as :func:`~fairseq_plugins.data.text.load_token_stream`.
     """
     config = task_config(task)
     source, target = getattr(config, "source_lang", None), getattr(config, "target_lang", None)
     suffixes = [""]
     if target is not None:
         suffixes = [f".{source}-{target}.{target}", f".{target}-{source}.{target}"]
+    dictionary = task.target_dictionary
     counts = [
-        count_words(Path(path) / part, len(task.target_dictionary))
+        load_token_stream(path, part, dictionary).bincount(minlength=len(dictionary))
         for path in utils.split_paths(config.data)
         for part in split_parts(path, subset, suffixes=suffixes)
         if is_binarised(Path(path) / part)

@@ -5,13 +5,12 @@ Shapes: n tokens of a text.
 
 import hashlib
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Dict, List, Optional, Sequence, Union
 
 import numpy as np
 import torch
 from fairseq.data import Dictionary, data_utils
-from fairseq.data.indexed_dataset import MMapIndexedDataset, infer_dataset_impl
-from numpy.typing import NDArray
+from fairseq.data.indexed_dataset import MMapIndexedDataset
 from torch import Tensor
 
 from fairseq_plugins.console import progress
@@ -85,8 +84,9 @@ def load_token_stream(data_dir: Union[str, Path], split: str, dictionary: Dictio
         raise UserError(f"split '{split}' in {data_dir} is empty: check the text that was prepared")
     lines = data_utils.load_indexed_dataset(str(path), dictionary)
     assert lines is not None
-    mapped = mapped_tokens(path)
-    if mapped is not None:  # one read instead of one a line
+    if isinstance(lines, MMapIndexedDataset):  # one read instead of one a line
+        assert lines._index is not None
+        mapped = np.memmap(f"{path}.bin", dtype=lines._index.dtype, mode="r")
         tokens = torch.from_numpy(mapped.astype(np.int64))
     else:
         if lines.supports_prefetch:  # such a dataset returns only prefetched lines
@@ -99,15 +99,6 @@ def load_token_stream(data_dir: Union[str, Path], split: str, dictionary: Dictio
             "check the text that was prepared"
         )
     return tokens
-
-
-def mapped_tokens(path: Path) -> Optional[NDArray[np.integer[Any]]]:
-    """All tokens of a memory-mapped text, (n,) in the integers of the file. None for other formats."""
-    if infer_dataset_impl(str(path)) != "mmap":
-        return None
-    dtype = MMapIndexedDataset.Index(f"{path}.idx").dtype
-    is_empty = path.with_name(f"{path.name}.bin").stat().st_size == 0  # which cannot be mapped
-    return np.empty(0, dtype) if is_empty else np.memmap(f"{path}.bin", dtype=dtype, mode="r")
 
 
 def load_training_stream(data_dir: Union[str, Path], dictionary: Dictionary, *, subset: str = "train") -> Tensor:

@@ -65,11 +65,6 @@ def test_a_batch_states_its_counts_and_its_place_in_the_stream():
     assert others[-1]["ntokens"] == 4 * 3 and others[-1]["nominal_length"] == 7
 
 
-def test_a_share_knows_its_place_among_all_rows():
-    share = make(103, 4, first=1, num_own=2)
-    assert share.num_rows == 4 and torch.equal(share.rows, make(103, 4).rows[share.own_rows])
-
-
 def test_the_description_counts_all_rows_together():
     expected = "text: 4 rows of 25 tokens, 96 predictions; 3 leftover tokens at the end of the corpus do not fill a row"
     assert make(103, 4).describe().startswith(expected)
@@ -81,6 +76,7 @@ def test_shares_of_two_processes_are_the_rows_of_one(num_tokens):
     whole = make(num_tokens, 6)
     shares = [make(num_tokens, 6, first=first, num_own=3) for first in (0, 3)]
     assert torch.equal(torch.cat([share.rows for share in shares]), whole.rows)
+    assert all(torch.equal(share.rows, whole.rows[share.own_rows]) and share.num_rows == 6 for share in shares)
     assert {len(share) for share in shares} == {len(whole)}
     for window in fixed_windows(len(whole), length=3):
         targets = torch.cat([share[window]["target"] for share in shares])
