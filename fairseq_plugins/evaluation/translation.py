@@ -22,7 +22,7 @@ from fairseq_plugins.evaluation.generation import Sampling
 from fairseq_plugins.evaluation.raw_text import SideText, Subwords, checked_lines, load_pair_texts, number_words
 from fairseq_plugins.evaluation.scoring import device_of
 from fairseq_plugins.evaluation.text_scorer import buffered
-from fairseq_plugins.files import STANDARD_INPUT, data_folder, read_lines
+from fairseq_plugins.files import STANDARD_INPUT, read_lines
 from fairseq_plugins.metrics.rouge import without_escapes
 from fairseq_plugins.options import UserError, check_at_least_one, check_whole, flag_of
 
@@ -426,7 +426,6 @@ def load_translator(paths: Sequence[Union[str, Path]], data: Union[str, Path]) -
     Raises UserError if a file is missing, unreadable or not of an encoder-decoder, if its vocabulary is not the data's,
     or if the data are not sentence pairs or lack subword codes.
     """
-    data_folder(str(data))
     loaded = load_translation_models(paths, data)
     models, tasks = [model for model, _ in loaded], [task for _, task in loaded]
     source, target = one_pair((str(task.cfg.source_lang), str(task.cfg.target_lang)) for task in tasks)
