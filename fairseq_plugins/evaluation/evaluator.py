@@ -428,6 +428,7 @@ def evaluate_ngram_model(
     """
     log_probs = model.log_probs(tokens)
     window = ScoredWindow(
+        position=0,
         inputs=tokens[None, :-1],
         target=tokens[None, 1:],
         nll=-log_probs[None, 1:],

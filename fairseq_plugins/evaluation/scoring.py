@@ -76,6 +76,7 @@ class ScoredWindow:
     """Output of M models for a window. All tensors are on the models' device.
 
     Attributes:
+        position: of the first input in its row.
         inputs: the tokens that are read, (B, T).
         target: the tokens that are predicted, (B, T).
         nll: of the targets in nats, (B, T) float64 without gradient, of the models' averaged probabilities.
@@ -84,6 +85,7 @@ class ScoredWindow:
             targets are scored. Otherwise ``scores[m].log_probs`` are those of all words, (B, T, V).
     """
 
+    position: int
     inputs: Tensor
     target: Tensor
     nll: Tensor
@@ -144,16 +146,17 @@ def _score_window(
 ) -> ScoredWindow:
     device = device_of(models[0])
     inputs, target = batch["net_input"]["src_tokens"].to(device), batch["target"].to(device)
-    position = {name: batch["net_input"][name] for name in ("stream", "position")}
+    place = {name: batch["net_input"][name] for name in ("stream", "position")}
     # with a target the output layer returns its NLL alone and never holds (B, T, V)
     scored_target = target if words == "targets" else None
-    extras = [model.eval()(inputs, **position, target=scored_target)[1] for model in models]
+    extras = [model.eval()(inputs, **place, target=scored_target)[1] for model in models]
     scores = [extra["scores"] for extra in extras]
     if words == "targets":
         nll = [one.nll for one in scores]
     else:
         nll = [-one.log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1) for one in scores]
     return ScoredWindow(
+        position=place["position"],
         inputs=inputs,
         target=target,
         nll=average_nll(nll),

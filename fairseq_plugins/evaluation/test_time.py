@@ -153,7 +153,6 @@ class DropoutSamples:
         self.models = models
         self.options = options
         self._name = new_stream("dropout samples")
-        self._num_read = 0
 
     @torch.no_grad()
     def nll(self, window: ScoredWindow) -> Tensor:
@@ -164,7 +163,6 @@ class DropoutSamples:
         devices = [window.target.device] if window.target.is_cuda else []
         with sampled_masks(self.models, scale=self.options.scale), torch.random.fork_rng(devices):
             samples = [-self._sample(window, sample) for sample in range(self.options.num_samples)]
-        self._num_read += window.target.size(1)
         return -average_log_probs(samples)
 
     def forget(self) -> None:
@@ -176,10 +174,10 @@ class DropoutSamples:
     def _sample(self, window: ScoredWindow, sample: int) -> Tensor:
         nll = []
         for number, model in enumerate(self.models):
-            seed = f"{self.options.seed} {sample} {number} {self._num_read}"
+            seed = f"{self.options.seed} {sample} {number} {window.position}"
             torch.manual_seed(random.Random(seed).getrandbits(63))
             _, extra = model.eval()(
-                window.inputs, stream=self._stream(sample), position=self._num_read, target=window.target
+                window.inputs, stream=self._stream(sample), position=window.position, target=window.target
             )
             nll.append(extra["scores"].nll)
         return average_nll(nll)
@@ -265,7 +263,6 @@ class ContinuousCache(Component):
         self.num_needed = window + 1 if start == "full" else 1
         self._states: List[RecentValues] = []
         self._words = RecentValues(window)
-        self._num_read = 0
 
     def score(self, window: ScoredWindow) -> ComponentScores:
         target = window.target
@@ -281,8 +278,7 @@ class ContinuousCache(Component):
             probs = [self._pair_probs(one[:, current], one[:, seen], band) for one in states]
             at_target = [one.masked_fill_(others, 0).sum(dim=-1).double() for one in probs]
             log_probs[:, tokens] = torch.stack(at_target).mean(dim=0).log()
-        num_pairs = self._num_read + torch.arange(target.size(1), device=target.device)
-        self._num_read += target.size(1)
+        num_pairs = window.position + torch.arange(target.size(1), device=target.device)
         return ComponentScores(log_probs, (num_pairs >= self.num_needed).expand_as(target))
 
     def _pair_probs(self, states: Tensor, seen: Tensor, band: Tensor) -> Tensor:
@@ -301,20 +297,17 @@ class UnigramCache(Component):
         assert window >= 1
         self.window = window
         self._words = RecentValues(window)
-        self._num_read = 0
 
     def score(self, window: ScoredWindow) -> ComponentScores:
         target = window.target
-        if self._num_read == 0:
+        if window.position == 0:
             self._words.extend(window.inputs[:, :1])
-            self._num_read = 1
         words = self._words.extend(target)
         num_kept = words.size(1) - target.size(1)
         counts = torch.empty_like(target)
         for tokens, seen, band in iter_chunks(target, num_kept=num_kept, length=self.window):
             counts[:, tokens] = (words[:, None, seen].eq(target[:, tokens, None]) & band).sum(dim=-1)
-        num_words = self._num_read + torch.arange(target.size(1), device=target.device)
-        self._num_read += target.size(1)
+        num_words = window.position + 1 + torch.arange(target.size(1), device=target.device)
         log_probs = (counts.double() / num_words.clamp(max=self.window)).log()
         return ComponentScores(log_probs, torch.ones_like(target, dtype=torch.bool))
 
@@ -328,12 +321,10 @@ class KnownLogProbs(Component):
     def __init__(self, log_probs: Tensor, *, num_rows: int):
         row_length = log_probs.numel() // num_rows
         self._rows = log_probs[: num_rows * row_length].double().view(num_rows, row_length)[:, 1:]
-        self._num_read = 0
 
     def score(self, window: ScoredWindow) -> ComponentScores:
-        end = self._num_read + window.target.size(1)
-        log_probs = self._rows[:, self._num_read : end].to(window.target.device)
-        self._num_read = end
+        end = window.position + window.target.size(1)
+        log_probs = self._rows[:, window.position : end].to(window.target.device)
         return ComponentScores(log_probs, torch.ones_like(window.target, dtype=torch.bool))
 
 
