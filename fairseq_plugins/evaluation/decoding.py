@@ -267,20 +267,22 @@ def read_generated(*paths: Path) -> Tuple[List[str], List[str]]:
 
 
 @dataclass(frozen=True)
-class GeneratedLine:
-    """A line that ``fairseq-generate`` writes for a sentence, whose number counts from 0.
+class SentenceLine:
+    """A line about a sentence, whose number counts from 0, in an output of ``fairseq-generate`` or an n-best list.
 
-    ``kind`` is S for a source, T for a reference, H for a hypothesis; only that has a ``score``, as it is written.
+    ``kind`` is S for a source, T for a reference, H for a hypothesis. Only that has a ``score``, as it is written, and
+    ``more`` fields of the list.
     """
 
     kind: str
     number: int
-    score: str
     text: str
+    score: str = ""
+    more: Tuple[str, ...] = ()
 
 
-def read_generated_line(line: str) -> Optional[GeneratedLine]:
-    """Parse a line; None for lines of other kinds and other output of the program.
+def read_generated_line(line: str) -> Optional[SentenceLine]:
+    """Parse a line of ``fairseq-generate``; None for lines of other kinds and other output of the program.
 
     Raises UserError if a line begins as one of the kinds and is cut short.
     """
@@ -291,7 +293,7 @@ def read_generated_line(line: str) -> Optional[GeneratedLine]:
     number = read_sentence_number(head)
     if len(fields) < (2 if kind == "H" else 1):
         raise UserError(f"{kind}-{number} is cut short")
-    return GeneratedLine(kind, number, score=fields[0] if kind == "H" else "", text=fields[-1])
+    return SentenceLine(kind, number, text=fields[-1], score=fields[0] if kind == "H" else "")
 
 
 def read_sentence_number(text: str) -> int:

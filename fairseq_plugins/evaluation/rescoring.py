@@ -17,7 +17,7 @@ from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, Fairseq
 from scipy.optimize import minimize
 
 from fairseq_plugins.console import progress
-from fairseq_plugins.evaluation.decoding import SUBWORD_MARKS, read_generated_line, read_sentence_number
+from fairseq_plugins.evaluation.decoding import SUBWORD_MARKS, SentenceLine, read_generated_line, read_sentence_number
 from fairseq_plugins.evaluation.raw_text import UnicodeForm, encode_lines
 from fairseq_plugins.evaluation.scoring import score_pairs, score_sequences
 from fairseq_plugins.evaluation.translation_scores import check_blank_references, check_raw_references, detokenize
@@ -81,29 +81,17 @@ class NBestLists:
         return lines
 
 
-Line = Tuple[str, int, str, Optional[Candidate]]
-"""A parsed line: S, T or H, the number of the sentence, its text, and the candidate of an H."""
-
-
-def _read_generate(line: str) -> Optional[Line]:
-    found = read_generated_line(line)
-    if found is None:
-        return None
-    candidate = Candidate(text=found.text, score=float(found.score)) if found.kind == "H" else None
-    return found.kind, found.number, found.text, candidate
-
-
-def _read_moses(line: str) -> Optional[Line]:
+def _read_moses(line: str) -> SentenceLine:
     fields = [field.strip() for field in line.split("|||")]
     number, text, *rest = fields
     score = rest[min(1, len(rest) - 1)]
     more = (rest[0], *rest[2:]) if len(rest) > 1 else ()
-    return "H", read_sentence_number(number), text, Candidate(text=text, score=float(score), more=more)
+    return SentenceLine("H", read_sentence_number(number), text, score, more)
 
 
-def _read_tab(line: str) -> Optional[Line]:
+def _read_tab(line: str) -> SentenceLine:
     number, score, text = line.split("\t", 2)
-    return "H", read_sentence_number(number), text, Candidate(text=text, score=float(score))
+    return SentenceLine("H", read_sentence_number(number), text, score)
 
 
 def _write_moses(number: int, candidate: Candidate, score: str) -> str:
@@ -120,14 +108,14 @@ class ListFormat:
     """
 
     form: str
-    read: Callable[[str], Optional[Line]]
+    read: Callable[[str], Optional[SentenceLine]]
     write: Callable[[int, Candidate, str], str]
 
 
 LIST_FORMATS: Dict[str, ListFormat] = {
     "generate": ListFormat(
         "H-NUMBER<tab>SCORE<tab>TEXT, as fairseq-generate --nbest writes them",
-        _read_generate,
+        read_generated_line,
         lambda number, candidate, score: f"H-{number}\t{score}\t{candidate.text}",
     ),
     "moses": ListFormat("NUMBER ||| TEXT ||| FEATURES ||| SCORE", _read_moses, _write_moses),
@@ -152,17 +140,17 @@ def read_nbest(paths: Sequence[Path], *, form: str, unicode: UnicodeForm = "NFC"
         for line_number, line in enumerate(read_lines(path, unicode=unicode), start=1):
             try:
                 found = read(line) if line.strip() else None
-                if found is not None and found[3] and not math.isfinite(found[3].score):
+                score = float(found.score) if found is not None and found.kind == "H" else 0.0
+                if not math.isfinite(score):
                     raise ValueError
             except (ValueError, IndexError):
                 raise UserError(f"{name_of(path)}, line {line_number}: not {LIST_FORMATS[form].form}") from None
             if found is None:
                 continue
-            kind, number, text, candidate = found
-            if candidate is None:
-                texts[kind][number] = text
+            if found.kind == "H":
+                candidates.setdefault(found.number, []).append(Candidate(found.text, score, found.more))
             else:
-                candidates.setdefault(number, []).append(candidate)
+                texts[found.kind][found.number] = found.text
     if not candidates:
         raise UserError(f"{name_of(*paths)} holds no candidate: lines are {LIST_FORMATS[form].form}")
     order = range(max(candidates) + 1)
