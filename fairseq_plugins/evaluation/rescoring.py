@@ -153,7 +153,7 @@ def read_nbest(paths: Sequence[Path], *, form: str, unicode: UnicodeForm = "NFC"
                 texts[found.kind][found.number] = found.text
     if not candidates:
         raise UserError(f"{name_of(*paths)} holds no candidate: lines are {LIST_FORMATS[form].form}")
-    order = range(max(candidates) + 1)
+    order = range(max([*candidates, *texts["S"], *texts["T"]]) + 1)  # output that is cut short may end in a source
     missing = next((number for number in order if number not in candidates), None)
     if missing is not None:
         raise UserError(f"{name_of(*paths)}: sentence {missing} has no candidate; sentences are numbered from 0")

@@ -108,6 +108,7 @@ def test_three_fields_of_moses_have_a_score_and_a_list_may_be_in_any_order(read)
         ("generate", "H-0\tx\ta\n", "line 1: not H-NUMBER<tab>"),
         ("generate", "nothing\n", "holds no candidate: lines are H-NUMBER"),
         ("tab", "1\t-1\ta\n", "sentence 0 has no candidate; sentences are numbered from 0"),
+        ("generate", "S-0\ta\nH-0\t-1\tb\nS-1\tc\n", "sentence 1 has no candidate"),
         ("tab", "0\t-1\ta\n-1\t-1\tb\n", "line 2: not NUMBER<tab>"),
         ("moses", "-1 ||| a ||| -1\n", "line 1: not NUMBER"),
         ("tab", "", "lists is empty"),
