@@ -159,8 +159,3 @@ def test_threads_find_the_same_scores(name, context, build_tiny_lm):
 def test_a_context_that_does_not_exist_is_refused_at_once(scorer):
     with pytest.raises(ValueError, match="context page: choose one of line, paragraph, document"):
         scorer.score_stream(LINES, context="page")
-
-
-def test_different_vocabularies_are_refused(build_tiny_lm):
-    with pytest.raises(ValueError, match="different vocabularies"):
-        scorer_of(build_tiny_lm("tied"), build_tiny_lm("tied", vocab_size=24))

@@ -87,11 +87,6 @@ def test_an_encoder_decoder_by_pairs(build):
     assert found.gradients == pytest.approx((norms / 7).tolist(), rel=1e-5)
 
 
-def test_what_has_no_mixture_is_told():
-    with pytest.raises(ValueError, match="no mixture of softmaxes"):
-        layer_learning(build_tiny_lm("tied"), [])
-
-
 def test_an_empty_text_is_told():
     with pytest.raises(ValueError, match="there is no sentence that has a word"):
         layer_learning(build_tiny_lm("doc"), [])
