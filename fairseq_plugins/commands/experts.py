@@ -2,9 +2,10 @@
 
 import argparse
 import math
+from collections import defaultdict
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, DefaultDict, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -150,18 +151,18 @@ def _analyze_experts(args: argparse.Namespace) -> Results:
                 raise UserError("encoder-decoders read raw sources: leave out --tokenised")
     device = choose_device(args)
     uses: Dict[str, ExpertUse] = {}
-    drawn: List[List[Tuple[str, WordExperts]]] = [[] for _ in range(args.num)]
+    panels: DefaultDict[int, List[Tuple[str, WordExperts]]] = defaultdict(list)  # by number of the sentence
     for name, path in paths:
         model, config = loaded.pop(name)
         with naming_checkpoint(path):
             look = _look_at_pairs if isinstance(model, FairseqEncoderDecoderModel) else _look_at_stream
             uses[name], sentences = look(model.to(device), config, path, args, lines)
         title = Path(path).resolve().parent.name if name == path else name
-        for panels, sentence in zip(drawn, sentences):
-            panels.append((title, sentence))
+        for number, sentence in enumerate(sentences, start=1):
+            panels[number].append((title, sentence))
     args.out.mkdir(parents=True, exist_ok=True)
-    for number, panels in enumerate(filter(None, drawn), start=1):
-        save_picture(draw_expert_map(panels), args.out / f"sentence_{number}.png")
+    for number, of_models in panels.items():
+        save_picture(draw_expert_map(of_models), args.out / f"sentence_{number}.png")
     return Results(_experts_figures(uses, dict(paths), args.split), _experts_text(uses, args.split))
 
 

@@ -100,7 +100,7 @@ def test_a_list_that_is_given_in_parts_is_one(name):
         assert getattr(namespace, action.dest) == ["1.pt", "2.pt"], flag
 
 
-# results that are no numbers
+# results that are no numbers, and large numbers
 
 FIXTURES = ROOT / "tests" / "fixtures/small_models"
 MODEL = [str(FIXTURES / "data/lm"), "--path", str(FIXTURES / "lstm_lm_doc.pt"), "--cpu"]
@@ -119,6 +119,13 @@ def test_a_cache_needs_no_more_room_than_the_text(capsys):
         type_command("lm eval", [*MODEL, *flags])
         figures.append(json.loads(capsys.readouterr().out))
     assert figures[0]["nll"] == figures[1]["nll"]
+
+
+def test_more_sentences_may_be_asked_for_than_there_are(tmp_path):
+    (tmp_path / "line").write_text("the dog eats .\n")
+    flags = ["--input", tmp_path / "line", "--tokenised", "--num", 10**15, "--out", tmp_path / "maps"]
+    type_command("analyze experts", [*MODEL, *flags])
+    assert [path.name for path in (tmp_path / "maps").iterdir()] == ["sentence_1.png"]
 
 
 # flags of architectures, explained with the values of their presets
