@@ -4,7 +4,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Optional
 
 import torch
 from tqdm import tqdm
@@ -21,6 +21,7 @@ from fairseq_plugins.files import (
     picture_file,
 )
 from fairseq_plugins.options import UserError, count
+from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
 
 
 class Checkpoints(argparse.Action):
@@ -152,11 +153,11 @@ def add_beam(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--beam", type=count, default=5, metavar="N", help="beam size (default: %(default)s)")
 
 
-def add_output_precision(parser: argparse.ArgumentParser, *, choices: Sequence[str]) -> None:
+def add_output_precision(parser: argparse.ArgumentParser) -> None:
     """Declare ``--output-precision``, ``args.output_precision``, of scores of trained models."""
     parser.add_argument(
         "--output-precision",
-        choices=choices,
+        choices=OUTPUT_PRECISIONS,
         default="float32",
         help="of the output layer, whatever it was trained in (default: %(default)s)",
     )
@@ -216,6 +217,5 @@ def progress_bar(title: str, *, unit: str) -> "tqdm[Any]":
         unit=unit,
         disable=is_terminal and sys.stdout.isatty(),
         mininterval=interval,
-        maxinterval=max(interval, 10),
         delay=0 if is_terminal else interval,
     )

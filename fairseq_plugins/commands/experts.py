@@ -54,7 +54,6 @@ from fairseq_plugins.evaluation.translation import SearchOptions, load_translato
 from fairseq_plugins.files import STANDARD_INPUT, name_of, read_lines
 from fairseq_plugins.models.checkpoints import check_checkpoints, checkpoints_of_updates, naming_checkpoint
 from fairseq_plugins.options import UserError, count, named_paths, optionally_named_paths
-from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.plots import (
     draw_expert_map,
     draw_history,
@@ -74,7 +73,7 @@ def _add_attention_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_beam(parser)
     add_out(parser, help="directory for the pictures")
-    add_output_precision(parser, choices=OUTPUT_PRECISIONS)
+    add_output_precision(parser)
     add_cpu(parser)
 
 

@@ -38,7 +38,6 @@ from fairseq_plugins.evaluation.text_scorer import CONTEXTS, ScoredLine, TextSco
 from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, output_file, read_lines, write_text
 from fairseq_plugins.models.checkpoints import check_checkpoints
 from fairseq_plugins.options import UserError, count, whole_number
-from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.analyses import perplexity_figures, perplexity_lines
 from fairseq_plugins.reports.plots import draw_surprisal
 from fairseq_plugins.reports.tables import json_text, save_picture
@@ -69,7 +68,7 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
         default=1000,
         help="tokens of a forward pass, which change the result with --dropout-samples only (default: %(default)s)",
     )
-    add_output_precision(parser, choices=OUTPUT_PRECISIONS)
+    add_output_precision(parser)
     add_cpu(parser)
     add_method_flags(parser)
     parser.add_argument(
@@ -177,7 +176,7 @@ def _add_score_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-tokens", type=count, default=4096, metavar="N", help="tokens of a batch (default: %(default)s)"
     )
-    add_output_precision(parser, choices=OUTPUT_PRECISIONS)
+    add_output_precision(parser)
     add_cpu(parser)
 
 
@@ -309,7 +308,7 @@ def _add_generate_arguments(parser: argparse.ArgumentParser) -> None:
         default="allowed",
         help="whether the unknown word may be written (default: %(default)s)",
     )
-    add_output_precision(parser, choices=OUTPUT_PRECISIONS)
+    add_output_precision(parser)
     parser.add_argument("--json", action="store_true", help="print a JSON object for each text")
     add_cpu(parser)
 

@@ -69,7 +69,6 @@ from fairseq_plugins.metrics.corpus import (
 from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint
 from fairseq_plugins.options import UserError, count, flag_of, whole_number
-from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
 from fairseq_plugins.reports.plots import save_attention_map
 from fairseq_plugins.reports.tables import as_table, json_text
 from fairseq_plugins.reports.training_log import with_origin
@@ -143,7 +142,7 @@ def _add_translate_arguments(parser: argparse.ArgumentParser) -> None:
         help="lines that are translated at a time; it does not change translations "
         f"(default: {BATCH_SIZE} of files, 1 of the standard input, which answers every line at once)",
     )
-    add_output_precision(parser, choices=OUTPUT_PRECISIONS)
+    add_output_precision(parser)
     add_cpu(parser)
 
 
