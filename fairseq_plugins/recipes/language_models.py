@@ -203,12 +203,13 @@ IOG_WT2 = _iog_recipe(
 
 # Takase et al. 2018, table 11: language models that rerank parses of the Wall Street Journal. And a sample of it.
 
-_WSJ_DROPOUT = dict(
-    zip(
-        (f"dropout-{place}" for place in ("embedding", "input", "hidden", "output", "weight")),
-        (0.1, 0.4, 0.225, 0.4, 0.5),
-    )
-)
+_WSJ_DROPOUT = {
+    "dropout-embedding": 0.1,
+    "dropout-input": 0.4,
+    "dropout-hidden": 0.225,
+    "dropout-output": 0.4,
+    "dropout-weight": 0.5,
+}
 _WSJ_MIXTURE = {**_WSJ_DROPOUT, "latent-dropout": 0.29, "embed-dim": 140, "hidden-sizes": "463 463 280"}
 
 WSJ = Recipe(

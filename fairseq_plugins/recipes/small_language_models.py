@@ -6,22 +6,9 @@ from typing import Dict, Mapping
 from fairseq_plugins.models.presets import Value
 from fairseq_plugins.models.presets.language_models import ON_AWD, SMALL, STREAMS
 from fairseq_plugins.recipes.language_models import gate_on
-from fairseq_plugins.recipes.recipe import AVERAGED, ON_CPUS, Recipe, System, table
+from fairseq_plugins.recipes.recipe import AVERAGED, ON_CPUS, Recipe, System
 
 # Epochs of SGD at a constant rate, then one whose weights are averaged.
-
-
-def _reduced(name: str, title: str, systems: Mapping[str, System], *, notes: str, **training: Value) -> Recipe:
-    return Recipe(
-        name=name,
-        title=title,
-        corpus="bash data-prep/ptb/prepare.sh",
-        systems=systems,
-        training={**ON_CPUS, **{flag.replace("_", "-"): value for flag, value in training.items()}},
-        averaged_epochs=1,
-        notes=notes,
-    )
-
 
 _SINGLE = {"arch": "lstm_lm_awd", "embed-dim": 150, "hidden-sizes": "400 400 150"}
 _LABELS = {**_SINGLE, "label-dropout": 0.3}
@@ -30,34 +17,34 @@ _MIXTURE = {"embed-dim": 100, "hidden-sizes": "400 400 280"}
 _FOUR, _THREE_AND_ONE = {"experts-per-layer": "0 0 0 4"}, {"experts-per-layer": "0 0 1 3"}
 _MMLSTM = {"arch": "mmlstm_lm", "embed-dim": 150}
 _MM_MIXTURE = {"arch": "mmlstm_lm_mos", "embed-dim": 100, "hidden-sizes": "457 457 280"}
-_MM_DOC = {**_MM_MIXTURE, **_THREE_AND_ONE, "output-layer": "doc", "balance": 0.001}
 _NINE, _WITHOUT_LAST = {"major-proportions": "0.9"}, {"major-proportions": "0.9 0.9 1"}
 _PREVIOUS = {"minor-input": "previous"}
 
-REDUCED = _reduced(
-    "reduced",
-    "Language models of Penn Treebank at a CPU budget: the same data, updates, dropout and seed for all",
-    table(
-        {
-            "tied": ({**_SINGLE, "output-layer": "tied"},),
-            "full": ({**_SINGLE, "output-layer": "full"},),
-            "bilinear": ({**_LABELS, "output-layer": "bilinear"},),
-            "dual": ({**_LABELS, "output-layer": "dual"},),
-            **{f"drill{depth}": ({**_DRILL, "label-depth": depth},) for depth in range(5)},
-            "standard": ({**_DRILL, "label-depth": 4, "label-mask": "standard"},),
-            "9:1": ({**_MMLSTM, **_NINE, "hidden-sizes": "431 431 150"},),
-            "9:1-without3": ({**_MMLSTM, **_WITHOUT_LAST, "hidden-sizes": "428 428 150"},),
-            "9:1-previous": ({**_MMLSTM, **_PREVIOUS, **_NINE, "hidden-sizes": "425 425 150"},),
-            "7:3": ({**_MMLSTM, "major-proportions": "0.7", "hidden-sizes": "494 494 150"},),
-            "5:5": ({**_MMLSTM, "major-proportions": "0.5", "hidden-sizes": "540 540 150"},),
-            "mos": ({"arch": "lstm_lm_mos", **_MIXTURE, **_FOUR},),
-            "doc": ({"arch": "lstm_lm_doc", **_MIXTURE, **_THREE_AND_ONE},),
-            "mmlstm-mos": ({**_MM_MIXTURE, **_FOUR},),
-            "mmlstm-mos-without3": ({**_MM_MIXTURE, **_FOUR, **_WITHOUT_LAST, "hidden-sizes": "428 428 280"},),
-            "mmlstm-mos-previous": ({**_MM_MIXTURE, **_FOUR, **_PREVIOUS, "hidden-sizes": "437 437 280"},),
-            "mmlstm-doc": (_MM_DOC,),
-        }
-    ),
+REDUCED = Recipe(
+    name="reduced",
+    title="Language models of Penn Treebank at a CPU budget: the same data, updates, dropout and seed for all",
+    corpus="bash data-prep/ptb/prepare.sh",
+    systems={
+        "tied": System({**_SINGLE, "output-layer": "tied"}),
+        "full": System({**_SINGLE, "output-layer": "full"}),
+        "bilinear": System({**_LABELS, "output-layer": "bilinear"}),
+        "dual": System({**_LABELS, "output-layer": "dual"}),
+        **{f"drill{depth}": System({**_DRILL, "label-depth": depth}) for depth in range(5)},
+        "standard": System({**_DRILL, "label-depth": 4, "label-mask": "standard"}),
+        "9:1": System({**_MMLSTM, **_NINE, "hidden-sizes": "431 431 150"}),
+        "9:1-without3": System({**_MMLSTM, **_WITHOUT_LAST, "hidden-sizes": "428 428 150"}),
+        "9:1-previous": System({**_MMLSTM, **_PREVIOUS, **_NINE, "hidden-sizes": "425 425 150"}),
+        "7:3": System({**_MMLSTM, "major-proportions": "0.7", "hidden-sizes": "494 494 150"}),
+        "5:5": System({**_MMLSTM, "major-proportions": "0.5", "hidden-sizes": "540 540 150"}),
+        "mos": System({"arch": "lstm_lm_mos", **_MIXTURE, **_FOUR}),
+        "doc": System({"arch": "lstm_lm_doc", **_MIXTURE, **_THREE_AND_ONE}),
+        "mmlstm-mos": System({**_MM_MIXTURE, **_FOUR}),
+        "mmlstm-mos-without3": System({**_MM_MIXTURE, **_FOUR, **_WITHOUT_LAST, "hidden-sizes": "428 428 280"}),
+        "mmlstm-mos-previous": System({**_MM_MIXTURE, **_FOUR, **_PREVIOUS, "hidden-sizes": "437 437 280"}),
+        "mmlstm-doc": System({**_MM_MIXTURE, **_THREE_AND_ONE, "output-layer": "doc", "balance": 0.001}),
+    },
+    training=ON_CPUS,
+    averaged_epochs=1,
     notes="""tied, full, bilinear, dual, drillK (depth K, variational label dropout), standard (depth 4, a mask for
 each label): the output layers of Pappas & Henderson 2019, table 4.
 N:M: tied softmax on Major-Minor LSTMs with majors and minors of that ratio, as many parameters as tied.
@@ -188,10 +175,11 @@ _BASE_MODELS: Dict[str, Mapping[str, Value]] = {
     **{base: REDUCED.systems[name].flags for base, name in (("awd", "tied"), ("mos", "mos"), ("doc", "doc"))},
 }
 
-REDUCED_BASE_MODELS = _reduced(
-    "reduced_base_models",
-    "Base models at a CPU budget, and gates on them, Penn Treebank: the same data, updates and seed for all",
-    {
+REDUCED_BASE_MODELS = replace(
+    REDUCED,
+    name="reduced_base_models",
+    title="Base models at a CPU budget, and gates on them, Penn Treebank: the same data, updates and seed for all",
+    systems={
         **{base: System(flags) for base, flags in _BASE_MODELS.items()},
         **{
             f"{base}+iog": gate_on(f"{base}{AVERAGED}", ON_AWD if base in ("awd", "mos", "doc") else {})

@@ -1,7 +1,7 @@
 """Recipes of translation and headlines, by paper. Recipes at a CPU budget and those of the demo follow."""
 
-from types import MappingProxyType
-from typing import Dict, Mapping, Sequence
+from dataclasses import replace
+from typing import Dict, Sequence
 
 from fairseq_plugins.models.presets.translation import ADAM_HALVED
 from fairseq_plugins.models.presets.translation import SMALL_TRAINING as SMALL_RECURRENT_TRAINING
@@ -36,7 +36,8 @@ IWSLT16 = Recipe(
     title="IWSLT 2016, encoder-decoders with the settings of Takase et al. 2018, table 9",
     corpus="bash data-prep/iwslt16/prepare.sh en-de",
     systems=_takase2018(
-        *("iwslt", _PAIRS),
+        "iwslt",
+        _PAIRS,
         ("23.05", "28.18", "34.37", "34.07"),
         ("23.62", "29.12", "36.09", "34.41"),
         ("23.97", "29.33", "36.11", "34.72"),
@@ -56,7 +57,11 @@ GIGAWORD = Recipe(
     title="Headlines of Annotated Gigaword, with the settings of Takase et al. 2018, table 10",
     corpus="bash data-prep/gigaword/prepare.sh --from DIR",
     systems=_takase2018(
-        *("gigaword", _ROUGE), ("46.77", "24.87", "43.58"), ("46.91", "24.91", "43.73"), ("46.99", "25.29", "43.83")
+        "gigaword",
+        _ROUGE,
+        ("46.77", "24.87", "43.58"),
+        ("46.91", "24.91", "43.73"),
+        ("46.99", "25.29", "43.83"),
     ),
     metric="F1 of ROUGE, mean of three seeds",
     compared_by="rouge",
@@ -242,53 +247,51 @@ _JOINED_SYSTEMS |= {
     f"{name}+untied": System({**_JOINED_ROWS[name][1], **_UNTIED}, label=f"{_JOINED_ROWS[name][0]}, untied")
     for name in ("mos", "one-expert", "doc")
 }
-_JOINED_TRAINING = {
-    **ON_CPUS,
-    **ADAM_HALVED,
-    **scored_validation("bleu"),
-    "lr": 0.004,
-    "share-embeddings": "all",
-    "dropout": 0.4,
-    "label-smoothing": 0.1,
-    "batch-size": 64,
-    "force-anneal": 10,
-    "max-epoch": 13,
-}
+_JOINED_TITLE = "encoder-decoders with one dictionary: as many parameters and updates for all"
 
-
-_FEW_EPOCHS = {"batch-size": 256, "force-anneal": 3, "max-epoch": 5, "dropout": 0.2}
-"""For as many pairs as Tatoeba has, which are shorter."""
-
-
-def _joined_recipe(
-    name: str, title: str, corpus: str, *, training: Mapping[str, float] = MappingProxyType({}), notes: str = ""
-) -> Recipe:
-    return Recipe(
-        name=name,
-        title=f"{title}, encoder-decoders with one dictionary: as many parameters and updates for all",
-        corpus=f"bash data-prep/{corpus} --joined-dictionary",
-        systems=_JOINED_SYSTEMS,
-        training={**_JOINED_TRAINING, **training},
-        training_of_presets="left out",
-        compared_by="bleu",
-        notes=f"""Embeddings of 256 for source, target and output, layers of about as much. The rate is halved in each
+MULTI30K_JOINED = Recipe(
+    name="multi30k_joined",
+    title=f"Multi30k, {_JOINED_TITLE}",
+    corpus="bash data-prep/multi30k/prepare.sh en-de --joined-dictionary",
+    systems=_JOINED_SYSTEMS,
+    training={
+        **ON_CPUS,
+        **ADAM_HALVED,
+        **scored_validation("bleu"),
+        "lr": 0.004,
+        "share-embeddings": "all",
+        "dropout": 0.4,
+        "label-smoothing": 0.1,
+        "batch-size": 64,
+        "force-anneal": 10,
+        "max-epoch": 13,
+    },
+    training_of_presets="left out",
+    compared_by="bleu",
+    notes="""Embeddings of 256 for source, target and output, layers of about as much. The rate is halved in each
 of the last epochs; the log has BLEU of valid, decoded greedily, by epoch. DOC's experts on the LSTM wait for 1,000
 updates, which is not in the paper. Made for several seeds. The settings were chosen on
-the validation set of Multi30k English-German, most with one seed: results/multi30k.{notes}""",
-    )
+the validation set of Multi30k English-German, most with one seed: results/multi30k.""",
+)
 
+IWSLT14_PARTIAL = replace(
+    MULTI30K_JOINED,
+    name="iwslt14_partial",
+    title=f"A random part of IWSLT 2014, {_JOINED_TITLE}",
+    corpus="bash data-prep/iwslt14/prepare.sh de-en --partial --joined-dictionary",
+)
 
-MULTI30K_JOINED = _joined_recipe("multi30k_joined", "Multi30k", "multi30k/prepare.sh en-de")
-IWSLT14_PARTIAL = _joined_recipe("iwslt14_partial", "A random part of IWSLT 2014", "iwslt14/prepare.sh de-en --partial")
-TATOEBA = _joined_recipe(
-    "tatoeba",
-    "Tatoeba",
-    "tatoeba/prepare.sh de-en",
-    training=_FEW_EPOCHS,
-    notes="""
+TATOEBA = replace(
+    MULTI30K_JOINED,
+    name="tatoeba",
+    title=f"Tatoeba, {_JOINED_TITLE}",
+    corpus="bash data-prep/tatoeba/prepare.sh de-en --joined-dictionary",
+    training={**MULTI30K_JOINED.training, "batch-size": 256, "force-anneal": 3, "max-epoch": 5, "dropout": 0.2},
+    notes=f"""{MULTI30K_JOINED.notes}
 Here the dropout was chosen on valid (results/tatoeba); batches, which are larger, and epochs, which are fewer, were
 not tuned.""",
 )
+
 MULTI30K_JOINED_TRANSFORMER = Recipe(
     name="multi30k_joined_transformer",
     title="Multi30k, Transformers with one dictionary: as many parameters as the encoder-decoders of multi30k_joined",
@@ -346,11 +349,6 @@ _HEADLINES_TRAINING = {
     "lr": 0.003,
     "force-anneal": 11,
 }
-_HEADLINES_NOTES = """\
-The models are small, much is dropped, and one embedding serves source, target and output, so that names can
-be copied; the systems with copying can point at them. The architecture of doc brings --expert-warmup 1000, which is not
-in the paper.
-Results, beside baselines without a model: results/{name}/README.md."""
 
 
 def _headlines(name: str, title: str, **epochs: int) -> Recipe:
@@ -361,7 +359,11 @@ def _headlines(name: str, title: str, **epochs: int) -> Recipe:
         systems=_HEADLINES_SYSTEMS,
         training={**_HEADLINES_TRAINING, **{flag.replace("_", "-"): number for flag, number in epochs.items()}},
         compared_by="rouge",
-        notes=_HEADLINES_NOTES.format(name=name),
+        notes=f"""\
+The models are small, much is dropped, and one embedding serves source, target and output, so that names can
+be copied; the systems with copying can point at them. The architecture of doc brings --expert-warmup 1000, which is not
+in the paper.
+Results, beside baselines without a model: results/{name}/README.md.""",
     )
 
 
@@ -373,8 +375,6 @@ REUTERS21578 = _headlines("reuters21578", "Reuters-21578", max_epoch=8, force_an
 
 _DEMO_CORPUS = "bash data-prep/tatoeba/prepare.sh {} --from fairseq_plugins/demo_corpus"
 _DEMO_TRAINING = {**ON_CPUS, "criterion": "regularized_cross_entropy", "log-interval": 25, "seed": 1}
-_LM_EPOCHS = 10
-_TRANSLATION_EPOCHS = 6
 
 DEMO_LM = Recipe(
     name="demo_lm",
@@ -399,8 +399,8 @@ DEMO_LM = Recipe(
         "optimizer": "nt_asgd",
         "lr": 20,
         "clip-norm": 0.25,
-        "max-epoch": _LM_EPOCHS,
-        "force-anneal": _LM_EPOCHS - 2,
+        "max-epoch": 10,
+        "force-anneal": 8,
         "lr-shrink": 0.3,
     },
     training_of_presets="left out",
@@ -428,8 +428,8 @@ DEMO_TRANSLATION = Recipe(
         "lr": 0.004,
         "clip-norm": 5,
         "lr-scheduler": "fixed",
-        "max-epoch": _TRANSLATION_EPOCHS,
-        "force-anneal": _TRANSLATION_EPOCHS - 1,
+        "max-epoch": 6,
+        "force-anneal": 5,
         "lr-shrink": 0.5,
     },
     training_of_presets="left out",
