@@ -45,6 +45,7 @@ from fairseq_plugins.recipes.training import (
     Training,
     check_leaves_a_model,
     plan_trainings,
+    value_of,
     values_by_flag,
 )
 from fairseq_plugins.reports.comparison import Metric, PerplexityMetric, check_baseline, compare_runs, text_metric
@@ -277,11 +278,8 @@ def _metric(recipe: Recipe, args: argparse.Namespace) -> Metric:
     if ":" in str(args.save_dir):
         raise UserError(f"--save-dir {args.save_dir}: a colon separates the models of an ensemble, give one without")
     given = values_by_flag(args.more)
-    source, target = (
-        next((given[flag][0] for flag in flags if given.get(flag)), None)
-        for flags in (("-s", "--source-lang"), ("-t", "--target-lang"))
-    )
-    languages = complete_languages((source, target), str(args.data))
+    source, target = value_of(given, "-s", "--source-lang"), value_of(given, "-t", "--target-lang")
+    languages = complete_languages((source or None, target or None), str(args.data))
     check_split(args.data, args.split, languages)
     remedy = "prepare the data again, which also writes raw/"
     reference, split = raw_reference(args.data, args.split, languages[1], remedy=remedy), args.split
@@ -294,7 +292,7 @@ def _decoding(training: SystemTraining, recipe: Recipe, args: argparse.Namespace
         data=args.data,
         models=[str(training.result)],
         split=args.split,
-        out=training.result.parent / args.split,
+        out=training.save_dir / args.split,
         beam=args.beam,
         subwords=subword_kind(args.data),
         flags=[*recipe.decoding.flags, *(["--cpu"] if args.cpu else [])],
@@ -387,13 +385,13 @@ def _add_fine_tune_arguments(parser: argparse.ArgumentParser) -> None:
 def _fine_tune(args: argparse.Namespace) -> None:
     check_leaves_a_model(args.more)
     more = [*(["--cpu"] if args.cpu else []), *args.more]
-    options: Dict[str, Any] = dict(save_dir=args.save_dir, device=choose_device(args), more=more)
+    options: Dict[str, Any] = dict(data=str(args.data), save_dir=args.save_dir, device=choose_device(args), more=more)
     if args.arch is not None:
-        fine_tune_in_rounds(args.arch, args.path, data=str(args.data), max_rounds=args.rounds, **options)
+        fine_tune_in_rounds(args.arch, args.path, max_rounds=args.rounds, **options)
     elif args.rounds is not None:
         raise UserError(f"--rounds {args.rounds}: give --arch as well, or leave it out")
     else:
-        fine_tune(args.path, data=args.data, **options)
+        fine_tune(args.path, **options)
 
 
 FINE_TUNE = Command(

@@ -3,7 +3,7 @@
 import math
 import shlex
 import shutil
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Dict, Optional, Sequence
 
@@ -145,7 +145,7 @@ def check_vocabulary(path: str, data: Path) -> None:
         )
 
 
-def fine_tune(path: str, *, data: Path, save_dir: Path, device: str, more: Sequence[str] = ()) -> None:
+def fine_tune(path: str, *, data: str, save_dir: Path, device: str, more: Sequence[str] = ()) -> None:
     """Train a model on another corpus with its vocabulary, and print the figures of both. It is resumed as any run.
 
     Further arguments of ``fairseq-train``, ``more``, come last and win.
@@ -156,17 +156,15 @@ def fine_tune(path: str, *, data: Path, save_dir: Path, device: str, more: Seque
         SystemExit: if ``fairseq-train`` fails, with its status.
     """
     check_checkpoints([path])
-    check_vocabulary(path, data)
+    check_vocabulary(path, Path(data))
     flags = {"finetune-from-model": path, **COMMON, **flags_of_run(path), **ON_ANOTHER_CORPUS}
-    arguments = fairseq_arguments(flags, data=str(data), save_dir=str(save_dir), more=more)
+    arguments = fairseq_arguments(flags, data=data, save_dir=str(save_dir), more=more)
     training = Training(arguments=arguments, save_dir=save_dir)
     training.check()
-    _print(f"start: valid perplexity {exponential(valid_nll(path, data=str(data), device=device)):.2f} of {path}")
+    _print(f"start: valid perplexity {exponential(valid_nll(path, data=data, device=device)):.2f} of {path}")
     training.run()
     tuned = checkpoint_of(save_dir)
-    _print(
-        f"fine-tuned: valid perplexity {exponential(valid_nll(str(tuned), data=str(data), device=device)):.2f}: {tuned}"
-    )
+    _print(f"fine-tuned: valid perplexity {exponential(valid_nll(str(tuned), data=data, device=device)):.2f}: {tuned}")
 
 
 # In rounds, on the same corpus.
@@ -193,7 +191,6 @@ def fine_tune_in_rounds(
             architecture, or if the start or the data cannot be read.
         SystemExit: if ``fairseq-train`` fails, with its status.
     """
-    assert max_rounds is None or max_rounds >= 1, max_rounds
     check_checkpoints([start])
     tuning = {**COMMON, **FULL_SIZE, **fine_tuning_flags(arch)}
 
@@ -206,7 +203,7 @@ def fine_tune_in_rounds(
     round_from(start, 1).check()
     best, best_nll = start, valid_nll(start, data=data, device=device)
     _print(f"start: valid NLL {best_nll} of {best}")
-    for number in count(1) if max_rounds is None else range(1, max_rounds + 1):
+    for number in islice(count(1), max_rounds):
         training = round_from(best, number)
         training.run()
         tuned = str(training.save_dir / "checkpoint_best.pt")

@@ -89,18 +89,22 @@ def values_by_flag(arguments: Sequence[str]) -> Dict[str, List[str]]:
     return found
 
 
+def value_of(given: Mapping[str, List[str]], *flags: str) -> str:
+    """The first value of the first of these flags that has one, or an empty text."""
+    return next((given[flag][0] for flag in flags if given.get(flag)), "")
+
+
 def _for_chosen_parts(flags: Mapping[str, Value], given: Mapping[str, List[str]]) -> Dict[str, Value]:
     """Flags without the options of components that ``given`` flags replace by others without these options."""
     registries: Tuple[Registry[Any], ...] = (OUTPUT_LAYERS, OUTPUT_GATES, RECURRENT_CELLS, COPYING)
-    chosen = {registry.flag: registry.get("".join(given.get(registry.flag, [])[:1])) for registry in registries}
     left_out: Set[str] = set()
     for registry in registries:
-        part = chosen[registry.flag]
+        part = registry.get(value_of(given, registry.flag))
         if part is not None:  # fairseq reports names that do not exist
-            left_out |= registry.all_option_names() - option_names(part.Options)
-    layer = chosen[OUTPUT_LAYERS.flag]
-    if layer is not None and _MIXTURES_OPTION not in option_names(layer.Options):
-        left_out.add(_MIXTURES_PENALTY)
+            options = option_names(part.Options)
+            left_out |= registry.all_option_names() - options
+            if registry is OUTPUT_LAYERS and _MIXTURES_OPTION not in options:
+                left_out.add(_MIXTURES_PENALTY)
     return {flag: value for flag, value in flags.items() if flag.replace("-", "_") not in left_out}
 
 
@@ -110,7 +114,7 @@ def _check_base(recipe: Recipe, system: str, save_dir: Path, flags: Mapping[str,
     if base is None and recipe.flags(system)["arch"] not in GATED_LANGUAGE_MODELS:
         return
     flag = "base-model" if base is None else base.flag
-    given = "".join(flags.get(f"--{flag}", [])[:1])
+    given = value_of(flags, f"--{flag}")
     if not given and newest_checkpoint(save_dir) is None:
         what = "is a gate on" if flag == "base-model" else "goes on from"
         trained = "language model" if base is None else base.system
@@ -301,7 +305,7 @@ def _differences(record: Mapping[str, Any], arguments: Sequence[str]) -> Iterato
         if name not in data or record["data"].get(name) != file_digest(data[name]):
             yield f"on other data: {name} has changed", anew
     former, now = _recorded_flags(record), values_by_flag(arguments)
-    fixed_length = "".join(now.get("--lr-scheduler", [])) in _SCHEDULERS_OF_A_LENGTH
+    fixed_length = value_of(now, "--lr-scheduler") in _SCHEDULERS_OF_A_LENGTH
     may_differ = MAY_DIFFER - ({"--max-update"} if fixed_length else set())
     for flag in dict.fromkeys([*former, *now]):
         if former.get(flag) != now.get(flag) and flag not in may_differ:
@@ -327,7 +331,7 @@ def _data_files(arguments: Sequence[str]) -> Dict[str, Path]:
     subsets = [",".join(given.get(flag) or [default]) for flag, default in _SUBSETS.items()]
     names = "|".join(map(re.escape, ",".join(subsets).split(",")))
     is_read = re.compile(rf"dict\.(.+\.)?txt|({names})\d*(\..+)?\.(bin|idx)")
-    (data, *_) = [*given[""], ""]
+    data = value_of(given, "")
     folders = [data] if Path(data).is_dir() else split_paths(data)
     return {
         path.name if len(folders) == 1 else f"{number}/{path.name}": path
