@@ -71,7 +71,11 @@ class Metric(ABC):
 
 
 class TextMetric(Metric):
-    """A metric of text that ``fairseq-generate`` left in ``SAVE_DIR/SPLIT``, with the file of the raw reference.
+    """A metric of text that ``fairseq-generate`` left in ``SAVE_DIR/SPLIT``.
+
+    Args:
+        reference: file of the raw reference.
+        data: folder whose ``text.json`` says how texts were tokenised; by default by Moses.
 
     Attributes:
         compared: names of the metrics of the significance test.
@@ -79,9 +83,10 @@ class TextMetric(Metric):
 
     compared: Tuple[str, ...]
 
-    def __init__(self, reference: Path, *, split: str = "test") -> None:
+    def __init__(self, reference: Path, *, split: str = "test", data: Optional[Path] = None) -> None:
         self.reference = reference
         self.split = split
+        self.data = data
 
     @abstractmethod
     def corpus_metric(self, name: str) -> CorpusMetric:
@@ -95,20 +100,12 @@ class TextMetric(Metric):
     def scored(self, path: Path, form: TextFormat) -> Figures:
         """Figures of a text. Errors are those of :meth:`lines`."""
 
-    def read(self, run: TrainedRun) -> List[str]:
-        """Text that a run decoded, as :meth:`lines` returns it."""
-        return self.lines(self.decoded(run), "generate")
-
     def measure(self, run: TrainedRun) -> Figures:
         path = self.decoded(run)
         figures = self.scored(path, "generate")
         if record := decoding_record(path.parent):
             figures["decoded_with"] = shlex.join(flag for flag in record["flags"] if flag != "--cpu")
         return figures
-
-    def measure_text(self, path: Path) -> Figures:
-        """Figures of a text from elsewhere. Raises UserError if it cannot be scored."""
-        return self.scored(path, "text")
 
     def decoded(self, run: TrainedRun) -> Path:
         """Path of the text that the run's checkpoint decoded.
@@ -139,22 +136,13 @@ class BleuMetric(TextMetric):
 
     Args:
         case: whether case counts.
-        data: folder whose ``text.json`` says how texts were tokenised; by default by Moses.
+        more: of :class:`TextMetric`.
     """
 
     compared = ("bleu", "chrf")
 
-    def __init__(
-        self,
-        reference: Path,
-        *,
-        language: str,
-        split: str = "test",
-        case: LetterCase = "kept",
-        data: Optional[Path] = None,
-    ) -> None:
-        super().__init__(reference, split=split)
-        self.data = data
+    def __init__(self, reference: Path, *, language: str, case: LetterCase = "kept", **more: Any) -> None:
+        super().__init__(reference, **more)
         self.references = read_lines(reference)
         self.case: LetterCase = case
         self.language = language
@@ -190,20 +178,12 @@ class BleuMetric(TextMetric):
 
 
 class RougeMetric(TextMetric):
-    """ROUGE of headlines, and their length. The ``text.json`` of ``data`` says how they were tokenised."""
+    """ROUGE of headlines, and their length. Further arguments, ``more``, are those of :class:`TextMetric`."""
 
     compared = tuple(ROUGE_METRICS)
 
-    def __init__(
-        self,
-        reference: Path,
-        *,
-        split: str = "test",
-        settings: RougeSettings = DEFAULT_SETTINGS,
-        data: Optional[Path] = None,
-    ) -> None:
-        super().__init__(reference, split=split)
-        self.data = data
+    def __init__(self, reference: Path, *, settings: RougeSettings = DEFAULT_SETTINGS, **more: Any) -> None:
+        super().__init__(reference, **more)
         self.settings = settings
 
     def corpus_metric(self, name: str) -> CorpusMetric:
@@ -357,7 +337,7 @@ def compare_runs(
     others: List[Figures] = []
     if texts:
         assert isinstance(metric, TextMetric)
-        others = [{"name": name, **metric.measure_text(path)} for name, path in texts]
+        others = [{"name": name, **metric.scored(path, "text")} for name, path in texts]
     trained = []
     for number, run in enumerate(read, start=1):
         print(f"== measure {run.save_dir} ({number} of {len(read)})", file=sys.stderr, flush=True)
@@ -366,7 +346,7 @@ def compare_runs(
     figures: Figures = {"runs": found}
     parts = [as_markdown(found, metric), _note_on_checkpoints(read), metric.note(found)]
     if baseline is not None and isinstance(metric, TextMetric):
-        written = [(run.name, metric.read(run)) for run in read]
+        written = [(run.name, metric.lines(metric.decoded(run), "generate")) for run in read]
         written += [(name, metric.lines(path, "text")) for name, path in texts]
         figures["differences"] = text_differences(written, metric, baseline=baseline)
         parts.append(differences_as_markdown(figures["differences"], baseline=baseline))

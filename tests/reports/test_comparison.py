@@ -93,7 +93,7 @@ def test_a_text_of_another_origin_stands_beside_runs(tmp_path):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in LINES))
     (tmp_path / "text").write_text("".join(f"{line}\n" for line in [*LINES[:2], "nein, hier nicht."]))
     metric = BleuMetric(tmp_path / "reference.de", language="de")
-    figures = {"name": "another", **metric.measure_text(tmp_path / "text")}
+    figures = {"name": "another", **metric.scored(tmp_path / "text", "text")}
     bleu, chrf = figures["scores"]
     hypotheses = [*LINES[:2], "nein, hier nicht."]
     assert bleu["value"] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [LINES]).score)
@@ -111,7 +111,7 @@ def test_headlines_have_a_length_and_three_scores(tmp_path):
     (tmp_path / "reference").write_text("oil prices rise\npolice kill gunman\n")
     (tmp_path / "text").write_text("oil prices rise\ngunman\n")
     metric = RougeMetric(tmp_path / "reference")
-    figures = {"name": "first words", **metric.measure_text(tmp_path / "text")}
+    figures = {"name": "first words", **metric.scored(tmp_path / "text", "text")}
     (row,) = named_rows_of(as_markdown([figures], metric))
     assert row["words"] == "2.0" and row["ROUGE-1 F1"].startswith("75.00 +- ")
     assert list(row) == ["model", "words", "ROUGE-1 F1", "ROUGE-2 F1", "ROUGE-L F1"]
@@ -130,7 +130,7 @@ def test_what_another_checkpoint_wrote_is_not_scored(tmp_path):
     run.checkpoint.write_bytes(b"model")
     first = {"checkpoint_best.pt": file_digest(run.checkpoint)}
     write_record(run, first)
-    assert RougeMetric(tmp_path / "reference").read(run) == ["oil prices rise"]
+    assert RougeMetric(tmp_path / "reference").measure(run)["words"] == 3
     for other in ("an ensemble", "a later epoch"):
         write_record(run, {**first, "b.pt": "1"} if other == "an ensemble" else first)
         if other == "a later epoch":
@@ -143,11 +143,11 @@ def test_what_another_checkpoint_wrote_is_not_scored(tmp_path):
 def test_a_text_whose_checkpoint_is_gone_is_of_one_model(tmp_path):
     run = decoded(tmp_path)
     write_record(run, {"there/checkpoint_best.pt": "1"})
-    assert RougeMetric(tmp_path / "reference").read(run) == ["oil prices rise"]
+    assert RougeMetric(tmp_path / "reference").measure(run)["words"] == 3
     for others in (["a/checkpoint_best.pt", "b/checkpoint_best.pt"], ["there/checkpoint_last.pt"]):
         write_record(run, dict.fromkeys(others, "1"))
         with pytest.raises(ValueError, match="was not decoded by a checkpoint_best.pt alone, and .* fetch it, or what"):
-            RougeMetric(tmp_path / "reference").read(run)
+            RougeMetric(tmp_path / "reference").measure(run)
 
 
 @pytest.fixture
@@ -229,7 +229,7 @@ def test_rouge_is_counted_as_it_was_asked_for(tmp_path):
     (tmp_path / "text").write_text("Öl billiger\n")
     settings = RougeSettings(tokenizer="unicode", stemming="off")
     metric = text_metric("rouge", tmp_path / "reference", data=tmp_path, split="test", language="de", rouge=settings)
-    figures = metric.measure_text(tmp_path / "text")
+    figures = metric.scored(tmp_path / "text", "text")
     assert figures["scores"][0]["f1"] == pytest.approx(100 * 2 / 5)  # one word of two, and of three
     assert "tok:unicode|stem:off" in metric.note([figures])
 
@@ -248,7 +248,7 @@ def test_differences_are_those_of_the_table(tmp_path):
     ):
         read = {name: metric.lines(tmp_path / name, "text") for name in "AB"}
         values = [
-            [item.get("f1", item.get("value")) for item in metric.measure_text(tmp_path / name)["scores"]]
+            [item.get("f1", item.get("value")) for item in metric.scored(tmp_path / name, "text")["scores"]]
             for name in "AB"
         ]
         (found,) = text_differences(list(read.items()), metric, baseline="A")
