@@ -40,8 +40,8 @@ from fairseq_plugins.models.checkpoints import check_checkpoints
 from fairseq_plugins.options import UserError, count, whole_number
 from fairseq_plugins.reports.analyses import perplexity_figures, perplexity_lines
 from fairseq_plugins.reports.plots import draw_surprisal
+from fairseq_plugins.reports.provenance import with_origin
 from fairseq_plugins.reports.tables import json_text, save_picture
-from fairseq_plugins.reports.training_log import with_origin
 
 TUNED_SPLIT = "valid"
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
 from fairseq_plugins.command_line import add_json, add_plot
 from fairseq_plugins.console import Command
+from fairseq_plugins.reports.provenance import with_origin
 from fairseq_plugins.reports.tables import json_text, save_picture
-from fairseq_plugins.reports.training_log import with_origin
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

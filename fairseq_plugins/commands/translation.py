@@ -70,8 +70,8 @@ from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint
 from fairseq_plugins.options import UserError, count, flag_of, whole_number
 from fairseq_plugins.reports.plots import save_attention_map
+from fairseq_plugins.reports.provenance import with_origin
 from fairseq_plugins.reports.tables import as_table, json_text
-from fairseq_plugins.reports.training_log import with_origin
 
 BATCH_SIZE = 32
 

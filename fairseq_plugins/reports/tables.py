@@ -16,7 +16,7 @@ from tabulate import tabulate
 
 from fairseq_plugins.files import replaced_file, write_text
 from fairseq_plugins.metrics.corpus import paired_difference
-from fairseq_plugins.reports.training_log import with_origin
+from fairseq_plugins.reports.provenance import with_origin
 
 if TYPE_CHECKING:
     from matplotlib.axis import Axis

@@ -1,26 +1,18 @@
-"""Finished or running training: figures from its log (``--log-format simple``), its checkpoint, and provenance."""
+"""Finished or running training: figures from its log (``--log-format simple``) and its checkpoint."""
 
 import math
-import platform
 import re
 import statistics
-import subprocess
 from dataclasses import dataclass
-from datetime import date
-from functools import cache
-from importlib.metadata import packages_distributions, version
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
-import torch
 from fairseq.models import BaseFairseqModel
 
-import fairseq_plugins
 from fairseq_plugins.evaluation.checkpoints import load_with_task, training_config
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS
 from fairseq_plugins.models.checkpoints import check_checkpoints, read_state
-from fairseq_plugins.ops.matmul import has_native_bfloat16
 from fairseq_plugins.options import UserError
 
 NUMBER = r"(-?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|inf|nan))"
@@ -287,60 +279,6 @@ def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
         **of_log,
     }
     return TrainedRun(name=name, checkpoint=checkpoint, data=data, model=model, figures=figures)
-
-
-# Provenance: date, code and machine of a figure.
-
-HERE = Path(__file__).resolve()
-
-
-def describe_machine() -> str:
-    """Processor with its vector extension, cores, GPU, and versions."""
-    cpu = platform.processor() or platform.machine()
-    if Path("/proc/cpuinfo").exists():
-        models = re.findall(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.M)
-        extension = torch.backends.cpu.get_cpu_capability()
-        bfloat16 = " with bfloat16" if has_native_bfloat16(torch.device("cpu")) else ""
-        cpu = f"{models[0]} ({extension}{bfloat16}), {len(models)} cores" if models else cpu
-    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
-    return f"{cpu}{gpu}; Python {platform.python_version()}, torch {torch.__version__}, fairseq {_fairseq_version()}"
-
-
-@cache
-def _fairseq_version() -> str:
-    """Version of the distribution that provides fairseq."""
-    distributions = packages_distributions().get("fairseq")
-    return version(distributions[0]) if distributions else "without metadata"
-
-
-def describe_code() -> str:
-    """The commit of the running checkout, or the version of the installed package.
-
-    "-dirty" marks uncommitted changes, except in results. A package installed inside a checkout counts as installed.
-    """
-    if not _git("ls-files", HERE.name):
-        return f"fairseq-plugins {fairseq_plugins.__version__}"
-    changed = _git("status", "--porcelain", "--untracked-files=no", "--", ":/", ":(top,exclude)results")
-    return f"commit {_git('describe', '--always', '--exclude', '*')}{'-dirty' if changed else ''}"
-
-
-def _git(*arguments: str) -> str:
-    """Output of git. Empty outside a checkout or without git."""
-    try:
-        result = subprocess.run(["git", *arguments], cwd=HERE.parent, capture_output=True, text=True)
-    except FileNotFoundError:
-        return ""
-    return result.stdout.strip()
-
-
-def provenance() -> Dict[str, str]:
-    """Date, code and machine."""
-    return {"date": date.today().isoformat(), "code": describe_code(), "machine": describe_machine()}
-
-
-def with_origin(figures: Mapping[str, Any], *, command: str) -> Dict[str, Any]:
-    """Figures, preceded by date, code, machine and the user's command line."""
-    return {**provenance(), "command": command, **figures}
 
 
 def check_seeds(trainings: Iterable[Tuple[str, int, Path]]) -> None:

@@ -47,8 +47,8 @@ from fairseq_plugins.ops.kernel_choice import choose_kernels
 from fairseq_plugins.ops.kernels import PLAIN
 from fairseq_plugins.options import UserError, count
 from fairseq_plugins.recipes import Recipe, find_recipe, training_arguments
+from fairseq_plugins.reports.provenance import describe_code
 from fairseq_plugins.reports.tables import json_text
-from fairseq_plugins.reports.training_log import describe_code
 
 Figures = Dict[str, Any]
 

@@ -7,6 +7,7 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 
+from fairseq_plugins.reports import provenance
 from fairseq_plugins.reports.plots import draw_learning_curves
 from fairseq_plugins.reports.tables import (
     Cell,
@@ -17,7 +18,6 @@ from fairseq_plugins.reports.tables import (
     new_picture,
     save_picture,
 )
-from fairseq_plugins.reports.training_log import provenance
 
 
 def cells(line):
@@ -59,7 +59,7 @@ RUNS = [
 def test_files_name_their_origin(tmp_path):
     report = Report(text="| a |\n", figures={"runs": [1]}, command="python -m x", picture=draw_learning_curves(RUNS))
     text = report.write(tmp_path / "new/folder", name="lm_ptb")
-    folder, origin = tmp_path / "new/folder", provenance()
+    folder, origin = tmp_path / "new/folder", provenance.origin()
     assert (folder / "lm_ptb.md").read_text() == text
     assert text.splitlines()[0] == "| a |"
     assert text.endswith(f"\n\n`python -m x`; {origin['date']}, {origin['code']}; {origin['machine']}.\n")

@@ -4,7 +4,6 @@ import inspect
 import json
 import math
 import shutil
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,17 +13,13 @@ from fairseq import checkpoint_utils
 from fairseq.logging.progress_bar import format_stat
 from fairseq.trainer import Trainer
 
-import fairseq_plugins
 from fairseq_plugins.reports import training_log
 from fairseq_plugins.reports.comparison import PerplexityMetric
 from fairseq_plugins.reports.training_log import (
     TrainingLog,
-    describe_code,
-    provenance,
     read_free_memory,
     read_run,
     read_speeds,
-    with_origin,
 )
 
 LOG = """\
@@ -291,50 +286,3 @@ def test_a_translator_has_no_perplexity_of_a_stream(finished):
     assert log["valid_curve"] == {1: 2.5} and (log["words_per_second"], log["hours"]) == (50, 90 / 3600)
     with pytest.raises(ValueError, match="holds an encoder-decoder: compare it by --metric bleu or rouge"):
         PerplexityMetric().measure(run)
-
-
-@pytest.fixture
-def checkout(tmp_path, monkeypatch):
-    """A repository with a copy of the module, and results."""
-    package = tmp_path / "a checkout/package"
-    package.mkdir(parents=True)
-    (package / "provenance.py").write_text("")
-    (package.parent / "results").mkdir()
-    (package.parent / "results/table.md").write_text("1\n")
-    who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-    for arguments in (["init"], ["add", "."], [*who, "commit", "-m", "first"]):
-        subprocess.run(["git", *arguments], cwd=package.parent, check=True, capture_output=True)
-    monkeypatch.setattr(training_log, "HERE", package / "provenance.py")
-    return package.parent
-
-
-def test_a_checkout_is_named_by_its_commit(checkout):
-    asked = ["git", "rev-parse", "HEAD"]
-    commit = subprocess.run(asked, cwd=checkout, capture_output=True, text=True).stdout.strip()
-    name = describe_code().removeprefix("commit ")
-    assert commit.startswith(name) and len(name) >= 7
-    (checkout / "results/table.md").write_text("2\n")
-    (checkout / "not tracked").touch()
-    assert describe_code() == f"commit {name}"
-    (checkout / "package/provenance.py").write_text("changed = 1\n")
-    assert describe_code() == f"commit {name}-dirty"
-
-
-def test_an_installed_package_is_named_by_its_version_even_within_a_checkout(checkout, monkeypatch):
-    installed = checkout / ".venv/site-packages/provenance.py"
-    installed.parent.mkdir(parents=True)
-    installed.touch()
-    monkeypatch.setattr(training_log, "HERE", installed)
-    monkeypatch.setattr(fairseq_plugins, "__version__", "1.2.3")
-    assert describe_code() == "fairseq-plugins 1.2.3"
-
-
-def test_without_git_there_is_a_version(checkout, monkeypatch):
-    monkeypatch.setenv("PATH", str(checkout))
-    assert describe_code().startswith("fairseq-plugins ")
-
-
-def test_figures_come_after_their_origin_which_names_the_machine_with_versions():
-    origin = provenance()
-    assert with_origin({"rank": 3}, command="python -m x") == {**origin, "command": "python -m x", "rank": 3}
-    assert "torch " in origin["machine"] and "fairseq " in origin["machine"]
