@@ -14,7 +14,7 @@ PROGRAM = "fairseq-plugins"
 
 COMMANDS: Dict[str, Tuple[str, str]] = {
     "train": ("train.TRAIN", "Train a system of a recipe by fairseq-train."),
-    "run": ("train.RUN", "Train systems of a recipe with several seeds, decode, and compare them in one table."),
+    "run": ("run.RUN", "Train systems of a recipe with several seeds, decode, and compare them in one table."),
     "fine-tune": ("train.FINE_TUNE", "Train a model on another corpus, or a language model in rounds of averaged SGD."),
     "average": ("train.AVERAGE", "Average the weights of several checkpoints of one run (Vaswani et al. 2017)."),
     "export": ("export.EXPORT", "Write a model as a folder that needs no corpus beside it."),
@@ -25,7 +25,7 @@ COMMANDS: Dict[str, Tuple[str, str]] = {
     "lm generate": ("language_models.GENERATE", "Continue the beginnings of lines by sampling or beam search."),
     "translate": ("translation.TRANSLATE", "Translate raw sentences by beam search."),
     "decode": ("translation.DECODE", "Decode a split by fairseq-generate, unless this has been done."),
-    "rescore": ("translation.RESCORE", "Rescore n-best lists by models, with weights tuned to BLEU, chrF or ROUGE."),
+    "rescore": ("rescore.RESCORE", "Rescore n-best lists by models, with weights tuned to BLEU, chrF or ROUGE."),
     "evaluate bleu": ("evaluate.BLEU", "BLEU and chrF of a split that is decoded, or of given translations."),
     "evaluate rouge": ("evaluate.ROUGE", "ROUGE-1, -2 and -L of a split that is decoded, or of given headlines."),
     "compare runs": ("compare.RUNS", "Trained models in one table, with means and deviations over seeds."),

@@ -4,13 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from fairseq_plugins.command_line import (
-    add_cpu,
-    add_data,
-    add_folders,
-    add_out,
-    choose_device,
-)
+from fairseq_plugins.command_line import add_cpu, add_data, add_folders, add_out, choose_device
 from fairseq_plugins.commands.results import Results, results_command
 from fairseq_plugins.console import Command
 from fairseq_plugins.evaluation.checkpoints import (
@@ -33,11 +27,8 @@ from fairseq_plugins.metrics.rouge import (
 from fairseq_plugins.options import UserError, named_paths
 from fairseq_plugins.reports.comparison import Metric, PerplexityMetric, compare_runs, learning_table, text_metric
 from fairseq_plugins.reports.plots import draw_learning_curves
-from fairseq_plugins.reports.training_log import (
-    TrainingLog,
-    best_checkpoint,
-    check_seeds,
-)
+from fairseq_plugins.reports.tables import Report
+from fairseq_plugins.reports.training_log import TrainingLog, best_checkpoint, check_seeds
 
 METRICS = ("perplexity", "bleu", "rouge")
 
@@ -86,8 +77,13 @@ def _compare(args: argparse.Namespace) -> None:
         baseline=args.baseline,
         command=args.command_line,
     )
-    print(report.write(args.out, name="table", figures="runs.json", picture="learning_curves.png"))
-    print(f"written to {args.out}: table.md, runs.json, learning_curves.png")
+    write_comparison(report, args.out)
+
+
+def write_comparison(report: Report, out: Path) -> None:
+    """Write the files of a comparison, and print its table."""
+    print(report.write(out, name="table", figures="runs.json", picture="learning_curves.png"))
+    print(f"written to {out}: table.md, runs.json, learning_curves.png")
 
 
 RUNS = Command(

@@ -28,7 +28,7 @@ from fairseq_plugins.evaluation.translation_scores import (
     score,
     score_headlines,
 )
-from fairseq_plugins.files import STANDARD_INPUT, check_not_read, given_path, read_lines, write_lines
+from fairseq_plugins.files import check_not_read, given_path, read_lines, write_lines
 from fairseq_plugins.metrics.corpus import LetterCase, bleu_of_text
 from fairseq_plugins.metrics.rouge import add_rouge_settings, check_tokens, read_rouge_settings
 from fairseq_plugins.options import UserError
@@ -70,8 +70,7 @@ def _evaluate_bleu(args: argparse.Namespace) -> Results:
     text.check_side()
     against = None if args.against is None else _baseline_file(args.against)
     if args.write_hypotheses is not None:
-        files = [path for path in text.files if path != STANDARD_INPUT]
-        read = [*files, *text.references, *([against] if against else [])]
+        read = [*text.files, *text.references, *([against] if against else [])]
         check_not_read(args.write_hypotheses, read, flag="--write-hypotheses")
     if args.target_lang is not None:
         text.check_language(args.target_lang)

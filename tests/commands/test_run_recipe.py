@@ -11,7 +11,7 @@ from binarised_lines import copy_data
 from fairseq.data import Dictionary, data_utils
 from typed_commands import type_command
 
-from fairseq_plugins.commands import train
+from fairseq_plugins.commands import run as run_command
 from fairseq_plugins.evaluation.decoding import Decoding
 from fairseq_plugins.recipes import training
 
@@ -181,7 +181,7 @@ def calls(monkeypatch):
         calls.append((num, [task.name for task in tasks]))
         return statuses
 
-    monkeypatch.setattr(train, "run_side_by_side", run_side_by_side)
+    monkeypatch.setattr(run_command, "run_side_by_side", run_side_by_side)
     return calls
 
 

@@ -13,7 +13,6 @@ from binarised_lines import copy_data
 from commands import MODEL_FLAGS, ROOT, preprocess
 from translation_commands import FAIRSEQ_FLAGS
 
-from fairseq_plugins.commands import translation
 from fairseq_plugins.files import file_digest
 from fairseq_plugins.metrics import corpus
 
@@ -180,7 +179,8 @@ def test_lists_without_sources_take_those_of_a_file(rescore, tmp_path):
 
 @pytest.mark.parametrize("metric", ["bleu", "chrf"])
 def test_a_tokeniser_that_is_missing_is_told_before_candidates_are_scored(metric, rescore, tmp_path, monkeypatch):
-    monkeypatch.setattr(translation, "candidate_features", lambda *args, **options: pytest.fail("they are scored"))
+    scored = "fairseq_plugins.commands.rescore.candidate_features"
+    monkeypatch.setattr(scored, lambda *args, **options: pytest.fail("they are scored"))
     monkeypatch.setattr(corpus, "BLEU", raise_missing)
     for name, text in (("lists", "0\t-1.0\txi\n0\t-2.0\txc\n"), ("sources", "i\n"), ("reference", "xi\n")):
         (tmp_path / name).write_text(text)
