@@ -183,8 +183,15 @@ class ModelServer:
         self._model = model
         self.name = name
         self.kind = "translator" if isinstance(model, Translator) else "language model"
-        health = Health(model=name, kind=self.kind, version=fairseq_plugins.__version__)
-        api = FastAPI(title=f"{name} ({self.kind})", version=health.version, redoc_url=None)
+        api = FastAPI(title=f"{name} ({self.kind})", version=fairseq_plugins.__version__, redoc_url=None)
+        self._add_pages(api)
+        self._add_work(api)
+        _add_refusals(api, limits)
+        self.app = _Limited(api, limits)
+
+    def _add_pages(self, api: FastAPI) -> None:
+        """The page and the state of the server, which need no model."""
+        health = Health(model=self.name, kind=self.kind, version=fairseq_plugins.__version__)
 
         @api.get("/health")
         async def get_health() -> Health:
@@ -195,7 +202,9 @@ class ModelServer:
             allowed = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'"
             return HTMLResponse(PAGE.read_bytes(), headers={"Content-Security-Policy": allowed})
 
-        if isinstance(model, Translator):
+    def _add_work(self, api: FastAPI) -> None:
+        """The requests that the model answers."""
+        if isinstance(self._model, Translator):
 
             @api.post("/translate", responses=REFUSALS)
             async def translate(request: TranslateRequest) -> Translations:
@@ -216,37 +225,6 @@ class ModelServer:
             async def generate(request: GenerateRequest) -> Continuations:
                 self._check_tokens(len(request.lines) * request.num * request.max_length, "num and max_length")
                 return Continuations(continuations=await self._answers(request, alone=True))
-
-        paths = [f"{method} {path}" for path, one in api.openapi()["paths"].items() for method in map(str.upper, one)]
-
-        @api.exception_handler(UserError)
-        async def refuse(_: Request, error: UserError) -> Response:
-            return _error(422, str(error))
-
-        @api.exception_handler(TooManyWaiting)
-        async def put_off(_: Request, error: TooManyWaiting) -> Response:
-            return _error(503, f"{limits.waiting:,} requests wait: try again later", Retry_After="1")
-
-        @api.exception_handler(RequestValidationError)
-        async def refuse_values(_: Request, error: RequestValidationError) -> Response:
-            first = error.errors()[0]
-            if first["type"] == "json_invalid":
-                return _error(400, "the body is no JSON")
-            place = ".".join(map(str, first["loc"][1:])) or "the body, which is sent as application/json"
-            return _error(422, f"{place}: {first['msg']}")
-
-        @api.exception_handler(HTTPException)
-        async def refuse_request(request: Request, error: HTTPException) -> Response:
-            if error.status_code in (404, 405):
-                return _error(error.status_code, f"this server has {', '.join(paths)}, GET / and GET /docs")
-            reason = "the body cannot be read as JSON in UTF-8" if error.status_code == 400 else error.detail
-            return _error(error.status_code, reason)
-
-        @api.exception_handler(Exception)
-        async def fail(_: Request, error: Exception) -> Response:
-            return _error(500, "a fault of the server, which its log describes")
-
-        self.app = _Limited(api, limits)
 
     def _check_tokens(self, num_tokens: int, names: str) -> None:
         """Refuse a request that may be long, because nothing interrupts it and others would wait for it."""
@@ -288,6 +266,38 @@ class ModelServer:
             Score(text=one.text, log_prob=one.total, tokens=one.tokens, nats=one.nats, unknown=one.unknown)
             for one in self._model.score(lines, **options)
         ]
+
+
+def _add_refusals(api: FastAPI, limits: Limits) -> None:
+    """Answer errors in JSON. Unknown addresses are answered with those of ``api``."""
+    paths = [f"{method} {path}" for path, one in api.openapi()["paths"].items() for method in map(str.upper, one)]
+
+    @api.exception_handler(UserError)
+    async def refuse(_: Request, error: UserError) -> Response:
+        return _error(422, str(error))
+
+    @api.exception_handler(TooManyWaiting)
+    async def put_off(_: Request, error: TooManyWaiting) -> Response:
+        return _error(503, f"{limits.waiting:,} requests wait: try again later", Retry_After="1")
+
+    @api.exception_handler(RequestValidationError)
+    async def refuse_values(_: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        if first["type"] == "json_invalid":
+            return _error(400, "the body is no JSON")
+        place = ".".join(map(str, first["loc"][1:])) or "the body, which is sent as application/json"
+        return _error(422, f"{place}: {first['msg']}")
+
+    @api.exception_handler(HTTPException)
+    async def refuse_request(request: Request, error: HTTPException) -> Response:
+        if error.status_code in (404, 405):
+            return _error(error.status_code, f"this server has {', '.join(paths)}, GET / and GET /docs")
+        reason = "the body cannot be read as JSON in UTF-8" if error.status_code == 400 else error.detail
+        return _error(error.status_code, reason)
+
+    @api.exception_handler(Exception)
+    async def fail(_: Request, error: Exception) -> Response:
+        return _error(500, "a fault of the server, which its log describes")
 
 
 class _Limited:
