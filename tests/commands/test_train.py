@@ -197,14 +197,6 @@ def test_a_run_that_the_system_killed_is_told(commands, tmp_path, capsys):
     assert capsys.readouterr().err == "error: fairseq-train was killed, perhaps because memory ran out\n"
 
 
-@pytest.mark.parametrize("is_native", [True, False])
-def test_bfloat16_can_be_left_out_on_every_processor(is_native, commands, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(training, "has_native_bfloat16", lambda device: is_native)
-    for more, has_flag in (([], is_native), (["--no-bf16"], False)):
-        type_command("train", ["ptb_small", "doc", str(tmp_path), "--save-dir", "doc", "--dry-run", *more])
-        assert ("bf16" in shlex.split(capsys.readouterr().out.replace("--", ""))) == has_flag
-
-
 @pytest.mark.parametrize(
     "flags, told",
     [

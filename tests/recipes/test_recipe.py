@@ -86,6 +86,8 @@ def test_bfloat16_of_a_recipe_is_left_out_where_the_processor_has_none(has_gpu, 
     recipe = Recipe(name="some", title="", corpus="", systems={"tied": System({"arch": "lstm_lm_awd", "bf16": True})})
     assert is_kept == ("--bf16" in training_arguments(recipe, "tied", data="a", save_dir="b", more=more))
     assert "--bf16" in training_arguments(recipe, "tied", data="a", save_dir="b", more=[*more, "--bf16"])
+    without = training_arguments(recipe, "tied", data="a", save_dir="b", more=[*more, "--no-bf16"])
+    assert not {"--bf16", "--no-bf16"} & {*without}
 
 
 @pytest.mark.parametrize(
