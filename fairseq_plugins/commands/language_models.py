@@ -45,7 +45,6 @@ from fairseq_plugins.reports.tables import json_text, save_picture
 
 TUNED_SPLIT = "valid"
 
-
 CHOICE_SUFFIX = ".methods.json"
 """Suffix of the file that --tune writes, which replaces that of the first checkpoint."""
 
@@ -137,7 +136,6 @@ def write_choice(path: Path, tuned: Sequence[TunedPoint], *, command: str) -> No
 
 LINES_AT_ONCE = 4096
 
-
 UNKNOWN_MARK = "unknown"
 """Marks unknown words in the last column."""
 
@@ -198,11 +196,13 @@ def _score(args: argparse.Namespace) -> None:
         for name, lines in streams
         for line in scorer.score_stream(lines, context=args.context, buffer=buffer, name=name)
     )
-    draws, number, num_tokens, num_unknown, start = args.plot is not None, 0, 0, 0, time.perf_counter()
+    start, draws = time.perf_counter(), args.plot is not None
+    number = num_tokens = num_unknown = 0
     try:
         with progress_bar("scoring", unit="token") as bar:
             for number, line in enumerate(scored, start=1):
-                num_tokens, num_unknown = num_tokens + len(line.tokens), num_unknown + sum(line.unknown)
+                num_tokens += len(line.tokens)
+                num_unknown += sum(line.unknown)
                 if draws and len(line.tokens) > 1:
                     save_picture(draw_surprisal(line, side), args.plot)
                     draws = False

@@ -50,13 +50,10 @@ from fairseq_plugins.reports.tables import as_table, json_text
 
 OUTPUTS = ("text", "lists", "scores")
 
-
 DEFAULT_METRIC = "bleu"
-
 
 RESTARTS, SEED = 4, 1
 """Defaults of the search for weights."""
-
 
 SACREBLEU_METRICS = ("bleu", "chrf")
 

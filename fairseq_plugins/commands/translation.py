@@ -30,7 +30,6 @@ from fairseq_plugins.reports.tables import json_text
 
 BATCH_SIZE = 32
 
-
 BATCHES_AT_ONCE = 32
 """Batches of a file that are read before they are translated."""
 

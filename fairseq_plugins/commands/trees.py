@@ -143,11 +143,10 @@ def _rerank(args: argparse.Namespace) -> Results:
         figures[name] = reranking_figures(of_split, systems, checkpoints=checkpoints, baseline=args.baseline)
         texts.append(reranking_as_text(name, figures[name], systems))
     rule = f"punctuation by {RULES[args.punctuation]} (--punctuation {args.punctuation})"
-    texts.append(f"Brackets as EVALB has them, {rule}.")
-    report = Report(text="\n\n".join(texts), figures={"splits": figures}, command=args.command_line)
+    found = Results({"splits": figures}, "\n\n".join([*texts, f"Brackets as EVALB has them, {rule}."]))
     if args.out:
-        report.write(args.out, name="table")
-    return Results(report.figures, report.text)
+        Report(text=found.text, figures=found.figures, command=args.command_line).write(args.out, name="table")
+    return found
 
 
 RERANK = results_command(

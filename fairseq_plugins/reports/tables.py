@@ -141,7 +141,14 @@ def as_label(text: str) -> str:
     return f" {shown}" if shown.startswith("_") else shown
 
 
-_STEPS = ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 5), (1, 3), (1,), [1 + n / 10 for n in range(90)])
+_STEPS: Sequence[Sequence[float]] = (
+    (1, 1.5, 2, 3, 4, 5, 6, 8),
+    (1, 2, 5),
+    (1, 3),
+    (1,),
+    [1 + n / 10 for n in range(90)],
+    [1 + n / 100 for n in range(900)],
+)
 """Ticks of a decade, in the order in which they are tried."""
 
 
@@ -154,7 +161,7 @@ def enclose_logarithmically(axis: "Axis", values: Iterable[float]) -> None:
         return
     powers = range(math.floor(math.log10(min(found))) - 1, math.ceil(math.log10(max(found))) + 2)
     ticks: List[float] = []
-    for steps in (*_STEPS, [1 + n / 100 for n in range(900)]):
+    for steps in _STEPS:
         known = [step * 10.0**power for power in powers for step in steps]
         first, last = max(one for one in known if one <= min(found)), min(one for one in known if one >= max(found))
         ticks = [one for one in known if first <= one <= last]
@@ -188,7 +195,7 @@ class Report:
     """
 
     text: str
-    figures: Dict[str, Any]
+    figures: Mapping[str, Any]
     command: str
     picture: Optional["Figure"] = None
 

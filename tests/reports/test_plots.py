@@ -1,4 +1,4 @@
-"""Validation against training perplexity, read of logs."""
+"""Generalization, attention, surprisal and experts: tables and pictures."""
 
 import json
 import math
