@@ -21,7 +21,7 @@ from fairseq import utils
 from fairseq_plugins.options import UserError
 
 RECENT_SECONDS = 2
-"""A file that was modified so recently may be modified again within the resolution of its time of modification."""
+"""A file that was modified so recently may change again without a change of its recorded time."""
 
 STANDARD_INPUT = Path("-")
 """Stands for standard input where a file can be given."""
@@ -363,6 +363,6 @@ def picture_file(text: str) -> Path:
 
     path = output_file(text)
     formats = FigureCanvasBase.get_supported_filetypes()
-    if path.suffix.lstrip(".") not in formats:
+    if path.suffix.lstrip(".").lower() not in formats:
         raise UserError(f"{path}: give a name that ends in one of .{', .'.join(sorted(formats))}")
     return path

@@ -38,7 +38,8 @@ def test_what_can_be_read_or_written_is_a_path(tmp_path, monkeypatch):
     assert output_file("a.txt") == Path("a.txt") and output_folder("new/folder") == Path("new/folder")
     assert data_folder(str(tmp_path)) == output_folder(str(tmp_path)) == tmp_path
     assert output_file(f"{tmp_path}/a.txt") == tmp_path / "a.txt"
-    assert picture_file(f"{tmp_path}/a.png") == tmp_path / "a.png"
+    for name in ("a.png", "a.PNG"):
+        assert picture_file(f"{tmp_path}/{name}") == tmp_path / name
     assert output_folder(f"{tmp_path}/new/folder") == tmp_path / "new/folder"
     assert list(tmp_path.iterdir()) == []
 
