@@ -144,7 +144,7 @@ def add_tokenised(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokenised",
         action="store_true",
-        help="text is words and subwords between blanks, as the model was trained on, not raw",
+        help="the text is not raw: it has the words and subwords that the model was trained on, separated by blanks",
     )
 
 

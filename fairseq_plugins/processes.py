@@ -20,7 +20,12 @@ from fairseq_plugins.console import ProgramFailed
 from fairseq_plugins.options import UserError
 
 FORWARDED = (
-    *(signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2),
+    signal.SIGINT,
+    signal.SIGQUIT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
     signal.SIGTSTP,
 )
 """Signals to this process that are forwarded to the command."""
@@ -183,7 +188,7 @@ ALLOCATOR_VARIABLES = (
 
 
 COMMAND_VARIABLE = "FAIRSEQ_PLUGINS_TYPED"
-"""Environment variable of a run: the command that started it, which an interrupted one prints."""
+"""Environment variable that holds the command by which a run was started. An interrupted run prints it."""
 
 
 def training_environment() -> Dict[str, str]:
@@ -205,7 +210,7 @@ USER_ERROR_LINE = re.compile(r"error: |\S+: error: ")
 """Start of the last line of a program after a user error, of this package or of argparse."""
 
 TRACEBACK = "Traceback (most recent call last):"
-"""A line above it if the error was a fault of the program."""
+"""A line that stands above it if the program has a fault."""
 
 NUM_SHOWN_LINES = 5
 """Lines of a log that are shown if a program fails."""

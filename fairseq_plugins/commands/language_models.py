@@ -46,7 +46,7 @@ from fairseq_plugins.reports.tables import json_text, save_picture
 TUNED_SPLIT = "valid"
 
 CHOICE_SUFFIX = ".methods.json"
-"""Suffix of the file that --tune writes, which replaces that of the first checkpoint."""
+"""The file that --tune writes has this suffix in place of the first checkpoint's."""
 
 
 def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:

@@ -89,16 +89,20 @@ refused.""",
 def recipe_as_text(recipe: Recipe) -> str:
     """Description of a recipe: systems, published figures and notes."""
     lines = [f"{recipe.name}: {recipe.title}", f"  DATA from: {recipe.corpus}"]
-    figures = {name: system.published for name, system in recipe.systems.items()}
-    columns = list(dict.fromkeys(column for published in figures.values() for column in published))
+    systems = recipe.systems.items()
+    columns = list(dict.fromkeys(column for _, system in systems for column in system.published))
     if columns:
         lines.append(f"  Published: {recipe.metric}")
+    has_labels = any(system.label for _, system in systems)
+    header = ["SYSTEM", *([""] if has_labels else []), *columns]
     rows = [
-        [name, *([recipe.label(name)] if any(system.label for system in recipe.systems.values()) else [])]
-        + [figures[name].get(column, "") for column in columns]
-        for name in recipe.systems
+        [
+            name,
+            *([recipe.label(name)] if has_labels else []),
+            *(system.published.get(column, "") for column in columns),
+        ]
+        for name, system in systems
     ]
-    header = ["SYSTEM", *[""] * (len(rows[0]) - 1 - len(columns)), *columns]
     lines.append(textwrap.indent(tabulate([header, *rows], tablefmt="plain", disable_numparse=True), "    "))
     notes = [textwrap.indent(recipe.notes, "  ")] if recipe.notes else []
     if recipe.compared_by != "perplexity":

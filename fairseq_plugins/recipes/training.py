@@ -50,12 +50,12 @@ def training_arguments(
     resume.
     """
     flags = _for_chosen_parts(recipe.flags(system), values_by_flag(more))
-    switches = {f"--no-{flag}" for flag, value in flags.items() if value is True}
-    flags = {flag: value for flag, value in flags.items() if f"--no-{flag}" not in switches.intersection(more)}
+    removing = {f"--no-{flag}" for flag, value in flags.items() if value is True}.intersection(more)
+    flags = {flag: value for flag, value in flags.items() if f"--no-{flag}" not in removing}
     device = "cuda" if torch.cuda.is_available() and "--cpu" not in more else "cpu"
     if "bf16" in flags and not has_native_bfloat16(torch.device(device)):
         del flags["bf16"]
-    more = [word for word in more if word not in switches]
+    more = [word for word in more if word not in removing]
     if JOINING_FLAG in flags:
         kind = subword_kind(Path(data))
         flags[JOINING_FLAG] = True if kind == SubwordNMT.kind else kind  # True stands for @@, the default
