@@ -182,8 +182,8 @@ def _check(args: argparse.Namespace) -> None:
     if args.target_lang is not None:
         check_language(args.target_lang, flag="--target-lang")
     if args.tune is not None:
-        texts = filter(None, [*(args.input or []), args.source, args.reference])
-        check_not_read(args.tune, [*texts, *map(Path, args.path), *args.data.iterdir()], flag="--tune")
+        read = [*(args.input or []), *map(Path, args.path), *filter(None, [args.source, args.reference])]
+        check_not_read(args.tune, [*read, *args.data.iterdir()], flag="--tune")
     check_checkpoints(args.path)
 
 
