@@ -54,9 +54,9 @@ def results_command(
 
     def run(args: argparse.Namespace) -> None:
         results = compute(args)
+        print(json_text(with_origin(results.figures, command=args.command_line)) if args.json else results.text)
         if results.draw is not None and args.plot:
             save_picture(results.draw(), args.plot)
-        print(json_text(with_origin(results.figures, command=args.command_line)) if args.json else results.text)
 
     return Command(
         add_arguments=add_all_arguments, run=run, description=description, example=example, forwards_to=forwards_to
