@@ -71,8 +71,8 @@ def decode_lines(stream: Iterable[bytes], name: object) -> Iterator[str]:
     for number, line in enumerate(stream, 1):
         if number == 1 and line.startswith(b"\x1f\x8b"):
             raise DataError(f"{name} is compressed by gzip: give its name the ending .gz")
-        if number == 1 and b"\r" in line and not line.endswith(b"\n"):
-            raise DataError(f"{name}: its lines end with CR alone: convert them to LF")
+        if number == 1 and b"\n" not in line and b"\r" in line.rstrip(b"\r"):  # the whole text would be one line
+            raise DataError(f"{name}: its lines end in carriage returns, not in newlines: convert it by tr '\\r' '\\n'")
         if number <= 2 and b"\0" in line:  # UTF-16 of ASCII is valid UTF-8
             raise DataError(f"{name}:{number}: not UTF-8 text: it looks like UTF-16, {TO_UTF_8}")
         try:

@@ -23,9 +23,8 @@ def main(arguments: list[str]) -> int:
         print(f"usage: prepare.py CORPUS [option]...\nCORPUS is one of: {', '.join(CORPORA)}", file=sys.stderr)
         return 2
     corpus = CORPORA[name]
-    options = parse_options(corpus, rest)
     try:
-        prepare(corpus, options)
+        prepare(corpus, parse_options(corpus, rest))
     except DataError as error:
         note(f"error: {error}")
         return 1

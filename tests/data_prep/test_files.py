@@ -301,7 +301,7 @@ FILE_ERRORS = [  # command line, files in x, the error
     ("ptb", without(named("ptb.*.txt", PTB), "ptb.test.txt"), r"simple-examples.tgz .*ptb\.test\.txt"),
     ("ptb", ptb("valid.txt", b"a b\nc \xff d\n"), r"x/valid.txt:2: not UTF-8 text \(byte 3 of the line\)"),
     ("ptb", ptb("valid.txt", b""), "x/valid.txt is empty"),
-    ("ptb", ptb("valid.txt", b"a\rb\rc\r"), "x/valid.txt: its lines end with CR alone: convert them to LF"),
+    ("ptb", ptb("valid.txt", b"a\rb\rc\r"), "x/valid.txt: its lines end in carriage returns, not in newlines"),
     ("ptb", ptb("train.txt", PERSIAN.encode("utf-16-le")), "x/train.txt:[12]: not UTF-8 text.* convert it to UTF-8"),
     ("ptb", ptb("train.txt", PERSIAN.encode("utf-16-be")), "x/train.txt:[12]: not UTF-8 text.* convert it to UTF-8"),
     ("ptb", {"simple-examples.tgz": tgz(NO_TEST)}, "tgz has no member simple-examples/data/ptb.test.txt:"),
@@ -396,6 +396,7 @@ FILE_ERRORS = [  # command line, files in x, the error
     ("wsj", {**nltk_sample(), f"{NLTK}/wsj_0007.mrg.gz": b""}, "wsj_0007.mrg exists twice, also as wsj_0007.mrg.gz"),
     ("check wsj", nltk_sample(), "train of .*combined, cleaned, has SHA-256 .* expected e8d6b31d.*: pass the right"),
     ("wsj", without(GOLD, "gold.valid.trees"), "x has no gold.valid.trees"),
+    ("wsj", {**GOLD, "gold.train.trees.gz": b""}, "both gold.train.trees.gz and gold.train.trees: keep the right"),
     ("wsj --threshold 9", GOLD, "train has no word 9 times: give a smaller --threshold"),
 ]
 

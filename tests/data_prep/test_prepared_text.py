@@ -86,6 +86,7 @@ def test_characters_stay_where_they_were(language: str, line: str) -> None:
 def test_lines_end_at_line_feeds_only() -> None:
     content = "\ufeffa\r\nb\rc\u2028d\x85e\n\n\x00f\n  last".encode()
     assert list(lines.decode_lines(io.BytesIO(content), "F")) == ["a", "b c d e", "", "f", "last"]
+    assert list(lines.decode_lines([b"a\r"], "F")) == ["a"]  # one line, whichever system wrote it
 
 
 @pytest.mark.parametrize(
