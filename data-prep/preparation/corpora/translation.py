@@ -5,7 +5,7 @@ import itertools
 import re
 from argparse import Namespace
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -386,20 +386,14 @@ class WMT14(ParallelCorpus):
         where = {name: str(path) for name, path in texts.items()}
         tests = {}
         for archive in TEST_ARCHIVES:
-            wanted = {
-                name
-                for test in NEWSTESTS
-                for names in self._test_names(test, options)
-                for name in names
-                if not any(texts.keys() >= set(each) for each in self._test_names(test, options))
-            }
-            if archive in files and wanted:
+            lacking = [test for test in NEWSTESTS if not self._names_in(texts, test, options)]
+            if archive in files and lacking:
+                wanted = {name for test in lacking for names in self._test_names(test, options) for name in names}
                 found = unpack(files[archive], wanted - texts.keys(), scratch, all_needed=False)
                 texts |= found
                 where |= {name: f"{name} in {files[archive]}" for name in found}
         for test, expected in NEWSTESTS.items():
-            names = next((each for each in self._test_names(test, options) if texts.keys() >= set(each)), None)
-            if names:
+            if names := self._names_in(texts, test, options):
                 pairs = segment_pairs(*(texts[name] for name in names), *(where[name] for name in names))
                 tests[test] = list(counted(pairs, expected, where[names[0]]) if options.check else pairs)
             elif test in _needed(options):
@@ -435,6 +429,11 @@ class WMT14(ParallelCorpus):
         source, target = options.sides
         stems = [test] if test < "newstest2014" else [f"{test}-{source}{target}", f"{test}-{target}{source}"]
         return [(f"{stem}-src.{source}.sgm", f"{stem}-ref.{target}.sgm") for stem in stems]
+
+    def _names_in(self, texts: Container[str], test: str, options: Namespace) -> tuple[str, ...]:
+        """The names under which these texts have both files of a newstest, or none."""
+        names = self._test_names(test, options)
+        return next((each for each in names if all(name in texts for name in each)), ())
 
     def _training_pairs(self, archive: str, files: dict[str, Path], options: Namespace, scratch: Path) -> Iterator[Row]:
         """Pairs of an archive, which is unpacked when they are read and removed afterwards."""
