@@ -42,6 +42,7 @@ class ParallelCorpus(Corpus):
     One side by itself is text for a language model.
     """
 
+    does = "Download, check, tokenise by Moses, split into subwords and binarise"
     pairs: list[str]  # SOURCE-TARGET. A single pair is the default of the argument.
     num_merges: int
     max_ratio: float
@@ -93,7 +94,7 @@ class ParallelCorpus(Corpus):
         def add_for_pairs(name: str, text: str, **kwargs: Any) -> None:
             add(f"--{name.replace('_', '-')}", help=f"{text} (default: {defaults[name]})", **kwargs)
 
-        text = "program that learns subwords (default: bpe, which is subword-nmt's"
+        text = "program that learns subwords of the tokens (default: bpe, which is subword-nmt's"
         text += ")" if self.side_subwords == "bpe" else "; none for one side)"
         add("--subwords", choices=[*MODEL_FILES, "none"], help=text)
         text = f"merges, learnt on all sides together (default: {self.num_merges})"

@@ -172,6 +172,8 @@ def test_help(corpus: str, here: Path) -> None:
         flags += ["--subwords", "--merges", "--min-length", "--max-ratio", "--threshold"]
     assert done.stdout.startswith("usage: prepare.sh") and all(f"  {flag} " in done.stdout for flag in flags)
     assert "EXPECTED_COUNTS=skip" in done.stdout and done.stderr == "" and not list(here.iterdir())
+    runs_moses = isinstance(CORPORA[corpus], ParallelCorpus) and corpus not in ("gigaword", "own")
+    assert ("tokenise by Moses" in " ".join(done.stdout.split())) == runs_moses
     pair = CORPORA[corpus].pairs[:1] if isinstance(CORPORA[corpus], ParallelCorpus) else []
     assert options_of(CORPORA[corpus], *pair, "--workers", "100000").workers == _num_cores()
 

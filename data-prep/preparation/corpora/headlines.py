@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from hashlib import sha256
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -128,7 +127,7 @@ def read_items(path: Path) -> list[list[str]]:
     reader = csv.reader((f"{line}\n" for line in file_lines(path)), strict=True)
     rows = []
     try:
-        for row in islice(reader, NUM_ITEMS):
+        for row in itertools.islice(reader, NUM_ITEMS):
             if len(row) != 3:
                 raise DataError(f"{path}:{reader.line_num}: {len(row)} fields, expected class, headline, description")
             rows.append(row)
@@ -212,6 +211,7 @@ class Gigaword(HeadlineCorpus):
 
     name = "gigaword"
     title = "annotated English Gigaword, articles and titles"
+    does = "Check, split into subwords and binarise"  # its words are those of the text
     lowercase = False
     num_merges = 5000
     symbols = (UNKNOWN,)

@@ -91,7 +91,8 @@ class WSJ(TextCorpus):
     """Choe & Charniak 2016, *Parsing as Language Modeling*. The sample is NLTK's."""
 
     name = "wsj"
-    title = "trees of the Wall Street Journal (Penn Treebank), linearised for reranking"
+    title = "trees of the Wall Street Journal (Penn Treebank), for reranking"
+    does = "Check, linearise and binarise"
 
     def add_options(self, parser: ArgumentParser) -> None:
         """Threshold of words."""
