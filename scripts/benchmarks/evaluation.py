@@ -16,9 +16,9 @@ from statistics import median
 from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 import torch
+from benchmark import main, report_name
 from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel
-from output_layer import main, report_name
 from torch import Tensor
 
 import fairseq_plugins  # noqa: F401  registers the architectures

@@ -27,13 +27,14 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
+from benchmark import main
 from fairseq import options, utils
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import make_builder
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import setup_task
 from fairseq.trainer import Trainer
-from output_layer import Case, Inputs, allocated_peak, floor, fused, main, run_once, seconds_of
+from output_layer import Case, Inputs, allocated_peak, floor, fused, run_once, seconds_of
 from speed_recipes import SPEED_PRESETS_PTB
 from torch.profiler import ProfilerActivity, profile
 from training import NUM_INTERVALS, training_run
@@ -55,7 +56,7 @@ Figures = Dict[str, Any]
 
 @contextmanager
 def tf32(kind: str) -> Iterator[None]:
-    """Within the context, products of float32 operands are "strict" or round their operands to TF32."""
+    """Within the context, products of float32 operands round these to TF32 if ``kind`` is "TF32", and else do not."""
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     try:
         torch.set_float32_matmul_precision("high" if kind == "TF32" else "highest")

@@ -21,12 +21,10 @@ its own process, without the inputs. Writes output_layer_DEVICE_DTYPE.md, .json 
 # Shapes: N tokens, J experts, d width, V vocabulary, K noise words.
 
 import argparse
-import logging
 import math
 import multiprocessing
 import re
 import statistics
-import sys
 import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
@@ -38,10 +36,11 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 
 import torch
 import torch.nn.functional as F
+from benchmark import main, report_name
 from torch import Tensor, nn
 
 from fairseq_plugins.command_line import add_cpu, add_out, choose_device
-from fairseq_plugins.console import Command, OneLineParser, ended_in_a_line, progress
+from fairseq_plugins.console import Command, progress
 from fairseq_plugins.criterions.noise_contrastive import UnigramNoise
 from fairseq_plugins.ops.kernels import Kernels
 from fairseq_plugins.ops.matmul import accumulation_dtype, add_matmul, has_native_bfloat16, matmul
@@ -146,16 +145,10 @@ NOISE = f"NCE, {NUM_NOISE_WORDS} noise words"
 STATUS = Path("/proc/self/status")
 
 
-def fused(
-    x: Inputs,
-    *,
-    chunk_size: Optional[int] = None,
-    chunk_dtype: Optional[torch.dtype] = None,
-    kernels: Optional[Kernels] = None,
-) -> None:
-    """The loss of this package, ``fairseq_plugins.ops.mixture_loss``, in chunks of the given size and dtype."""
+def fused(x: Inputs, *, chunk_dtype: Optional[torch.dtype] = None, kernels: Optional[Kernels] = None) -> None:
+    """The loss of this package, ``fairseq_plugins.ops.mixture_loss``, in chunks of the given dtype."""
     log_prior = torch.log_softmax(x.scores, dim=-1, dtype=accumulation_dtype(x.scores))
-    options = dict(chunk_size=chunk_size, chunk_dtype=chunk_dtype, kernels=kernels)
+    options = dict(chunk_dtype=chunk_dtype, kernels=kernels)
     mixture_nll(x.latents, log_prior, x.weight, x.target, bias=x.bias, **options).loss.backward()
 
 
@@ -180,20 +173,15 @@ def plain(x: Inputs) -> None:
     F.nll_loss(torch.log(probs), x.target, reduction="sum").backward()
 
 
-def own_chunk_size(x: Inputs) -> int:
-    """Tokens of a chunk of the fused loss by default."""
-    dtype, device = accumulation_dtype(x.weight), x.weight.device
-    return default_chunk_size(x.latents.size(1), x.weight.size(0), dtype=dtype, device=device)
-
-
 @torch.no_grad()
-def floor(x: Inputs, *, chunk_size: Optional[int] = None, chunk_dtype: Optional[torch.dtype] = None) -> None:
+def floor(x: Inputs, *, chunk_dtype: Optional[torch.dtype] = None) -> None:
     """The three matrix products of the fused loss alone, chunk by chunk, by the same kernels.
 
     Operands are cast to ``chunk_dtype``. Gradients keep the dtype of the inputs.
     """
     num_experts, width = x.latents.shape[1:]
-    chunk_size = chunk_size or own_chunk_size(x)
+    dtype, device = accumulation_dtype(x.weight), x.weight.device
+    chunk_size = default_chunk_size(num_experts, x.weight.size(0), dtype=dtype, device=device)
     latents, weight = x.latents.to(chunk_dtype or x.latents.dtype), x.weight.to(chunk_dtype or x.weight.dtype)
     x.latents.grad, x.weight.grad = torch.empty_like(x.latents), torch.zeros_like(x.weight)
     for first in range(0, len(x.target), chunk_size):
@@ -455,23 +443,7 @@ def _ratio(values: Mapping[str, float], name: str, other: str, *, digits: int) -
     return f"{values[name] / values[other]:.{digits}f}" if name in values and values.get(other) else None
 
 
-# The command line. The other benchmarks use the first two functions.
-
-MAX_NAME_LENGTH = 200
-"""File systems allow 255 bytes, and a file has a longer name while it is written."""
-
-
-def report_name(*parts: str) -> str:
-    """Name of a report's files: parts joined by underscores, with dashes for unusual characters."""
-    return re.sub(r"[^\w.-]+", "-", "_".join(parts), flags=re.ASCII)[:MAX_NAME_LENGTH]
-
-
-def main(benchmark: Command, typed: Optional[Sequence[str]] = None) -> None:
-    """Run a benchmark with the arguments of the command line, or with those given. User errors end it with one line."""
-    logging.getLogger().setLevel(logging.WARNING)  # hides fairseq's messages about imports and loading
-    program = f"python {sys.argv[0]}"
-    with ended_in_a_line(OneLineParser(prog=program)):
-        benchmark.main(sys.argv[1:] if typed is None else typed, program=program)
+# The command line.
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:

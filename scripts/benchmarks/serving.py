@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
-from output_layer import main, report_name
+from benchmark import main, report_name
 
 from fairseq_plugins.command_line import add_cpu, add_input, add_out, choose_device
 from fairseq_plugins.console import Command

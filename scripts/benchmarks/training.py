@@ -34,12 +34,12 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import torch
+from benchmark import main, report_name
 from fairseq import options
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import FairseqTask
 from fairseq.utils import move_to_cuda
-from output_layer import main, report_name
 from speed_recipes import ALL_RECIPES
 
 import fairseq_plugins  # noqa: F401  registers the architectures

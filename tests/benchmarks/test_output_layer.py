@@ -12,6 +12,7 @@ from argparse import ArgumentTypeError
 import output_layer
 import pytest
 import torch
+from benchmark import main, report_name
 from binarised_lines import write_split
 from builders import make_dictionary
 from output_layer import (
@@ -23,11 +24,9 @@ from output_layer import (
     Inputs,
     as_markdown,
     draw,
-    main,
     measure,
     methods_of,
     peak_memory,
-    report_name,
 )
 from speed_recipes import SPEED_LABELS
 

@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from benchmark import main
 from binarised_lines import copy_data
-from output_layer import main
 from tables import rows_of
 
 from fairseq_plugins.evaluation.export import export_model
