@@ -43,6 +43,13 @@ def run(module: str, *args, environment=ENVIRONMENT, **options) -> subprocess.Co
         return process.finish()
 
 
+def succeed(module: str, *args, **options) -> subprocess.CompletedProcess:
+    """Run a command that must end well."""
+    result = run(module, *args, **options)
+    assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
+    return result
+
+
 def training_arguments(data, save_dir, *flags) -> List:
     """Arguments of fairseq-train, by NT-ASGD unless the flags name another optimiser."""
     optimizer = [] if "--optimizer" in flags else NT_ASGD
@@ -52,11 +59,6 @@ def training_arguments(data, save_dir, *flags) -> List:
 def started_training(*arguments) -> "AbstractContextManager[Command]":
     """fairseq-train, which is killed where it still runs at the end of the context."""
     return started("fairseq_cli.train", *arguments, environment=ENVIRONMENT)
-
-
-def run_training(data, save_dir, *flags) -> subprocess.CompletedProcess:
-    """Train to the end, or to an error, with the output as text."""
-    return run("fairseq_cli.train", *training_arguments(data, save_dir, *flags))
 
 
 @contextmanager
@@ -98,16 +100,14 @@ def wait_for(path: Path, process: Command) -> None:
 
 def train(data, save_dir, *flags) -> str:
     """Train and return the log."""
-    result = run_training(data, save_dir, *flags)
-    assert result.returncode == 0, result.stderr[-3000:]
+    result = succeed("fairseq_cli.train", *training_arguments(data, save_dir, *flags))
     return result.stdout + result.stderr
 
 
 def preprocess(text: Path, out: Path, *flags) -> Path:
     """Binarise train.txt, valid.txt and test.txt."""
     prefixes = [flag for split in ("train", "valid", "test") for flag in (f"--{split}pref", text / f"{split}.txt")]
-    result = run("fairseq_cli.preprocess", "--only-source", "--padding-factor", 1, "--destdir", out, *prefixes, *flags)
-    assert result.returncode == 0, result.stderr[-3000:]
+    succeed("fairseq_cli.preprocess", "--only-source", "--padding-factor", 1, "--destdir", out, *prefixes, *flags)
     return out
 
 
@@ -123,6 +123,15 @@ def exchange_words(data: Path, out: Path, dictionary: str = "dict.txt") -> Path:
 
 def load(path):
     return torch.load(path, map_location="cpu")
+
+
+def assert_same_training(actual, expected):
+    """Compare two loaded checkpoints bit for bit, but for the best value: a stopped run has validated once more."""
+    for part in ("model", "criterion", "last_optimizer_state"):
+        assert_same(actual[part], expected[part], part)
+    assert_same(actual["optimizer_history"][-1], expected["optimizer_history"][-1], "history")
+    for part in ("train_iterator", "val_loss", TASK):
+        assert_same(actual["extra_state"].get(part), expected["extra_state"].get(part), part)
 
 
 def assert_same(actual, expected, where="checkpoint"):

@@ -8,7 +8,7 @@ import shutil
 import signal
 import socket
 
-from commands import ENVIRONMENT, load, run, run_training, started_training, train, training_arguments, wait_for
+from commands import ENVIRONMENT, load, run, started_training, succeed, train, training_arguments, wait_for
 from warm_process import started
 
 from fairseq_plugins.fairseq_patches.saving import LOCK_FILE
@@ -28,7 +28,7 @@ def training(data, save_dir, *flags):
 
 def test_the_second_is_refused_until_the_first_is_killed(data, tmp_path):
     with training(data, tmp_path, *WORKERS) as first:
-        second = run_training(data, tmp_path, "--max-epoch", 1)
+        second = run("fairseq_cli.train", *training_arguments(data, tmp_path, "--max-epoch", 1))
         assert not first.has_ended() and second.returncode != 0
         assert second.stderr.strip().splitlines()[-1] == (
             f"error: the run with process id {first.pid} on host {socket.gethostname()} writes to --save-dir "
@@ -65,5 +65,5 @@ def test_a_training_ends_with_the_command_that_keeps_its_log(data, tmp_path):
         assert select.select([ended], [], [], 20)[0], "it trains on without a log"
         os.close(ended)
     num_epochs = load(tmp_path / "checkpoint_last.pt")["extra_state"]["train_iterator"]["epoch"] + 1
-    assert run(*train, num_epochs).returncode == 0
+    succeed(*train, num_epochs)
     assert list(TrainingLog(tmp_path).valid_curve) == [*range(1, num_epochs + 1)]

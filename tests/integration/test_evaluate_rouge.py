@@ -10,7 +10,7 @@ import fairseq_cli.generate
 import pytest
 import torch
 from binarised_lines import copy_data
-from commands import load, run
+from commands import load, succeed
 from fairseq.data import Dictionary
 from rouge_score.rouge_scorer import RougeScorer
 from translation_commands import FAIRSEQ_FLAGS
@@ -103,8 +103,7 @@ def asked(headlines):
 def evaluated(asked, tmp_path_factory):
     """The output folder of an undisturbed run, with what it printed."""
     out = tmp_path_factory.mktemp("evaluated") / "my results"
-    result = run("fairseq_plugins", "evaluate", "rouge", *asked, "--out", out, *FORWARDED)
-    assert result.returncode == 0, result.stderr[-3000:]
+    result = succeed("fairseq_plugins", "evaluate", "rouge", *asked, "--out", out, *FORWARDED)
     assert DECODES in result.stderr
     (out / "printed.txt").write_text(result.stdout)
     return out

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import sacrebleu
 from binarised_lines import copy_data, write_split
-from commands import ROOT, run
+from commands import ROOT, succeed
 from sacrebleu.tokenizers import tokenizer_ja_mecab
 from translation_commands import EPOCHS
 
@@ -42,8 +42,7 @@ def request_of(pair_data, translator, pairs):
 def evaluated(request_of, tmp_path_factory):
     """The output folder of an undisturbed run, with what it printed."""
     out = tmp_path_factory.mktemp("evaluated") / "my results"
-    result = run("fairseq_plugins", "evaluate", "bleu", *request_of(out), "--cpu")
-    assert result.returncode == 0, result.stderr[-3000:]
+    result = succeed("fairseq_plugins", "evaluate", "bleu", *request_of(out), "--cpu")
     (out / "printed.txt").write_text(result.stdout)
     (out / "messages.txt").write_text(result.stderr)
     return out

@@ -7,7 +7,7 @@ import re
 import fairseq_cli.eval_lm
 import fairseq_cli.train
 import pytest
-from commands import ROOT, load, run
+from commands import ROOT, load, succeed
 from fairseq.data import Dictionary
 from short_trainings import FAMILIES
 
@@ -77,21 +77,15 @@ def test_stateless_task_of_fairseq(arch, data, tmp_path, run_here, evaluate_here
     assert 1 < figures["perplexity"] < num_words or vanishes and figures["perplexity"] == pytest.approx(num_words)
 
 
-def finished(*words):
-    """Run a command of the package and return its output."""
-    result = run("fairseq_plugins", *words)
-    assert result.returncode == 0, (result.stdout + result.stderr)[-3000:]
-    return result.stdout
-
-
 def test_recipes_train_and_fine_tune_in_rounds(data, tmp_path, evaluate_here):
     directory = tmp_path / "with space"
     small = ["--embed-dim", 12, "--hidden-sizes", "16 16 12", "--batch-size", 4, "--batch-size-valid", 2]
-    finished("train", "presets", "lstm_lm_awd_ptb", data, "--save-dir", directory, *small, "--max-epoch", 2, "--cpu")
+    training = ["train", "presets", "lstm_lm_awd_ptb", data, "--save-dir", directory, *small, "--max-epoch", 2, "--cpu"]
+    succeed("fairseq_plugins", *training)
     start = directory / "checkpoint_best.pt"
     flags = [*small, "--max-epoch", 2, "--nonmonotone-interval", 0, "--cpu"]
     where = ["--path", start, "--save-dir", directory / "fin", "--rounds", 2]
-    log = finished("fine-tune", data, "--arch", "lstm_lm_awd_ptb", *where, *flags)
+    log = succeed("fairseq_plugins", "fine-tune", data, "--arch", "lstm_lm_awd_ptb", *where, *flags).stdout
     values = [float(value) for value in re.findall(r"round \d: valid NLL ([\d.]+)", log)]
     best = float(re.findall(r"^valid NLL ([\d.]+): ", log, re.M)[0])
     found = evaluate_here(data, "--path", directory / "fin/checkpoint_fin.pt", "--split", "valid")["nll"]

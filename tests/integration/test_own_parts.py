@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 from binarised_lines import copy_data
-from commands import ENVIRONMENT, ROOT, load, run, started_pair, training_arguments
+from commands import ENVIRONMENT, ROOT, load, run, started_pair, succeed, training_arguments
 from readme_commands import run_sections
 from warm_process import PYTHON
 
@@ -29,14 +29,13 @@ def own(data, prepared, tmp_path_factory):
     (folder / "text").write_text("a b\n")
     printed = "".join(run_sections(SECTIONS, folder))
     assert "perplexity " in printed and "the market fell" in printed
-    trained = run("fairseq_cli.train", *TRANSLATOR, cwd=folder)
-    assert trained.returncode == 0, trained.stderr[-3000:]
+    succeed("fairseq_cli.train", *TRANSLATOR, cwd=folder)
     return folder
 
 
-def typed(line, folder, program="fairseq_plugins"):
+def typed(line, folder):
     """The result of a command of the package in a folder; its words are those of a line."""
-    return run(program, *line.split(), cwd=folder, stdin=b"the cat\n")
+    return run("fairseq_plugins", *line.split(), cwd=folder, stdin=b"the cat\n")
 
 
 LINES = [
@@ -77,8 +76,7 @@ def test_a_recipe_of_the_folder_is_run_from_another_folder_by_several_processes(
     line = f"run scales DATA --systems two --seeds 1 2 --jobs 2 --save-dir runs --out table {flags} --cpu"
     words = [data if word == "DATA" else word for word in line.split()]
     place = os.path.relpath(own / "my_parts", tmp_path)
-    result = run("fairseq_plugins", *words, "--user-dir", place, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr
+    succeed("fairseq_plugins", *words, "--user-dir", place, cwd=tmp_path)
     assert "| two " in (tmp_path / "table/table.md").read_text()
     assert load(tmp_path / "runs/two-2/checkpoint_last.pt")["cfg"]["common"]["user_dir"] == str(own / "my_parts")
 

@@ -10,7 +10,7 @@ import fairseq_cli.generate
 import fairseq_cli.train
 import pytest
 import torch
-from commands import ROOT, load, run, training_arguments
+from commands import ROOT, load, run, succeed, training_arguments
 from fairseq import checkpoint_utils, options
 from fairseq.models import ARCH_MODEL_REGISTRY
 from translation_commands import FAIRSEQ_FLAGS, preprocess_pairs, training_flags, translate
@@ -44,8 +44,7 @@ def transformer(made_once):
     """The checkpoint of a Transformer after one update."""
 
     def make(folder):
-        result = run("fairseq_cli.train", *PAIRS, *TRANSFORMER, "--max-update", 1, "--save-dir", folder)
-        assert result.returncode == 0, result.stderr[-2000:]
+        succeed("fairseq_cli.train", *PAIRS, *TRANSFORMER, "--max-update", 1, "--save-dir", folder)
 
     return made_once("transformer after one update", make) / "checkpoint_last.pt"
 
@@ -242,14 +241,13 @@ def other_pairs(pair_data, tmp_path_factory):
 
 def test_a_translator_is_fine_tuned_on_another_corpus(other_pairs, translator, tmp_path):
     command = ["fine-tune", other_pairs[0], "--path", translator, "--save-dir", tmp_path / "tuned", "--cpu"]
-    killed = run("fairseq_plugins", *command, "--max-update", 5)
-    assert killed.returncode == 0, killed.stderr[-3000:]
+    killed = succeed("fairseq_plugins", *command, "--max-update", 5)
     perplexities = [float(figure) for figure in re.findall(r"valid perplexity ([\d.]+)", killed.stdout)]
     flags = ["--dropout", 0, "--max-epoch", 3, "--max-update", 0]
     refused = run("fairseq_plugins", *command, *flags)
     assert refused.returncode == 2 and "with --dropout=0.1" in refused.stderr.replace("--dropout 0.1", "--dropout=0.1")
-    resumed = run("fairseq_plugins", *command, *flags[2:])
-    assert resumed.returncode == 0 and "Loaded checkpoint" in resumed.stdout, resumed.stderr[-3000:]
+    resumed = succeed("fairseq_plugins", *command, *flags[2:])
+    assert "Loaded checkpoint" in resumed.stdout
     perplexities += [float(figure) for figure in re.findall(r"valid perplexity ([\d.]+)", resumed.stdout)]
     start, after_five, start_again, tuned = perplexities
     assert start == start_again > after_five > tuned and tuned < 0.9 * start

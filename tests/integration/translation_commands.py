@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Dict, List, NamedTuple
 
-from commands import PLUGINS, run
+from commands import PLUGINS, succeed
 
 WORDS = "abcdefghij"
 SIZES = {"train": 400, "valid": 60, "test": 40}
@@ -42,8 +42,7 @@ def write_corpus(out: Path) -> Path:
 def preprocess_pairs(text: Path, out: Path, *flags) -> Path:
     prefixes = [flag for split in SIZES for flag in (f"--{split}pref", text / split)]
     languages = ["--source-lang", "src", "--target-lang", "tgt"]
-    result = run("fairseq_cli.preprocess", *languages, "--padding-factor", 1, "--destdir", out, *prefixes, *flags)
-    assert result.returncode == 0, result.stderr[-3000:]
+    succeed("fairseq_cli.preprocess", *languages, "--padding-factor", 1, "--destdir", out, *prefixes, *flags)
     return out
 
 
@@ -53,8 +52,7 @@ def training_flags(data, save_dir, *flags, model=DOC, sizes=RECURRENT_SIZES) -> 
 
 def train_to_the_end(*args, **options) -> str:
     """Train with :func:`training_flags` and return the log."""
-    result = run("fairseq_cli.train", *training_flags(*args, **options))
-    assert result.returncode == 0, result.stderr[-3000:]
+    result = succeed("fairseq_cli.train", *training_flags(*args, **options))
     return result.stdout + result.stderr
 
 
@@ -90,13 +88,9 @@ def parse(output: str) -> Dict[int, Translation]:
 
 def generate(data, path, *flags) -> Dict[int, Translation]:
     """Translate the test set."""
-    result = run("fairseq_cli.generate", data, *FAIRSEQ_FLAGS, "--path", path, *flags)
-    assert result.returncode == 0, result.stderr[-3000:]
-    return parse(result.stdout)
+    return parse(succeed("fairseq_cli.generate", data, *FAIRSEQ_FLAGS, "--path", path, *flags).stdout)
 
 
 def interact(data, path, lines: bytes, *flags) -> Dict[int, Translation]:
     """Translate lines from standard input."""
-    result = run("fairseq_cli.interactive", data, *FAIRSEQ_FLAGS, "--path", path, *flags, stdin=lines)
-    assert result.returncode == 0, result.stderr[-3000:]
-    return parse(result.stdout)
+    return parse(succeed("fairseq_cli.interactive", data, *FAIRSEQ_FLAGS, "--path", path, *flags, stdin=lines).stdout)
