@@ -1,5 +1,6 @@
 """Binarised splits of random lines, their word counts, and copies of binarised text."""
 
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -20,9 +21,25 @@ def write_split(folder, name, lines, *, vocab_size=V, impl="mmap"):
     return folder / name
 
 
-def copy_data(source, target):
-    """Copy a folder of binarised text, whose files may then be changed: without their digests. Returns the path."""
-    return Path(shutil.copytree(source, target, ignore=shutil.ignore_patterns("digests.json")))
+SUBWORDS = "#version: 0.2\nx a</w>\n"
+"""Codes of subword-nmt with one merge."""
+
+
+def copy_data(source, target, *, subwords=False, **text):
+    """Copy a folder of binarised text, whose files may then be changed: without their digests. Returns the path.
+
+    Args:
+        source: the folder.
+        target: its copy, where nothing is.
+        subwords: put :data:`SUBWORDS` there.
+        text: what ``text.json`` says of raw text, such as ``case="kept"``; nothing for no such file.
+    """
+    copy = Path(shutil.copytree(source, target, ignore=shutil.ignore_patterns("digests.json")))
+    if subwords:
+        (copy / "bpe.codes").write_text(SUBWORDS)
+    if text:
+        (copy / "text.json").write_text(json.dumps(text))
+    return copy
 
 
 def random_lines(num_lines=50, vocab_size=V):

@@ -1,11 +1,11 @@
 """Requests to a server are timed, and none is lost."""
 
 import json
-from pathlib import Path
 
 import pytest
 from benchmark import main
 from binarised_lines import copy_data
+from short_trainings import SMALL_MODELS
 from tables import rows_of
 
 from fairseq_plugins.evaluation.export import export_model
@@ -13,15 +13,12 @@ from fairseq_plugins.evaluation.export import export_model
 pytest.importorskip("fastapi")
 from serving import BENCHMARK  # noqa: E402
 
-FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
-
 
 @pytest.mark.slow  # the server is a process of its own
 def test_clients_are_timed_by_turns(tmp_path, capsys):
-    pairs = FIXTURES / "data/translation"
-    folder = copy_data(pairs, tmp_path / "data")
-    (folder / "text.json").write_text('{"tokenizer": "moses", "language": "en", "case": "kept"}\n')
-    export_model([FIXTURES / "lstm_encdec_doc.pt"], data=folder, out=tmp_path / "model", command="")
+    record = dict(tokenizer="moses", language="en", case="kept")
+    folder = copy_data(SMALL_MODELS / "data/translation", tmp_path / "data", **record)
+    export_model([SMALL_MODELS / "lstm_encdec_doc.pt"], data=folder, out=tmp_path / "model", command="")
     (tmp_path / "text").write_text("a b c\nh i\n")
     typed = f"{tmp_path}/model --input {tmp_path}/text --requests 12 --clients 3 --cpu --out {tmp_path}/out --name x"
     main(BENCHMARK, typed.split())

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from functools import partial
 from inspect import unwrap
-from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
@@ -26,6 +25,7 @@ from fairseq.nan_detector import NanDetector
 from fairseq.trainer import Trainer
 from forks import in_fork
 from omegaconf import OmegaConf
+from short_trainings import SMALL_MODELS
 from torch import nn
 from warm_process import PYTHON
 
@@ -112,7 +112,7 @@ def test_a_program_of_ones_own_keeps_its_tracebacks(program, expected, monkeypat
     assert sys.excepthook is expected
 
 
-PAIRS = Path(__file__).resolve().parents[1] / "fixtures/small_models/data/translation"
+PAIRS = SMALL_MODELS / "data/translation"
 
 
 @pytest.mark.slow

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from inspect import unwrap
-from pathlib import Path
 from unittest.mock import Mock
 
 import fairseq_cli.train
@@ -21,6 +20,7 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging.progress_bar import JsonProgressBar
 from omegaconf import OmegaConf
+from short_trainings import SMALL_MODELS
 from warm_process import PYTHON
 
 import fairseq_plugins
@@ -28,7 +28,7 @@ from fairseq_plugins.fairseq_patches import log
 from fairseq_plugins.processes import COMMAND_VARIABLE
 
 USER_DIR = f"--user-dir={fairseq_plugins.__path__[0]}"
-LM = Path(__file__).parents[1] / "fixtures/small_models/data/lm"
+LM = SMALL_MODELS / "data/lm"
 
 
 # a log, in a process of its own, where warnings are those of the first time

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from argparse import Namespace
 from inspect import unwrap
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -21,6 +20,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim import AMPOptimizer
 from fairseq.trainer import Trainer
 from forks import in_fork, program
+from short_trainings import SMALL_MODELS
 
 import fairseq_plugins
 from fairseq_plugins import fairseq_patches
@@ -98,7 +98,7 @@ def test_the_same_wrapper_wraps_once_and_another_one_besides():
 
 # trainings in processes of their own: without the package, with all patches, with the minimal ones
 
-DATA = Path(__file__).parents[1] / "fixtures/small_models/data"
+DATA = SMALL_MODELS / "data"
 TRAININGS = """
 import json, sys
 import fairseq_cli.train

@@ -8,7 +8,6 @@ import random
 import zipfile
 from argparse import Namespace
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +17,7 @@ from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
+from short_trainings import SMALL_MODELS
 
 from fairseq_plugins.fairseq_patches.checkpoints import (
     BROADCAST_CLASSES,
@@ -172,8 +172,7 @@ def test_checkpoint_with_a_namespace_is_read_unlike_by_fairseq_alone(save_checkp
         torch.serialization.add_safe_globals(allowed)
 
 
-OLDER = Path(__file__).parents[1] / "fixtures/small_models"
-DRILL = OLDER / "transformer_drill.pt"
+DRILL = SMALL_MODELS / "transformer_drill.pt"
 
 
 def resume(start=None, **flags):
@@ -228,8 +227,8 @@ def test_the_reason_of_a_model_that_refuses_weights_is_shown_and_fairseq_alone_h
 
 
 def test_of_several_models_the_one_that_does_not_fit_is_named(tmp_path):
-    good, bad = OLDER / "lstm_lm_doc.pt", tmp_path / "bad.pt"
-    overrides = {"data": str(OLDER / "data/lm")}
+    good, bad = SMALL_MODELS / "lstm_lm_doc.pt", tmp_path / "bad.pt"
+    overrides = {"data": str(SMALL_MODELS / "data/lm")}
     models, config, task = checkpoint_utils.load_model_ensemble_and_task([str(good), str(good)], overrides)
     assert len(models) == 2 and config.task._name == "stateful_lm" and len(task.dictionary) == 24
     state = torch.load(good)

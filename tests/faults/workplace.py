@@ -7,12 +7,13 @@ import subprocess
 from pathlib import Path
 
 import torch
+from binarised_lines import SUBWORDS
 from command_table import DYNAMIC, ROOT
 from fairseq.data import Dictionary, data_utils
 from generated_corpora import write_parses
+from short_trainings import SMALL_MODELS
 from typed_commands import type_command
 
-OLDER = ROOT / "tests/fixtures/small_models"
 SMALL = ("--embed-dim", 8, "--hidden-sizes", "8")
 PAIRS = [("a b c", "xa xb xc"), ("d e", "xd xe"), ("f", "xf")]
 
@@ -23,14 +24,14 @@ def furnish(folder: Path, *, python: str) -> Path:
     ``lm`` and ``translation`` are data, ``lm.pt``, ``mos.pt`` and ``translator.pt`` models, ``run`` and ``history``
     save directories; the others are texts, lists and records.
     """
-    shutil.copytree(OLDER / "data", folder, dirs_exist_ok=True)
+    shutil.copytree(SMALL_MODELS / "data", folder, dirs_exist_ok=True)
     (folder / "lm/text.json").write_text('{"tokenizer": "blanks", "case": "lower tokens"}\n')
-    shutil.copy(OLDER / "lstm_lm_doc.pt", folder / "lm.pt")
-    shutil.copy(OLDER / "mmlstm_lm_mos.pt", folder / "mos.pt")
-    shutil.copy(OLDER / "lstm_encdec_doc.pt", folder / "translator.pt")
+    shutil.copy(SMALL_MODELS / "lstm_lm_doc.pt", folder / "lm.pt")
+    shutil.copy(SMALL_MODELS / "mmlstm_lm_mos.pt", folder / "mos.pt")
+    shutil.copy(SMALL_MODELS / "lstm_encdec_doc.pt", folder / "translator.pt")
     (folder / "run").mkdir()
-    shutil.copy(OLDER / "lstm_lm_doc.pt", folder / "run/checkpoint_best.pt")
-    state = torch.load(OLDER / "lstm_lm_doc.pt")
+    shutil.copy(SMALL_MODELS / "lstm_lm_doc.pt", folder / "run/checkpoint_best.pt")
+    state = torch.load(SMALL_MODELS / "lstm_lm_doc.pt")
     for epoch in (1, 2):
         state["optimizer_history"][-1]["num_updates"] = epoch
         torch.save(state, folder / f"run/checkpoint{epoch}.pt")
@@ -41,7 +42,7 @@ def furnish(folder: Path, *, python: str) -> Path:
         "2026-11-21 10:00:02 | INFO | train | epoch 001 | loss 3 | ppl 8 | wps 900.5 | wall 10\n"
     )
     (folder / "history").mkdir()
-    shutil.copy(OLDER / "lstm_lm_doc.pt", folder / "history/checkpoint_1_20.pt")
+    shutil.copy(SMALL_MODELS / "lstm_lm_doc.pt", folder / "history/checkpoint_1_20.pt")
     (folder / "text").write_text("the big cat wants a mouse today\nthe dog finds a bone\n")
     (folder / "sources").write_text("".join(f"{source}\n" for source, _ in PAIRS))
     (folder / "targets").write_text("".join(f"{target}\n" for _, target in PAIRS))
@@ -52,7 +53,7 @@ def furnish(folder: Path, *, python: str) -> Path:
     dictionary = Dictionary.load(str(folder / "translation/dict.tgt.txt"))
     targets = data_utils.load_indexed_dataset(str(folder / "translation/test.src-tgt.tgt"), dictionary)
     (folder / "translation/raw/test.tgt").write_text("".join(f"{dictionary.string(line)}\n" for line in targets))
-    (folder / "translation/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
+    (folder / "translation/bpe.codes").write_text(SUBWORDS)
     (folder / "translation/text.json").write_text('{"tokenizer": "moses", "case": "kept"}\n')
     (folder / "weights").write_text('{"weights": {"list": 1.0, "length": 0.0, "model 1": 0.5}, "metric": "bleu"}\n')
     type_command("ngram train", [str(folder / "lm"), "--order", "2", "--out", str(folder / "ngram.arpa")])

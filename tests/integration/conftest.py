@@ -62,10 +62,8 @@ def pair_data(pairs, made_once) -> Path:
 @pytest.fixture(scope="session")
 def prepared(pair_data, tmp_path_factory) -> Path:
     """The pairs with codes of subwords as data-prep leaves them; they split no word of the corpus."""
-    copy = copy_data(pair_data, tmp_path_factory.mktemp("with codes") / "data bin")
-    (copy / "bpe.codes").write_text("#version: 0.2\nx a</w>\n")
-    (copy / "text.json").write_text('{"tokenizer": "moses", "case": "kept"}\n')
-    return copy
+    folder = tmp_path_factory.mktemp("with codes") / "data bin"
+    return copy_data(pair_data, folder, subwords=True, tokenizer="moses", case="kept")
 
 
 @pytest.fixture(scope="session")
@@ -138,6 +136,18 @@ def call(monkeypatch, capsys, caplog):
         return (status, *capsys.readouterr())
 
     return call
+
+
+@pytest.fixture
+def printed_by(call):
+    """``printed_by(name, *arguments, typed="")``: what a command of the package prints. It must end well."""
+
+    def printed_by(name: str, *arguments, **options) -> str:
+        status, printed, told = call(name, *arguments, **options)
+        assert status == 0, told
+        return printed
+
+    return printed_by
 
 
 @pytest.fixture

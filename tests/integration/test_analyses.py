@@ -7,7 +7,8 @@ import shutil
 import fairseq_cli.train
 import pytest
 from binarised_lines import copy_data
-from commands import ROOT, training_arguments
+from commands import training_arguments
+from short_trainings import SMALL_MODELS
 from translation_commands import translate
 
 from fairseq_plugins.commands import experts
@@ -17,45 +18,45 @@ from fairseq_plugins.evaluation.analyses.experts import stream_expert_use
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.scoring import score_windows
 
-OLDER = ROOT / "tests/fixtures/small_models"
-
 
 @pytest.fixture
-def found(call):
-    """``found(command, *arguments)``: figures of a command in JSON, which name it."""
+def figures_of(call):
+    """``figures_of(command, *arguments)``: figures of a command in JSON, which name it."""
 
-    def found(command, *arguments):
+    def figures_of(command, *arguments):
         status, printed, told = call(command, *arguments, "--json")
         assert (status, told) == (0, "")
         figures = json.loads(printed)
         assert {"date", "code", "machine"} < set(figures) and f"fairseq-plugins {command} " in figures["command"]
         return figures
 
-    return found
+    return figures_of
 
 
-def test_a_model_against_itself_gains_nothing_at_any_frequency(trained, data, call, found, tmp_path):
+def test_a_model_against_itself_gains_nothing_at_any_frequency(trained, data, printed_by, figures_of, tmp_path):
     checkpoint, plot = trained / "checkpoint_best.pt", tmp_path / "bands.png"
     given = [data, "--path", f"A={checkpoint}", f"B={checkpoint}"]
-    _, printed, _ = call("analyze frequency", *given, "--plot", plot)
+    printed = printed_by("analyze frequency", *given, "--plot", plot)
     rows = re.findall(r"^\| [\d,]+ .*\| +([\d,]+) \| +0.00 \| +0.00 \|$", printed, re.M)
-    bands = found("analyze frequency", *given)["bands"]
+    bands = figures_of("analyze frequency", *given)["bands"]
     assert rows == [f"{band['num_tokens']:,}" for band in bands] and len(rows) > 2
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_rank_of_a_mixture_is_above_that_of_its_features(trained, data, found):
+def test_the_rank_of_a_mixture_is_above_that_of_its_features(trained, data, figures_of):
     given = [data, "--path", trained / "checkpoint_best.pt"]
-    figures = found("analyze rank", *given, "--positions", 100)
+    figures = figures_of("analyze rank", *given, "--positions", 100)
     assert figures["positions"] == 100 and 0 < figures["rank"] <= 100
-    assert found("analyze rank", *given, "--threshold", 1e-6)["rank"] > 16 + 2
+    assert figures_of("analyze rank", *given, "--threshold", 1e-6)["rank"] > 16 + 2
 
 
-def test_masked_layers_of_a_model_under_two_names_lose_the_same(trained, data, call, found, evaluate_here, tmp_path):
+def test_masked_layers_of_a_model_under_two_names_lose_the_same(
+    trained, data, printed_by, figures_of, evaluate_here, tmp_path
+):
     checkpoint, plot = trained / "checkpoint_best.pt", tmp_path / "masking.png"
     given = [data, "--path", f"A={checkpoint}", f"B={checkpoint}", "--probabilities", 0, 0.5, "--runs", 2, "--rows", 2]
-    _, printed, _ = call("analyze masking", *given, "--plot", plot)
-    figures = found("analyze masking", *given)["curves"]
+    printed = printed_by("analyze masking", *given, "--plot", plot)
+    figures = figures_of("analyze masking", *given)["curves"]
     assert len(figures) == 2 * 3 * 2 and {len(figure["perplexities"]) for figure in figures} == {1, 2}
     by_model = [[f["perplexities"] for f in figures if f["model"] == name] for name in "AB"]
     assert by_model[0] == by_model[1]
@@ -67,28 +68,28 @@ def test_masked_layers_of_a_model_under_two_names_lose_the_same(trained, data, c
 
 
 @pytest.mark.parametrize("flags, kind", [([], "element"), (["--mask", "locked"], "locked")])
-def test_layers_are_masked_as_asked_for(flags, kind, found, monkeypatch):
+def test_layers_are_masked_as_asked_for(flags, kind, figures_of, monkeypatch):
     kinds = []
     monkeypatch.setattr(layers, "masked_perplexity", lambda *_, kind, **__: kinds.append(kind) or 2.0)
-    model = ["--path", f"A={OLDER / 'lstm_lm_doc.pt'}", "--probabilities", "0.5"]
-    curves = found("analyze masking", OLDER / "data/lm", *model, *flags)["curves"]
+    model = ["--path", f"A={SMALL_MODELS / 'lstm_lm_doc.pt'}", "--probabilities", "0.5"]
+    curves = figures_of("analyze masking", SMALL_MODELS / "data/lm", *model, *flags)["curves"]
     assert set(kinds) == {kind} and [curve["mask"] for curve in curves] == [kind] * 3
 
 
-def test_correlations_are_shown_by_layer(trained, data, call, found):
+def test_correlations_are_shown_by_layer(trained, data, printed_by, figures_of):
     given = [data, "--path", f"DOC={trained / 'checkpoint_best.pt'}"]
-    figures = found("analyze correlation", *given)["layers"]
+    figures = figures_of("analyze correlation", *given)["layers"]
     assert [(figure["layer"], figure["width"]) for figure in figures] == [(1, 16), (2, 16)]
     assert all(0 < figure["mean"] < 1 and figure["major"] is None for figure in figures)
-    _, printed, _ = call("analyze correlation", *given)
+    printed = printed_by("analyze correlation", *given)
     assert all(f" {figure['mean']:.4f} |" in printed for figure in figures)
 
 
 def test_models_of_different_depth_are_not_masked_together(refuse, run_here, tmp_path):
     flags = ["--hidden-sizes", 16, "--output-layer", "full", "--balance", 0, "--max-update", 1]
-    run_here(fairseq_cli.train, *training_arguments(OLDER / "data/lm", tmp_path, *flags))
-    models = f"two={OLDER / 'lstm_lm_doc.pt'}", f"one={tmp_path / 'checkpoint_last.pt'}"
-    assert "models with 1 and 2 layers" in refuse("analyze masking", OLDER / "data/lm", "--path", *models)
+    run_here(fairseq_cli.train, *training_arguments(SMALL_MODELS / "data/lm", tmp_path, *flags))
+    models = f"two={SMALL_MODELS / 'lstm_lm_doc.pt'}", f"one={tmp_path / 'checkpoint_last.pt'}"
+    assert "models with 1 and 2 layers" in refuse("analyze masking", SMALL_MODELS / "data/lm", "--path", *models)
 
 
 # pictures of attention and of experts
@@ -120,68 +121,64 @@ def test_every_sentence_has_a_picture_of_its_attention(prepared, translator, cal
     ],
 )
 def test_sentences_are_translated_in_the_precision_of_translate(
-    command, flags, precision, prepared, translator, call, tmp_path, monkeypatch
+    command, flags, precision, prepared, translator, printed_by, tmp_path, monkeypatch
 ):
     (tmp_path / "lines.txt").write_text("a b\n")
     asked = []
     monkeypatch.setattr(experts, "prepare_to_score", lambda *_, **options: asked.append(options["precision"]))
     given = [prepared, "--path", translator / "checkpoint_best.pt", "--input", tmp_path / "lines.txt"]
-    assert call(command, *given, "--out", tmp_path / "out", *flags)[0] == 0 and asked == [precision]
+    printed_by(command, *given, "--out", tmp_path / "out", *flags)
+    assert asked == [precision]
 
 
-def test_a_language_models_experts_and_their_balance(data, trained, call, tmp_path):
+def test_a_language_models_experts_and_their_balance(data, trained, printed_by, figures_of, tmp_path):
     paths = [trained / f"checkpoint_{name}.pt" for name in ("best", "last")]
     (tmp_path / "lines.txt").write_text("the nowhere\nthe the the\n")
     given = [data, "--path", *paths, "--split", "valid", "--out", tmp_path / "out"]
-    status, printed, told = call("analyze experts", *given, "--json", "--num", 2)
-    assert (status, told) == (0, "")
+    found = figures_of("analyze experts", *given, "--num", 2)["models"]
     (model,) = load_language_models(paths[:1], data)
     use = stream_expert_use(model, score_windows([model], load_token_stream(data, "valid", model.decoder.dictionary)))
-    found = json.loads(printed)["models"]
     assert [one["path"] for one in found] == [one["name"] for one in found] == [str(path) for path in paths]
     assert found[0]["balance"] == pytest.approx(use.balance) and found[0]["layers"] == [1, 2, 2, 2]
     assert found[0]["sample_balance"] == pytest.approx(use.balance * (4 / 3) ** 0.5)
     assert pictures(tmp_path / "out") == ["sentence_1.png", "sentence_2.png"]
     named = [data, "--path", f"DOC={paths[0]}", "--split", "valid", "--out", tmp_path / "named"]
-    (first,) = json.loads(call("analyze experts", *named, "--json")[1])["models"]
+    (first,) = figures_of("analyze experts", *named)["models"]
     assert (first["name"], first["path"]) == ("DOC", str(paths[0])) and first["balance"] == found[0]["balance"]
-    status, printed, _ = call("analyze experts", *given, "--input", tmp_path / "lines.txt", "--tokenised", "--rows", 2)
-    assert status == 0 and len(re.findall(r"\| layer 1, 1 +\| +[\d.]+% \|", printed)) == 2
+    printed = printed_by("analyze experts", *given, "--input", tmp_path / "lines.txt", "--tokenised", "--rows", 2)
+    assert len(re.findall(r"\| layer 1, 1 +\| +[\d.]+% \|", printed)) == 2
 
 
-def test_a_language_model_reads_raw_sentences_as_score_text_does(data, trained, call, tmp_path, monkeypatch):
+def test_a_language_model_reads_raw_sentences_as_score_text_does(data, trained, printed_by, tmp_path, monkeypatch):
     read = []
     monkeypatch.setattr(experts, "word_experts", lambda _, scored: read.append(scored.target[0].tolist()))
     monkeypatch.setattr(experts, "draw_expert_map", lambda _: None)
     monkeypatch.setattr(experts, "save_picture", lambda *_: None)
-    corpus = copy_data(data, tmp_path / "data")
-    (corpus / "text.json").write_text('{"tokenizer": "moses", "language": "en", "case": "lower lines"}')
+    corpus = copy_data(data, tmp_path / "data", tokenizer="moses", language="en", case="lower lines")
     (tmp_path / "raw.txt").write_text("The THE nowhere.\n")
     (tmp_path / "tokenised.txt").write_text("the the nowhere .\n")
     for name, flags in (("raw", []), ("tokenised", ["--tokenised"])):
         given = [corpus, "--path", trained / "checkpoint_best.pt", "--input", tmp_path / f"{name}.txt"]
-        assert call("analyze experts", *given, "--split", "valid", "--out", tmp_path / "out", *flags)[0] == 0
+        printed_by("analyze experts", *given, "--split", "valid", "--out", tmp_path / "out", *flags)
     assert read[0] == read[1] and len(read[0]) == 5
 
 
-def test_an_encoder_decoders_experts(prepared, translator, call, tmp_path):
+def test_an_encoder_decoders_experts(prepared, translator, figures_of, tmp_path):
     (tmp_path / "lines.txt").write_text("a b\n")
     given = [prepared, "--path", translator / "checkpoint_best.pt", "--split", "valid", "--out", tmp_path / "out"]
     for flags in ([], ["--input", tmp_path / "lines.txt"]):
-        status, printed, told = call("analyze experts", *given, "--num", 1, "--json", *flags)
-        assert (status, told) == (0, "")
-        (found,) = json.loads(printed)["models"]
+        (found,) = figures_of("analyze experts", *given, "--num", 1, *flags)["models"]
         assert sum(found["shares"]) == pytest.approx(1) and found["words"] > 60
         assert pictures(tmp_path / "out") == ["sentence_1.png"]
 
 
 def test_a_model_without_experts_is_told_before_any_is_read(
-    prepared, translator, plain_translator, call, tmp_path, monkeypatch
+    prepared, translator, plain_translator, refuse, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(experts, "pairs_expert_use", lambda *_, **__: pytest.fail("a model was looked at"))
     paths = [translator / "checkpoint_best.pt", plain_translator / "checkpoint_last.pt"]
-    status, _, told = call("analyze experts", prepared, "--path", *paths, "--out", tmp_path / "out")
-    assert status == 2 and "checkpoint_last.pt: the model has no mixture" in told
+    told = refuse("analyze experts", prepared, "--path", *paths, "--out", tmp_path / "out")
+    assert "checkpoint_last.pt: the model has no mixture" in told
 
 
 def history(trained, folder):
@@ -192,26 +189,23 @@ def history(trained, folder):
     return folder
 
 
-def test_the_history_of_experts(data, trained, prepared, translator, call, tmp_path):
+def test_the_history_of_experts(data, trained, prepared, translator, printed_by, figures_of, tmp_path):
     for given, folder, num_layers in ((data, trained, 3), (prepared, translator, 4)):
         path = f"A={history(folder, tmp_path / folder.name)}"
         flags = [given, "--path", path, "--num", 3, "--plot", tmp_path / f"{folder.name}.png"]
-        status, printed, told = call("analyze expert-history", *flags, "--json")
-        assert (status, told) == (0, "")
-        (run,) = json.loads(printed)["runs"]
+        (run,) = figures_of("analyze expert-history", *flags)["runs"]
         assert (run["name"], run["split"]) == ("A", "valid")
         assert [one["updates"] for one in run["checkpoints"]] == [5, 20]
         for one in run["checkpoints"]:
             assert len(one["shares"]) == len(one["gradients"]) == num_layers and sum(one["shares"]) == pytest.approx(1)
         assert (tmp_path / f"{folder.name}.png").read_bytes().startswith(b"\x89PNG")
-        status, printed, _ = call("analyze expert-history", *flags)
-        assert status == 0 and re.search(r"^\| A +\| +20 \|", printed, re.MULTILINE)
+        assert re.search(r"^\| A +\| +20 \|", printed_by("analyze expert-history", *flags), re.MULTILINE)
 
 
 def test_a_history_without_experts_is_told_before_any_is_read(
-    prepared, translator, plain_translator, call, tmp_path, monkeypatch
+    prepared, translator, plain_translator, refuse, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(experts, "layer_learning", lambda *_, **__: pytest.fail("a model was looked at"))
     first, second = history(translator, tmp_path / "doc"), history(plain_translator, tmp_path / "plain")
-    status, _, told = call("analyze expert-history", prepared, "--path", f"A={first}", f"B={second}")
-    assert status == 2 and "plain/checkpoint_1_5.pt: the model has no mixture" in told
+    told = refuse("analyze expert-history", prepared, "--path", f"A={first}", f"B={second}")
+    assert "plain/checkpoint_1_5.pt: the model has no mixture" in told

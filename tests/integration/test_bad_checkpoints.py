@@ -11,15 +11,16 @@ import fairseq_cli.validate
 import numpy
 import pytest
 import torch
-from commands import ROOT, training_arguments
+from commands import training_arguments
 from fairseq import checkpoint_utils
+from short_trainings import SMALL_MODELS
 from translation_commands import FAIRSEQ_FLAGS
 
 import fairseq_plugins
 
-OLDER = ROOT / "tests/fixtures/small_models"
-LM, TRANSLATOR, DRILL = (OLDER / f"{name}.pt" for name in ("lstm_lm_doc", "lstm_encdec_doc", "transformer_drill"))
-LM_DATA, PAIR_DATA = OLDER / "data/lm", OLDER / "data/translation"
+LM, TRANSLATOR = SMALL_MODELS / "lstm_lm_doc.pt", SMALL_MODELS / "lstm_encdec_doc.pt"
+DRILL = SMALL_MODELS / "transformer_drill.pt"
+LM_DATA, PAIR_DATA = SMALL_MODELS / "data/lm", SMALL_MODELS / "data/translation"
 WEIGHT = "decoder.embedding.weight"
 NO_CHECKPOINT = "holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt"
 NO_FLAGS = "holds no flags of a run: give a checkpoint of fairseq-train, such as SAVE_DIR/checkpoint_best.pt"

@@ -8,13 +8,13 @@ import fairseq_cli.eval_lm
 import fairseq_cli.train
 import pytest
 from binarised_lines import copy_data, write_split
-from commands import ROOT, training_arguments
+from commands import training_arguments
+from short_trainings import SMALL_MODELS
 from typed_commands import type_command
 
 from fairseq_plugins.fairseq_patches import data as data_module
 
-OLDER = ROOT / "tests/fixtures/small_models"
-LM, DATA, PAIRS = OLDER / "lstm_lm_doc.pt", OLDER / "data/lm", OLDER / "data/translation"
+LM, DATA, PAIRS = SMALL_MODELS / "lstm_lm_doc.pt", SMALL_MODELS / "data/lm", SMALL_MODELS / "data/translation"
 LENGTHS = 26  # where they begin in an index
 
 

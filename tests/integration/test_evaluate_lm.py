@@ -13,10 +13,10 @@ import fairseq_cli.validate
 import pytest
 import torch
 from binarised_lines import copy_data, write_split
-from commands import PLUGINS, ROOT
+from commands import PLUGINS
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary, data_utils
-from short_trainings import FAMILIES
+from short_trainings import FAMILIES, SMALL_MODELS
 from typed_commands import type_command
 
 import fairseq_plugins
@@ -86,10 +86,8 @@ def test_the_split_is_read_once_after_the_choice_on_valid(checkpoint, data, eval
     assert read == ["valid", "valid", "test"]  # a pass of each temperature
 
 
-def test_the_text_names_methods_and_their_cost(checkpoint, data, call):
-    status, printed, told = call("lm eval", data, "--path", checkpoint, "--temperature", 0.9)
-    assert status == 0, told
-    *_, speed, methods = printed.splitlines()
+def test_the_text_names_methods_and_their_cost(checkpoint, data, printed_by):
+    *_, speed, methods = printed_by("lm eval", data, "--path", checkpoint, "--temperature", 0.9).splitlines()
     assert speed.startswith("words per second")
     assert methods.split(maxsplit=2) == ["test-time", "methods", "--temperature=0.9"]
 
@@ -104,9 +102,8 @@ def test_a_point_that_diverged_is_written_as_null(tmp_path):
 # several checkpoints that predict together
 
 SIZES = [f"--decoder-{size}" for size in ("embed-dim=8", "ffn-embed-dim=16", "attention-heads=2", "layers=1")]
-OLDER = ROOT / "tests/fixtures/small_models"
-DATA = OLDER / "data/lm"
-PATHS = [OLDER / f"{name}.pt" for name in ("lstm_lm_doc", "mmlstm_lm_mos")]
+DATA = SMALL_MODELS / "data/lm"
+PATHS = [SMALL_MODELS / f"{name}.pt" for name in ("lstm_lm_doc", "mmlstm_lm_mos")]
 
 
 @pytest.fixture
@@ -143,7 +140,7 @@ def one_line(tmp_path):
     """Data whose valid split is a line after an end mark, and so begins as a text on its own does."""
     folder = tmp_path / "data"
     folder.mkdir()
-    shutil.copy(OLDER / "data/lm/dict.txt", folder)
+    shutil.copy(SMALL_MODELS / "data/lm/dict.txt", folder)
     (folder / "text.json").write_text('{"tokenizer": "blanks", "case": "lower tokens"}\n')
     dictionary = Dictionary.load(str(folder / "dict.txt"))
     line = [dictionary.index(word) for word in LINE.split()]

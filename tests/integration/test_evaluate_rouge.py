@@ -191,13 +191,11 @@ def expected_scores(hypotheses, *references):
 
 
 @pytest.fixture
-def scored(call):
+def scored(printed_by):
     """``scored(*arguments)``: the scores of the command, and its signature."""
 
     def scored(*arguments, typed=""):
-        status, printed, told = call("evaluate rouge", *arguments, "--json", typed=typed)
-        assert status == 0, told
-        found = json.loads(printed)
+        found = json.loads(printed_by("evaluate rouge", *arguments, "--json", typed=typed))
         scores = {score["metric"]: (score["f1"], score["recall"], score["precision"]) for score in found["scores"]}
         return scores, found["signature"]
 

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import sacrebleu
 from binarised_lines import copy_data, write_split
 from commands import ROOT, succeed
 from sacrebleu.tokenizers import tokenizer_ja_mecab
+from short_trainings import SMALL_MODELS
 from translation_commands import EPOCHS
 
 from fairseq_plugins.evaluation import decoding
@@ -49,15 +51,9 @@ def evaluated(request_of, tmp_path_factory):
 
 
 @pytest.fixture
-def score(call):
+def score(printed_by):
     """``score(*arguments)``: what the command prints."""
-
-    def score(*arguments, **options):
-        status, printed, told = call("evaluate bleu", *arguments, **options)
-        assert status == 0, told
-        return printed
-
-    return score
+    return partial(printed_by, "evaluate bleu")
 
 
 @pytest.fixture
@@ -97,8 +93,7 @@ def test_case_counts_where_the_text_has_kept_it(
         ("kept", ["--lowercase"], "c:lc"),
         ("lower tokens", [], "c:lc"),
     ):
-        data = copy_data(pair_data, tmp_path / f"{case} {len(flags)}")
-        (data / "text.json").write_text(json.dumps({"tokenizer": "moses", "case": case}))
+        data = copy_data(pair_data, tmp_path / f"{case} {len(flags)}", tokenizer="moses", case=case)
         printed = score(*request_of(tmp_path / f"out of {data.name}", data=data, reference=upper), *flags)
         assert f"|{signature}|" in printed
         assert bleu(printed) == (bleu((evaluated / "printed.txt").read_text()) if signature == "c:lc" else 0)
@@ -165,16 +160,9 @@ def finished(translator, evaluated, tmp_path):
 
 
 @pytest.fixture
-def compare(call, pair_data, pairs):
-    """``compare(runs, *flags)``: what the command prints."""
-
-    def compare(runs, *flags):
-        given = [pair_data, "--path", *runs, "--metric", "bleu", "--reference", pairs / "test.tgt"]
-        status, printed, told = call("compare runs", *given, *flags)
-        assert status == 0, told
-        return printed
-
-    return compare
+def compare(printed_by, pair_data, pairs):
+    """``compare(*flags)``: what the command prints."""
+    return partial(printed_by, "compare runs", pair_data, "--metric", "bleu", "--reference", pairs / "test.tgt")
 
 
 def test_a_table_a_file_and_a_picture_compare_the_runs(finished, evaluated, compare, tmp_path):
@@ -183,7 +171,7 @@ def test_a_table_a_file_and_a_picture_compare_the_runs(finished, evaluated, comp
     log = (again / "train.log").read_text()
     (again / "train.log").write_text(re.sub(r", seed \d+", ", seed 7", log))
     runs = [f"one={finished}", f"two={finished}", f"one={again}"]
-    printed = compare(runs, "--out", out)
+    printed = compare("--path", *runs, "--out", out)
     value = f"{bleu((evaluated / 'scores.txt').read_text()):.2f}"
     table = (out / "table.md").read_text()
     one, mean, two = (re.findall(rf"^\| {name} +\|.*$", table, re.M) for name in ("one", "one, mean", "two"))
@@ -201,7 +189,7 @@ def test_a_run_without_its_checkpoint_has_the_same_figures(finished, compare, tm
     gone = shutil.copytree(finished, tmp_path / "gone", ignore=shutil.ignore_patterns("*.pt"))
     runs = [f"whole={finished}", f"gone={gone}"]
     out = tmp_path / "table"
-    printed = compare(runs, "--baseline", "whole", "--out", out)
+    printed = compare("--path", *runs, "--baseline", "whole", "--out", out)
     assert re.findall("By log and text alone, without the checkpoint: (.*)", printed) == ["gone (seed 1)."]
     whole, gone = json.loads((out / "runs.json").read_text())["runs"]
     assert (whole.pop("checkpoint"), gone.pop("checkpoint")) == ("checkpoint_best.pt", None)
@@ -220,7 +208,6 @@ def test_a_run_that_is_not_finished_is_refused_with_what_it_lacks(
 
 # texts that are there, in files or on the standard input
 
-OLDER = Path(__file__).parents[1] / "fixtures/small_models"
 LINES = ["ein kleines Haus steht hier .", "das Haus ist alt , sagt er .", "hier steht ein Haus ."]
 TARGETS = ["ein kleines Haus steht hier .", "das Haus ist alt , sagt sie .", "dort steht ein Haus ."]
 RAW = ["ein kleines Haus steht hier.", "das Haus ist alt, sagt sie.", "dort steht ein Haus."]
@@ -290,7 +277,7 @@ def decoded(folder, fairseq_generate):
     fairseq_generate(SAYS.format("generate.txt"))
     for side in ("en", "de"):
         write_split(folder / "data", f"test.en-de.{side}", [[5, 2]] * len(LINES))
-    shutil.copy(OLDER / "lstm_encdec_doc.pt", folder / "model.pt")
+    shutil.copy(SMALL_MODELS / "lstm_encdec_doc.pt", folder / "model.pt")
     return ["data", "--path", "model.pt", "--out", "out"]
 
 
@@ -371,10 +358,10 @@ def test_another_language_than_that_of_the_data_is_refused(decoded, folder, refu
     "content, told",
     [
         (
-            OLDER / "lstm_lm_doc.pt",
+            SMALL_MODELS / "lstm_lm_doc.pt",
             "model.pt was trained for --task stateful_lm: give an encoder-",
         ),
-        (OLDER / "data/lm/dict.txt", "model.pt is no checkpoint or was cut short"),
+        (SMALL_MODELS / "data/lm/dict.txt", "model.pt is no checkpoint or was cut short"),
     ],
 )
 def test_what_cannot_decode_is_refused_before_earlier_scores_are_removed(content, told, decoded, folder, score, refuse):

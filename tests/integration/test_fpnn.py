@@ -58,7 +58,7 @@ def test_columns_are_held_by_other_optimisers_and_in_16_bits(flags, precision, t
     assert_held(train_here(tmp_path, *FLAGS, *flags, "--max-update", 5), precision=precision)
 
 
-def test_memory_is_drawn(data, train_here, call, refuse, tmp_path):
+def test_memory_is_drawn(data, train_here, printed_by, refuse, tmp_path):
     train_here(tmp_path / "diagonal", *FLAGS, *ADAGRAD, "--max-update", 2)
     train_here(tmp_path / "rectifier", *FLAGS, *ADAGRAD, "--max-update", 2, "--rnn-cell", "rectifier")
     for command, name, other, told in (
@@ -67,9 +67,9 @@ def test_memory_is_drawn(data, train_here, call, refuse, tmp_path):
     ):
         picture = tmp_path / f"{command}.png"
         paths = {kind: f"{kind}={tmp_path / kind}/checkpoint_last.pt" for kind in (name, other)}
-        status, printed, _ = call(command, data, "--path", paths[name], "--plot", picture)
-        assert status == 0 and told in printed and picture.stat().st_size > 5000
-        found = json.loads(call(command, data, "--path", paths[name], "--json")[1])
+        printed = printed_by(command, data, "--path", paths[name], "--plot", picture)
+        assert told in printed and picture.stat().st_size > 5000
+        found = json.loads(printed_by(command, data, "--path", paths[name], "--json"))
         (layer,) = found["models"][0]["layers"]
         assert found["models"][0]["name"] == name and command in found["command"] and layer["layer"] == 1
         units = layer["values"] if name == "diagonal" else layer["eigenvalues"]

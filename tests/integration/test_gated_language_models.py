@@ -110,26 +110,14 @@ def test_smoothing_16_bits_and_fairseqs_task_go_with_a_gate(trained, data, tmp_p
 # what reads language models
 
 
-@pytest.fixture
-def command(call):
-    """``command(name, *arguments)``: what a command of the package prints."""
-
-    def command(name, *arguments):
-        status, printed, told = call(name, *arguments)
-        assert status == 0, told
-        return printed
-
-    return command
-
-
-def test_commands_that_look_into_language_models_read_gated_ones(gated, trained, data, command):
+def test_commands_that_look_into_language_models_read_gated_ones(gated, trained, data, printed_by):
     checkpoint, base = gated / "checkpoint_best.pt", trained / "checkpoint_best.pt"
-    assert "| " in command("analyze frequency", data, "--path", f"base={base}", f"gated={checkpoint}")
-    figures = json.loads(command("analyze rank", data, "--path", checkpoint, "--positions", 50, "--json"))
+    assert "| " in printed_by("analyze frequency", data, "--path", f"base={base}", f"gated={checkpoint}")
+    figures = json.loads(printed_by("analyze rank", data, "--path", checkpoint, "--positions", 50, "--json"))
     assert 0 < figures["rank"] <= 50
     names = ["--path", f"gated={checkpoint}"]
-    assert "gated" in command("analyze masking", data, *names, "--probabilities", 0.5, "--runs", 1, "--rows", 2)
-    layers = json.loads(command("analyze correlation", data, *names, "--json"))["layers"]
+    assert "gated" in printed_by("analyze masking", data, *names, "--probabilities", 0.5, "--runs", 1, "--rows", 2)
+    layers = json.loads(printed_by("analyze correlation", data, *names, "--json"))["layers"]
     assert [layer["width"] for layer in layers] == [16, 16]
 
 
@@ -155,11 +143,11 @@ def test_fairseq_generates_text_with_a_gate_of_ones_as_with_its_base(gated, trai
     assert found[0] == found[1] and len(found[0]) > 10 and len({line.partition("\t")[2] for line in found[0]}) > 5
 
 
-def test_gate_words_are_shown_with_their_counts(gated, text, data, command):
+def test_gate_words_are_shown_with_their_counts(gated, text, data, printed_by):
     words = (text / "train.txt").read_text().split()
     flags = ["--words", words[0], "</s>", "--min-count", 20, "--num", 3]
-    shown = command("analyze gate-words", data, "--path", gated / "checkpoint_best.pt", *flags)
-    found = json.loads(command("analyze gate-words", data, "--path", gated / "checkpoint_best.pt", *flags, "--json"))
+    shown = printed_by("analyze gate-words", data, "--path", gated / "checkpoint_best.pt", *flags)
+    found = json.loads(printed_by("analyze gate-words", data, "--path", gated / "checkpoint_best.pt", *flags, "--json"))
     assert {"date", "code", "machine"} < set(found) and "analyze gate-words" in found["command"]
     assert list(found["words"]) == [words[0], "</s>"]
     dictionary, gate = load_dictionary(data), {name: x.double() for name, x in gate_weights(gated).items()}

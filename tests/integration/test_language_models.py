@@ -7,13 +7,11 @@ import re
 import fairseq_cli.eval_lm
 import fairseq_cli.train
 import pytest
-from commands import ROOT, load, succeed
+from commands import load, succeed
 from fairseq.data import Dictionary
-from short_trainings import FAMILIES
+from short_trainings import FAMILIES, SMALL_MODELS
 
 from fairseq_plugins.output_layers import base
-
-OLDER = ROOT / "tests/fixtures/small_models"
 
 
 def test_evaluation_equals_what_training_logged(trained, data, evaluate_here):
@@ -27,7 +25,7 @@ def test_evaluation_equals_what_training_logged(trained, data, evaluate_here):
 
 def test_scores_are_of_float32_unless_another_precision_is_asked_for(evaluate_here, monkeypatch):
     monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
-    flags = [OLDER / "data/lm", "--path", OLDER / "lstm_lm_doc.pt", "--output-precision"]
+    flags = [SMALL_MODELS / "data/lm", "--path", SMALL_MODELS / "lstm_lm_doc.pt", "--output-precision"]
     asked = ([*flags, "float32"], [*flags, "bfloat16"], flags[:-1])
     exact, narrow, default = (evaluate_here(*given)["nll"] for given in asked)
     assert exact == default != narrow and narrow == pytest.approx(exact, rel=0.01)

@@ -8,6 +8,7 @@ import pytest
 from binarised_lines import copy_data
 from commands import ENVIRONMENT, ROOT, load, run, started_pair, succeed, training_arguments
 from readme_commands import run_sections
+from short_trainings import SMALL_MODELS
 from warm_process import PYTHON
 
 SECTIONS = [("CONTRIBUTING.md", "Add a part")]
@@ -23,8 +24,7 @@ TRANSLATOR = [
 def own(data, prepared, tmp_path_factory):
     """A folder in which the commands of the page ran, with a translator in checkpoints/pairs."""
     folder = tmp_path_factory.mktemp("own parts")
-    copy_data(data, folder / "data-bin/ptb")
-    (folder / "data-bin/ptb/text.json").write_text('{"tokenizer": "blanks", "case": "kept"}')
+    copy_data(data, folder / "data-bin/ptb", tokenizer="blanks", case="kept")
     shutil.copytree(prepared, folder / "data-bin/pairs")
     (folder / "text").write_text("a b\n")
     printed = "".join(run_sections(SECTIONS, folder))
@@ -121,7 +121,7 @@ WRONG = {
         "line 2: recipe reduced is registered twice",
     ),
 }
-MODEL = [ROOT / "tests/fixtures/small_models/data/lm", "--path", ROOT / "tests/fixtures/small_models/lstm_lm_doc.pt"]
+MODEL = [SMALL_MODELS / "data/lm", "--path", SMALL_MODELS / "lstm_lm_doc.pt"]
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -12,7 +12,9 @@ import fairseq_cli.train
 import fairseq_cli.validate
 import pytest
 import torch
+from binarised_lines import copy_data
 from commands import ENVIRONMENT, ROOT, command
+from short_trainings import SMALL_MODELS
 from typed_commands import parser_of, type_command
 
 from fairseq_plugins import load
@@ -72,7 +74,6 @@ def test_plain_install(site, data, tmp_path):
 
 # folders with names that programs tend to misread
 
-OLDER = ROOT / "tests/fixtures/small_models"
 NAMES = ["lr=0.1, Müller's\nrun 10:00:00", "-dash"]
 
 
@@ -82,11 +83,13 @@ def name(request, tmp_path_factory):
     parent = tmp_path_factory.mktemp("awkward")
     folder = parent / "folder"
     (parent / request.param).symlink_to("folder", target_is_directory=True)
-    shutil.copytree(OLDER / "data", folder)
-    shutil.copy(OLDER / "mmlstm_lm_mos.pt", folder)
-    shutil.copy(OLDER / "lstm_encdec_doc.pt", folder)
+    copy_data(SMALL_MODELS / "data/lm", folder / "lm")
+    pairs = dict(subwords=True, tokenizer="moses", case="kept")
+    copy_data(SMALL_MODELS / "data/translation", folder / "translation", **pairs)
+    shutil.copy(SMALL_MODELS / "mmlstm_lm_mos.pt", folder)
+    shutil.copy(SMALL_MODELS / "lstm_encdec_doc.pt", folder)
     (folder / "run").mkdir()
-    shutil.copy(OLDER / "lstm_lm_doc.pt", folder / "run/checkpoint_best.pt")
+    shutil.copy(SMALL_MODELS / "lstm_lm_doc.pt", folder / "run/checkpoint_best.pt")
     (folder / "run/train.log").write_text(
         "2026-11-21 09:59:50 | INFO | fairseq_cli.train | {'_name': None, 'common': {'_name': None, 'seed': 1}}\n"
         "2026-11-21 10:00:01 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 3 | ppl 8.25 | wps 2000\n"
@@ -94,8 +97,6 @@ def name(request, tmp_path_factory):
     )
     (folder / "text").write_text("the big cat\n")
     (folder / "sources").write_text("a b c\n")
-    (folder / "translation/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
-    (folder / "translation/text.json").write_text('{"tokenizer": "moses", "case": "kept"}\n')
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(parent)
         yield request.param

@@ -3,8 +3,8 @@
 import shutil
 
 from binarised_lines import copy_data
-from commands import ROOT
 from readme_commands import run_sections
+from short_trainings import SMALL_MODELS
 
 COMMANDS = "fairseq_plugins/commands/LANGUAGE_MODELS.md"
 TEXT = [("README.md", "From Python"), (COMMANDS, "Score and write text")]
@@ -16,19 +16,14 @@ ANALYSES = [
     ("scripts/README.md", "Speed and memory"),
 ]
 SECTIONS = [*TEXT, *ANALYSES]
-FIXTURES = ROOT / "tests/fixtures/small_models"
 
 
 def test_text(tmp_path):
-    for model, data, folder, corpus in (
-        ("lstm_lm_doc.pt", "lm", "doc", "ptb"),
-        ("lstm_encdec_doc.pt", "translation", "multi30k_doc", "m30k-joined.en-de"),
-    ):
+    for model, folder in (("lstm_lm_doc", "doc"), ("lstm_encdec_doc", "multi30k_doc")):
         (tmp_path / "checkpoints" / folder).mkdir(parents=True)
-        shutil.copy(FIXTURES / model, tmp_path / "checkpoints" / folder / "checkpoint_best.pt")
-        copy_data(FIXTURES / "data" / data, tmp_path / "data-bin" / corpus)
-    (tmp_path / "data-bin/ptb/text.json").write_text('{"tokenizer": "blanks", "case": "kept"}')
-    (tmp_path / "data-bin/m30k-joined.en-de/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
+        shutil.copy(SMALL_MODELS / f"{model}.pt", tmp_path / "checkpoints" / folder / "checkpoint_best.pt")
+    copy_data(SMALL_MODELS / "data/lm", tmp_path / "data-bin/ptb", tokenizer="blanks", case="kept")
+    copy_data(SMALL_MODELS / "data/translation", tmp_path / "data-bin/m30k-joined.en-de", subwords=True)
     printed, by_commands = run_sections(TEXT, tmp_path)
     assert "nats -" in printed and "perplexity " in printed
     assert by_commands.count("the market") >= 5 and (tmp_path / "surprisal.png").stat().st_size

@@ -6,12 +6,11 @@ import shutil
 
 import pytest
 from binarised_lines import copy_data, write_split
-from commands import ROOT
+from short_trainings import SMALL_MODELS
 
 from fairseq_plugins.commands.app import COMMANDS
 from fairseq_plugins.files import file_digest
 
-OLDER = ROOT / "tests/fixtures/small_models"
 SCORE, GENERATE, TRANSLATE = "lm score lm --path lm.pt", "lm generate lm --path lm.pt", "translate pairs --path mt.pt"
 RESCORE = "rescore lm --path lm.pt --input lists --input-format tab"
 ROUGE, BLEU = "evaluate rouge --input text --input-format text --reference", "evaluate bleu --input generate.txt"
@@ -185,14 +184,14 @@ REFUSALS = {
 def folder(tmp_path_factory):
     """Data, models and texts."""
     folder = tmp_path_factory.mktemp("refusals")
-    for name, source in (("lm", "lm"), ("bare", "lm"), ("pairs", "translation"), ("unprepared", "translation")):
-        copy_data(OLDER / "data" / source, folder / name)
-    (folder / "lm/text.json").write_text('{"tokenizer": "blanks", "case": "lower tokens"}\n')
-    (folder / "pairs/bpe.codes").write_text("#version: 0.2\nx a</w>\n")
+    copy_data(SMALL_MODELS / "data/lm", folder / "bare")
+    copy_data(SMALL_MODELS / "data/lm", folder / "lm", tokenizer="blanks", case="lower tokens")
+    copy_data(SMALL_MODELS / "data/translation", folder / "unprepared")
+    copy_data(SMALL_MODELS / "data/translation", folder / "pairs", subwords=True)
     for split, lines in (("empty", []), ("blank", [[2], [2]]), ("marked", [[4, 0, 2]])):
         write_split(folder / "lm", split, lines, vocab_size=10)
-    shutil.copy(OLDER / "lstm_lm_doc.pt", folder / "lm.pt")
-    shutil.copy(OLDER / "lstm_encdec_doc.pt", folder / "mt.pt")
+    shutil.copy(SMALL_MODELS / "lstm_lm_doc.pt", folder / "lm.pt")
+    shutil.copy(SMALL_MODELS / "lstm_encdec_doc.pt", folder / "mt.pt")
     three = ["ein Haus .", "das Haus .", "ein Hund ."]
     texts = {
         "text": "the dog\n",

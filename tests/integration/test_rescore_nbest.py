@@ -10,19 +10,24 @@ import fairseq_cli.generate
 import fairseq_cli.train
 import pytest
 from binarised_lines import copy_data
-from commands import MODEL_FLAGS, ROOT, preprocess
+from commands import MODEL_FLAGS, preprocess
+from short_trainings import SMALL_MODELS
 from translation_commands import FAIRSEQ_FLAGS
 
 from fairseq_plugins.files import file_digest
 from fairseq_plugins.metrics import corpus
-
-OLDER = ROOT / "tests/fixtures/small_models"
 
 
 @pytest.fixture
 def rescore(call):
     """``rescore(*arguments)``: exit status, what is printed, what is told."""
     return partial(call, "rescore", "--cpu")
+
+
+@pytest.fixture
+def rescored(printed_by):
+    """``rescored(*arguments)``: what is printed."""
+    return partial(printed_by, "rescore", "--cpu")
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +52,7 @@ def disturbed(data, lines, tmp_path):
     return ["--input", tmp_path / "lists.txt", "--input-format", "tab"], tmp_path / "references.txt"
 
 
-def test_a_language_model_finds_the_likely_words(data, trained, disturbed, lines, rescore, tmp_path):
+def test_a_language_model_finds_the_likely_words(data, trained, disturbed, lines, rescore, rescored, tmp_path):
     model = [data, "--path", trained / "checkpoint_best.pt"]
     given, reference = disturbed
     weights = tmp_path / "weights.json"
@@ -61,21 +66,20 @@ def test_a_language_model_finds_the_likely_words(data, trained, disturbed, lines
 
     moved = tmp_path / "moved.pt"
     shutil.copyfile(trained / "checkpoint_best.pt", moved)
-    status, printed, _ = rescore(data, "--path", moved, *given, "--weights", weights)
-    chosen = printed.splitlines()
-    assert status == 0 and len(chosen) == len(lines)
+    chosen = rescored(data, "--path", moved, *given, "--weights", weights).splitlines()
+    assert len(chosen) == len(lines)
     assert sum(one == line for one, line in zip(chosen, lines)) > 0.9 * len(lines)
-    status, printed, _ = rescore(*model, *given, "--weights", weights, "--output", "lists")
+    printed = rescored(*model, *given, "--weights", weights, "--output", "lists")
     reordered = [line.split("\t") for line in printed.splitlines()]
     assert [text for _, _, text in reordered[::2]] == chosen and len(reordered) == 2 * len(lines)
     assert all(float(one[1]) >= float(two[1]) for one, two in zip(reordered[::2], reordered[1::2]))
     scores = ["--weights", weights, "--output", "scores", "--reference", reference]
-    status, printed, _ = rescore(*model, *given, *scores)
-    assert status == 0 and "p (paired bootstrap, two-sided)" in printed and "ROUGE" not in printed
+    printed = rescored(*model, *given, *scores)
+    assert "p (paired bootstrap, two-sided)" in printed and "ROUGE" not in printed
 
 
 def test_lists_of_fairseq_are_rescored_by_an_encoder_decoder(
-    pair_data, translator, plain_translator, rescore, run_here, tmp_path
+    pair_data, translator, plain_translator, rescore, rescored, run_here, tmp_path
 ):
     decoding = [pair_data, *FAIRSEQ_FLAGS, "--path", plain_translator / "checkpoint_last.pt", "--beam", 4, "--nbest", 4]
     (tmp_path / "lists.txt").write_text(run_here(fairseq_cli.generate, *decoding, "--gen-subset", "valid"))
@@ -87,16 +91,16 @@ def test_lists_of_fairseq_are_rescored_by_an_encoder_decoder(
         assert float(after) >= float(before) > 20
     weights = ["--weights", tmp_path / "weights.json"]
     for flags, metric in (([], "ROUGE-L"), (["--metric", "chrf"], "chrF")):  # the weights were tuned to rougeL
-        status, printed, _ = rescore(*given, *weights, "--output", "scores", *flags, "--max-tokens", 1)
-        assert status == 0 and metric in printed and ("BLEU" in printed) == (metric == "chrF")
+        printed = rescored(*given, *weights, "--output", "scores", *flags, "--max-tokens", 1)
+        assert metric in printed and ("BLEU" in printed) == (metric == "chrF")
         assert "p (paired bootstrap, two-sided)" in printed and len(re.findall(r"\| +[01]\.\d{4} \|", printed)) >= 2
-        found = json.loads(rescore(*given, *weights, "--output", "scores", *flags, "--json")[1])
+        found = json.loads(rescored(*given, *weights, "--output", "scores", *flags, "--json"))
         for title, gain in found["scores"].items():
             assert re.search(
                 rf"{title} *\| *{gain['before']:.2f} \| *{gain['after']:.2f} \| *{gain['p']:.4f} ", printed
             )
         assert list(found["weights"]) == list(json.loads((tmp_path / "weights.json").read_text())["weights"])
-    found = json.loads(rescore(*given, "--tune", tmp_path / "more.json", "--json")[1])
+    found = json.loads(rescored(*given, "--tune", tmp_path / "more.json", "--json"))
     assert list(found["scores"]["BLEU"]) == ["before", "after"]
     unknown = re.sub(r"^(H-\d+\t[^\t]*\t)\S+", r"\1none", (tmp_path / "lists.txt").read_text(), flags=re.M)
     (tmp_path / "other.txt").write_text(unknown)
@@ -106,8 +110,8 @@ def test_lists_of_fairseq_are_rescored_by_an_encoder_decoder(
     (tmp_path / "raw.txt").write_text("".join(re.sub(r"\S+", "none", line) + "\n" for line in sources))
     status, _, told = rescore(*given, *weights, "--source", tmp_path / "raw.txt")
     assert status == 0 and "checkpoint_best.pt does not know 100.0% of the tokens of its texts" in told
-    status, printed, _ = rescore(*given, *weights, "--output", "lists")
-    assert status == 0 and len(re.findall("^[ST]-", printed, re.M)) == 120 and printed.count("\nH-") == 240
+    printed = rescored(*given, *weights, "--output", "lists")
+    assert len(re.findall("^[ST]-", printed, re.M)) == 120 and printed.count("\nH-") == 240
 
 
 def test_a_language_model_of_the_target_stands_beside_an_encoder_decoder(
@@ -145,8 +149,8 @@ def test_a_language_model_of_the_target_stands_beside_an_encoder_decoder(
         assert mixed[text] == pytest.approx(0.25 * of_lm[text] + 2 * of_translator[text], rel=1e-3)
 
 
-def test_lists_without_sources_take_those_of_a_file(rescore, tmp_path):
-    model, data = OLDER / "lstm_encdec_doc.pt", OLDER / "data/translation"
+def test_lists_without_sources_take_those_of_a_file(rescored, tmp_path):
+    model, data = SMALL_MODELS / "lstm_encdec_doc.pt", SMALL_MODELS / "data/translation"
     sources, texts = ["i c", "k a h"], [["xi xc", "xc"], ["xk xa xh", "xa xh xk"]]
     numbered = [(number, text) for number, found in enumerate(texts) for text in found]
     printed = [f"S-{number}\t{source}" for number, source in enumerate(sources)]
@@ -164,8 +168,7 @@ def test_lists_without_sources_take_those_of_a_file(rescore, tmp_path):
 
     def scores(name, form, *flags):
         given = ["--input", tmp_path / name, "--input-format", form, "--weights", tmp_path / "weights.json", *flags]
-        status, printed, told = rescore(data, "--path", model, *given, "--output", "lists")
-        assert status == 0, told
+        printed = rescored(data, "--path", model, *given, "--output", "lists")
         return re.findall(r"^(?:H-)?(\d\t.*)", printed, re.M)
 
     expected = scores("generated", "generate")
@@ -186,7 +189,7 @@ def test_a_tokeniser_that_is_missing_is_told_before_candidates_are_scored(metric
         (tmp_path / name).write_text(text)
     given = ["--input", tmp_path / "lists", "--input-format", "tab", "--source", tmp_path / "sources"]
     tuned = ["--reference", tmp_path / "reference", "--tune", tmp_path / "weights.json", "--metric", metric]
-    model = [OLDER / "data/translation", "--path", OLDER / "lstm_encdec_doc.pt"]
+    model = [SMALL_MODELS / "data/translation", "--path", SMALL_MODELS / "lstm_encdec_doc.pt"]
     status, _, told = rescore(*model, *given, *tuned, "--target-lang", "ja")
     assert status == 2 and "BLEU of text in ja needs a tokeniser that is not installed" in told
 

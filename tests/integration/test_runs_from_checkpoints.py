@@ -10,9 +10,10 @@ import fairseq_cli.generate
 import fairseq_cli.train
 import pytest
 import torch
-from commands import ROOT, load, run, succeed, training_arguments
+from commands import load, run, succeed, training_arguments
 from fairseq import checkpoint_utils, options
 from fairseq.models import ARCH_MODEL_REGISTRY
+from short_trainings import SMALL_MODELS
 from translation_commands import FAIRSEQ_FLAGS, preprocess_pairs, training_flags, translate
 
 import fairseq_plugins  # noqa: F401
@@ -24,11 +25,9 @@ from fairseq_plugins.models.presets import command_line
 from fairseq_plugins.options import UserError
 from fairseq_plugins.recipes import fine_tuning
 
-DATA = ROOT / "tests/fixtures/small_models/data"
-
 # flags of a run beside those of the checkpoint that it starts from
 
-LM_DATA, PAIR_DATA = DATA / "lm", DATA / "translation"
+LM_DATA, PAIR_DATA = SMALL_MODELS / "data/lm", SMALL_MODELS / "data/translation"
 SIZES = [
     f"--{side}-{size}"
     for side in ("encoder", "decoder")
@@ -283,7 +282,7 @@ def test_a_translator_is_fine_tuned_on_another_corpus(other_pairs, translator, t
 )
 def test_what_cannot_be_fine_tuned_is_refused(corpus, path, told, other_pairs, data, translator, tmp_path, refuse):
     checkpoint = translator / "checkpoint_best.pt"
-    paths = {"translator": checkpoint, "language model": DATA.parent / "lstm_lm_doc.pt"}
+    paths = {"translator": checkpoint, "language model": SMALL_MODELS / "lstm_lm_doc.pt"}
     if path == "damaged":
         paths[path] = tmp_path / "damaged.pt"
         paths[path].write_bytes(checkpoint.read_bytes()[:5000])
@@ -306,9 +305,9 @@ NOT_KEPT = {
 def test_flags_of_other_models_are_those_of_their_training(tmp_path):
     """The command line of a run gives the flags that it was trained with, whatever the model."""
     for name in ("lstm_lm_doc", "mmlstm_lm_mos", "lstm_encdec_doc"):
-        path = DATA.parent / f"{name}.pt"
+        path = SMALL_MODELS / f"{name}.pt"
         flags = command_line(fine_tuning.flags_of_run(str(path)))
-        arguments = [str(DATA), *flags, "--lr-scheduler=fixed"]
+        arguments = [str(SMALL_MODELS / "data"), *flags, "--lr-scheduler=fixed"]
         found = vars(options.parse_args_and_arch(options.get_training_parser(), input_args=arguments))
         saved = vars(load(path)["cfg"]["model"])
         assert found.pop("lr") == [pytest.approx(saved.pop("lr")[0] / 10)]
@@ -329,7 +328,7 @@ def test_flags_of_other_models_are_those_of_their_training(tmp_path):
     ],
 )
 def test_a_checkpoint_of_a_newer_or_unknown_version_is_told(saved, told, tmp_path, caplog):
-    state = torch.load(DATA.parent / "lstm_lm_doc.pt")
+    state = torch.load(SMALL_MODELS / "lstm_lm_doc.pt")
     assert state["extra_state"].pop("fairseq_plugins")
     state["extra_state"] |= {} if saved is None else {"fairseq_plugins": saved}
     torch.save(state, tmp_path / "model.pt")

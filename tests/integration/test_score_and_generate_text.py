@@ -5,21 +5,20 @@ import io
 import json
 import math
 import re
-import shutil
 import subprocess
 import sys
 
 import pytest
 from binarised_lines import copy_data
 from commands import ENVIRONMENT, ROOT, command
+from short_trainings import SMALL_MODELS
 
 import fairseq_plugins
 from fairseq_plugins.commands.language_models import LINES_AT_ONCE
 from fairseq_plugins.evaluation.text_scorer import TextScorer
 from fairseq_plugins.output_layers import base
 
-FIXTURES = ROOT / "tests/fixtures/small_models"
-DOC, MOS = (FIXTURES / f"{name}.pt" for name in ("lstm_lm_doc", "mmlstm_lm_mos"))
+DOC, MOS = (SMALL_MODELS / f"{name}.pt" for name in ("lstm_lm_doc", "mmlstm_lm_mos"))
 LINES = ["The dog eats a bone .", "", "A zebra  sings\there .", "the cat"]
 TEXT = "".join(f"{line}\n" for line in LINES)
 
@@ -32,9 +31,8 @@ class Terminal(io.BytesIO):
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     """Data with the record of its text, as data-prep leaves it."""
-    folder = copy_data(FIXTURES / "data/lm", tmp_path_factory.mktemp("prepared") / "data bin")
-    (folder / "text.json").write_text('{"tokenizer": "blanks", "case": "lower tokens"}\n')
-    return folder
+    folder = tmp_path_factory.mktemp("prepared") / "data bin"
+    return copy_data(SMALL_MODELS / "data/lm", folder, tokenizer="blanks", case="lower tokens")
 
 
 @pytest.fixture
@@ -180,9 +178,8 @@ CASES = ROOT / "tests/cases"
 @pytest.fixture(scope="module")
 def of_moses(prepared, tmp_path_factory):
     """The same data, of raw text that Moses tokenised."""
-    folder = shutil.copytree(prepared, tmp_path_factory.mktemp("of moses") / "data")
-    (folder / "text.json").write_text('{"tokenizer": "moses", "language": "de", "case": "kept"}\n')
-    return folder
+    folder = tmp_path_factory.mktemp("of moses") / "data"
+    return copy_data(prepared, folder, tokenizer="moses", language="de", case="kept")
 
 
 def test_accents_count_alike_in_either_form_of_unicode(of_moses, score):

@@ -17,10 +17,10 @@ from http.client import HTTPConnection
 
 import pytest
 from binarised_lines import copy_data
-from commands import ENVIRONMENT, ROOT
+from commands import ENVIRONMENT
+from short_trainings import SMALL_MODELS
 from warm_process import started
 
-FIXTURES = ROOT / "tests/fixtures/small_models"
 LINES = "a b c\n\nh i\nk\n"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -28,14 +28,14 @@ pytest.importorskip("fastapi")
 
 
 @pytest.fixture
-def export(tmp_path, call):
+def export(tmp_path, printed_by):
     """``export(name, data)``: a small model as a folder."""
 
     def export(name, data):
-        folder = copy_data(FIXTURES / "data" / data, tmp_path / data)
-        (folder / "text.json").write_text('{"tokenizer": "moses", "language": "en", "case": "lower tokens"}\n')
+        record = dict(tokenizer="moses", language="en", case="lower tokens")
+        folder = copy_data(SMALL_MODELS / "data" / data, tmp_path / data, **record)
         out = tmp_path / "shipped" / name
-        assert call("export", FIXTURES / f"{name}.pt", "--data", folder, "--out", out)[0] == 0
+        printed_by("export", SMALL_MODELS / f"{name}.pt", "--data", folder, "--out", out)
         return out
 
     return export
@@ -58,11 +58,10 @@ def post(address, body):
         return json.load(answer)
 
 
-def test_a_server_answers_as_the_command_does_and_ends_with_all_answered(export, call):
+def test_a_server_answers_as_the_command_does_and_ends_with_all_answered(export, printed_by):
     folder = export("lstm_encdec_doc", "translation")
-    status, printed, told = call("translate", folder, "--path", folder, "--cpu", "--json", "--nbest", 2, typed=LINES)
-    assert status == 0, told
-    expected = [json.loads(line) for line in printed.splitlines()]
+    flags = ["--path", folder, "--cpu", "--json", "--nbest", 2]
+    expected = [json.loads(line) for line in printed_by("translate", folder, *flags, typed=LINES).splitlines()]
     body = {"lines": LINES.splitlines(), "nbest": 2}
     with serving(folder, "--max-batch", 1) as (process, address):
         assert process.printed == f"translator lstm_encdec_doc at {address}\n"

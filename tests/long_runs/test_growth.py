@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import shutil
 import statistics
 import sys
 import time
@@ -14,6 +13,7 @@ from typing import Callable, Iterator, List, Sequence
 import fairseq_cli.train
 import pytest
 import torch
+from binarised_lines import copy_data
 from fairseq.data import Dictionary
 from fairseq.trainer import Trainer
 from forks import in_fork
@@ -127,8 +127,7 @@ def test_scored_lines(num_steps, tmp_path):
 
 
 def test_decoded_sentences(num_steps, tmp_path):
-    data = shutil.copytree(SMALL_MODELS / "data/translation", tmp_path / "data")
-    (data / "bpe.codes").write_text("#version: 0.2\nx a</w>\n")
+    data = copy_data(SMALL_MODELS / "data/translation", tmp_path / "data", subwords=True)
     model = fairseq_plugins.load(SMALL_MODELS / "lstm_encdec_doc.pt", data=data)
     words = words_of(Dictionary.load(str(data / "dict.src.txt")))
 
