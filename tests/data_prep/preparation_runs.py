@@ -129,6 +129,17 @@ def binarised(folder: Path, split: str, pair: str, language: str) -> list[str]:
     return [" ".join(line[:-1]) for line in lines]
 
 
+def words_of(dictionary: Path) -> set[str]:
+    """The words of a dictionary's rows."""
+    return {line.split(" ")[0] for line in dictionary.read_text().splitlines()}
+
+
+def known(lines: list[list[str]], dictionary: Path) -> list[str]:
+    """Lines of pieces as fairseq reads them: those that the dictionary lacks are unknown."""
+    words = words_of(dictionary)
+    return [" ".join(piece if piece in words else "<unk>" for piece in line) for line in lines]
+
+
 def joined(line: str) -> str:
     """Join the pieces of subword-nmt in a line."""
     return (line + " ").replace("@@ ", "").strip()

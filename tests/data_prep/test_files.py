@@ -411,9 +411,9 @@ def test_file_error(command: str, files: dict[str, bytes], error: str, here: Pat
     assert not list(here.rglob("unpacked"))
 
 
-@pytest.mark.parametrize("kept", [0.01, 0.99])
-def test_truncated_archive(kept: float, here: Path) -> None:
+def test_archive_that_lacks_its_end(here: Path) -> None:
+    """Behind all that is read of it."""
     rng = random.Random(1)
     content = tgz({"noise": rng.randbytes(100000), **iwslt16_files("de-en", "de-en/"), "more": rng.randbytes(100000)})
-    write_files(here / "x", {"de-en.tgz": content[: int(kept * len(content))]})
+    write_files(here / "x", {"de-en.tgz": content[: int(0.99 * len(content))]})
     assert "x/de-en.tgz is truncated or damaged" in fail("iwslt16", "de-en", "--from", "x", cwd=here)

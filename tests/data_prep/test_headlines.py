@@ -11,7 +11,7 @@ from fairseq.data.data_utils import post_process
 from preparation.corpora import headlines
 from preparation.corpora.headlines import Document, documents, first_sentence, split_documents, title
 from preparation.lines import DataError
-from preparation_runs import binarised, joined, options_of, read_all, succeed
+from preparation_runs import binarised, joined, options_of, read_all, succeed, words_of
 from small_corpora import (
     ORG_DATA,
     agnews_files,
@@ -93,8 +93,7 @@ def test_gigaword_script(kind: str, tmp_path: Path) -> None:
         text = [post_process(line, "subword_nmt" if kind == "bpe" else "sentencepiece") for line in train]
         assert text[-1] == ["in #### , ab@ /s padx", "the end ##"][number]
         assert all("<unk>" in line.split() for line in text[:-1])
-    symbols = {line.split()[0] for line in (dest / "dict.article.txt").read_text().splitlines()}
-    assert not symbols & {"<s>", "</s>", "<pad>", "<unk>"}
+    assert not words_of(dest / "dict.article.txt") & {"<s>", "</s>", "<pad>", "<unk>"}
 
 
 @pytest.mark.parametrize(

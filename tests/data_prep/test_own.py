@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from preparation.corpora import CORPORA
-from preparation_runs import binarised, binarised_text, fail, options_of, prepare, succeed
+from preparation_runs import binarised, binarised_text, fail, known, options_of, prepare, succeed, words_of
 from small_corpora import LANGUAGES, SPLITS, own_files, sentences, text_of, write_files
 
 from fairseq_plugins.evaluation.raw_text import load_pair_texts, load_side_text
@@ -48,22 +48,19 @@ def test_commands_make_the_tokens_of_the_preparation(options: str, record: dict[
     assert json.loads((data / "text.json").read_text()) == {**record, "unicode": "NFC"}
     for source, target in (("de", "en"), ("en", "de")):
         text, other = load_pair_texts(data, source=source, target=target)
-        known = {line.split(" ")[0] for line in (data / f"dict.{source}.txt").read_text().splitlines()}
         pieces = [text.split(line) for line in VALID[source]]
-        read = [" ".join(piece if piece in known else "<unk>" for piece in line) for line in pieces]
-        assert read == binarised(data, "valid", "de-en", source)
+        assert known(pieces, data / f"dict.{source}.txt") == binarised(data, "valid", "de-en", source)
         assert (data / f"raw/valid.{source}").read_text().splitlines() == VALID[source]
         if record["case"] == "kept" and record["tokenizer"] == "blanks":
             assert [other.join(line) for line in map(text.split, VALID[target])] == VALID[target]
     given = [flag for flag in given if flag != "--joined-dictionary"]
     succeed("own", "de", "--from", raw, *given, cwd=raw.parent)
-    side = load_side_text(raw.parent / "data-bin/own.de")
-    recorded = json.loads((raw.parent / "data-bin/own.de/text.json").read_text())
+    data = raw.parent / "data-bin/own.de"
+    recorded = json.loads((data / "text.json").read_text())
     assert recorded.pop("language", "") == ("de" if record["tokenizer"] == "moses" else "")
     assert recorded == {**record, "unicode": "NFC"}
-    known = {line.split(" ")[0] for line in (raw.parent / "data-bin/own.de/dict.txt").read_text().splitlines()}
-    read = [[piece if piece in known else "<unk>" for piece in side.split(line)] + ["</s>"] for line in VALID["de"]]
-    assert read == binarised_text(raw.parent / "data-bin/own.de", "valid")
+    read = known([load_side_text(data).split(line) for line in VALID["de"]], data / "dict.txt")
+    assert [f"{line} </s>" for line in read] == [" ".join(line) for line in binarised_text(data, "valid")]
 
 
 def test_sentencepiece_learns_from_raw_text(here: Path) -> None:
@@ -71,7 +68,7 @@ def test_sentencepiece_learns_from_raw_text(here: Path) -> None:
     lines = [f"{line[:-2]}." for line in sentences("en", 60)]
     write_files(here, {f"{split}.en": text_of(lines) for split in SPLITS})
     succeed("own", "en", "--from", ".", "--subwords", "sentencepiece", "--merges", 400, cwd=here)
-    pieces = {line.split(" ")[0] for line in (here / "data-bin/own.en/dict.txt").read_text().splitlines()}
+    pieces = words_of(here / "data-bin/own.en/dict.txt")
     assert "\u2581houses" in pieces and not any(re.search(r"\w\.|&", piece) for piece in pieces)
 
 
@@ -90,9 +87,7 @@ def test_a_tokenizer_of_hugging_face(raw: Path) -> None:
     text, _ = load_pair_texts(data, source="de", target="de")
     assert [text.split(line) for line in VALID["de"]] == expected
     assert [text.join(line) for line in expected] == VALID["de"]
-    known = {line.split(" ")[0] for line in (data / "dict.de.txt").read_text().splitlines()}
-    read = [" ".join(piece if piece in known else "<unk>" for piece in line) for line in expected]
-    assert binarised(data, "valid", "de-en", "de") == read
+    assert binarised(data, "valid", "de-en", "de") == known(expected, data / "dict.de.txt")
     succeed(*given, f"hf:{raw}/bytes.json", "--lowercase", "--dest", "low", cwd=raw.parent)
     text, _ = load_pair_texts(raw.parent / "low", source="de", target="de")
     assert [text.join(text.split(line)) for line in VALID["de"]] == [line.lower() for line in VALID["de"]]
@@ -138,9 +133,8 @@ def test_another_corpus_gets_the_vocabulary_of_a_model(first: str, raw: Path) ->
     for name in ["text.json", "dict.de.txt", "dict.en.txt", *([record["subwords"]] if codes else [])]:
         assert (here / "news" / name).read_bytes() == (here / "model" / name).read_bytes()
     text, _ = load_pair_texts(here / "model", source="de", target="en")
-    known = {line.split(" ")[0] for line in (here / "model/dict.de.txt").read_text().splitlines()}
-    read = [" ".join(p if p in known else "<unk>" for p in text.split(line)) for line in sentences("de", 9, 7)]
-    assert binarised(here / "news", "train", "de-en", "de") == read
+    pieces = [text.split(line) for line in sentences("de", 9, 7)]
+    assert binarised(here / "news", "train", "de-en", "de") == known(pieces, here / "model/dict.de.txt")
     write_files(here / "other", {"other.txt": b""})
     (here / "model/dict.de.txt").write_text("Hund 1\n")
     assert "news was made from other files" in fail(*given, *vocabulary, cwd=here)

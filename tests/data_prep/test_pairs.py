@@ -26,6 +26,7 @@ from preparation_runs import (
     read_all,
     snapshot,
     succeed,
+    words_of,
 )
 from small_corpora import (
     ARCHIVES,
@@ -87,8 +88,7 @@ def test_lines_that_invite_misalignment(here: Path) -> None:
         side = binarised(dest, "test", "de-en", language)
         assert [bool(line) for line in side] == [bool(line) for line in raw.split("\n")[:-1]]
         assert len(side[3].split()) >= 1000 and side[-1]
-        symbols = {line.split(" ")[0] for line in (dest / f"dict.{language}.txt").read_text().split("\n")}
-        assert not symbols & {"<s>", "</s>", "<pad>", "<unk>"}
+        assert not words_of(dest / f"dict.{language}.txt") & {"<s>", "</s>", "<pad>", "<unk>"}
         assert "<unk>" not in " ".join(binarised(dest, "train", "de-en", language))
     raw = (dest / "raw" / "test.de").read_bytes().decode().split("\n")
     assert raw[:3] == ['Er sagte: "Ja & nein" <unk> |x| [1].', "", "eins zwei drei vier fünf sechs"] and raw[4] == ""

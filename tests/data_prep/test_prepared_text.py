@@ -20,7 +20,7 @@ from preparation import lines, sources, steps, subwords
 from preparation.corpora import CORPORA, translation
 from preparation.lines import ESCAPES, DataError
 from preparation.parallel_corpus import ParallelCorpus, length_fault
-from preparation_runs import binarised, joined, moses, options_of, succeed
+from preparation_runs import binarised, joined, moses, options_of, succeed, words_of
 from small_corpora import LANGUAGES, SPLITS, gigaword_items, sentences, text_of, write_files, zipped
 from typed_commands import type_command
 
@@ -225,8 +225,7 @@ def test_accents_are_composed_unless_they_are_to_be_kept(here: Path) -> None:
     kept = load_side_text(here / "kept")
     assert "no NFC" in (here / "kept/prepared.txt").read_text().splitlines()[0]
     assert [kept.join(kept.split(line)) for line in decomposed] == decomposed != composed
-    words = {line.split()[0] for line in (here / "kept/dict.txt").read_text().splitlines()}
-    assert {word for line in decomposed for word in kept.split(line)} <= words
+    assert {word for line in decomposed for word in kept.split(line)} <= words_of(here / "kept/dict.txt")
 
 
 def test_warnings(here: Path) -> None:
