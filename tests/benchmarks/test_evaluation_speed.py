@@ -21,8 +21,7 @@ from evaluation import (
     median_speeds,
 )
 from short_trainings import SMALL_MODELS
-
-from tests.tables import rows_of
+from tables import rows_of
 
 
 def test_readings_are_made_in_both_orders_and_the_first_round_is_not_counted():

@@ -29,10 +29,10 @@ from output_layer import (
     peak_memory,
 )
 from speed_recipes import SPEED_LABELS
+from tables import rows_of
 
 from fairseq_plugins.processes import ALLOCATOR_VARIABLES, fairseq_command, training_environment
 from fairseq_plugins.recipes import training_arguments
-from tests.tables import rows_of
 
 
 @pytest.mark.parametrize(

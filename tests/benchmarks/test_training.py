@@ -8,6 +8,7 @@ import torch
 import training
 from fairseq import options
 from speed_recipes import ALL_RECIPES
+from tables import rows_of
 from training import (
     BENCHMARK,
     SUITES,
@@ -22,7 +23,6 @@ from training import (
 
 from fairseq_plugins.console import ProgramFailed
 from fairseq_plugins.recipes import Recipe, System, training_arguments
-from tests.tables import rows_of
 
 RECIPE = Recipe(
     name="two",

@@ -148,14 +148,16 @@ def test_long_is_an_integer_and_what_numpy_has_is_left_alone(monkeypatch):
     assert numpy.compat == "its own"
 
 
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
+@pytest.fixture
+def folders(tmp_path, monkeypatch):
+    """The working directory, with folders whose names may have the colon that separates paths."""
     monkeypatch.chdir(tmp_path)
     for name in ("10:00", "11:00", "12"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a.pt").touch()
 
 
+@pytest.mark.usefixtures("folders")
 @pytest.mark.parametrize(
     "text, expected",
     [
@@ -174,6 +176,7 @@ def test_what_exists_is_one_path_unlike_by_fairseq_alone(text, expected):
     assert utils.split_paths.__wrapped__("10:00/a.pt") == ["10", "00/a.pt"]
 
 
+@pytest.mark.usefixtures("folders")
 @pytest.mark.parametrize("data, has_shards", [("12", False), ("10:00", False), ("10:00:11:00", True), ("a:b", True)])
 def test_shards_are_several_folders(data, has_shards):
     translation = TranslationTask.__new__(TranslationTask)

@@ -23,7 +23,10 @@ class Damage(NamedTuple):
 
 
 def _rewrite(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
-    return lambda path: path.write_bytes(change(path.read_bytes())) and None
+    def rewrite(path: Path) -> None:
+        path.write_bytes(change(path.read_bytes()))
+
+    return rewrite
 
 
 def _cut(share: float) -> Damage:

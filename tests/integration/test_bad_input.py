@@ -57,37 +57,33 @@ def test_flag(data, tmp_path, flags, message, fail):
     assert re.search(message, fail(data, tmp_path, *flags))
 
 
-@pytest.mark.parametrize("first, then", [("language_modeling", "stateful_lm"), ("stateful_lm", "language_modeling")])
-def test_an_epoch_of_another_task_is_not_resumed(first, then, data, tmp_path, run_here):
-    flags = ["--arch", "lstm_lm_awd", "--embed-dim", 8, "--hidden-sizes", 8, "--optimizer", "sgd", "--batch-size", 4]
-    flags += ["--criterion", "regularized_cross_entropy", "--tokens-per-sample", 20, "--disable-validation"]
-    begun, resumed = tmp_path / "begun", tmp_path / "resumed"
-    run_here(fairseq_cli.train, data, *flags, "--task", first, "--save-dir", begun, "--max-update", 2)
-    flags += ["--task", then, "--restore-file", begun / "checkpoint_last.pt", "--save-dir", resumed, "--max-update", 3]
-    with pytest.raises(ValueError, match="stopped inside an epoch of another --task.* with --reset-dataloader"):
-        run_here(fairseq_cli.train, data, *flags)
-    run_here(fairseq_cli.train, data, *flags, "--reset-dataloader")
+SMALL = [
+    *("--task", "stateful_lm", "--arch", "lstm_lm_awd", "--embed-dim", 8, "--hidden-sizes", 8, "--batch-size", 4),
+    *("--optimizer", "sgd", "--lr", 1, "--lr-scheduler", "fixed", "--criterion", "regularized_cross_entropy"),
+    *("--tokens-per-sample", 20, "--disable-validation"),
+]
+OF_FAIRSEQ = ["--task", "language_modeling"]
+OTHER_TASK = "stopped inside an epoch of another --task"
 
 
 @pytest.mark.parametrize(
-    "flags, message, remedy",
+    "first, then, message, remedy",
     [
-        (["--criterion", "cross_entropy"], "another criterion: give the flags", "--reset-optimizer"),
-        (["--optimizer", "l2_adam"], "another optimizer: give the flags", "--reset-optimizer"),
-        (["--bf16"], "another optimizer: give the flags", "--reset-optimizer"),
-        (["--lr-scheduler", "cosine"], "the checkpoint is of another --lr-scheduler", "--reset-lr-scheduler"),
+        (OF_FAIRSEQ, [], OTHER_TASK, "--reset-dataloader"),
+        ([], OF_FAIRSEQ, OTHER_TASK, "--reset-dataloader"),
+        ([], ["--criterion", "cross_entropy"], "another criterion: give the flags", "--reset-optimizer"),
+        ([], ["--optimizer", "l2_adam"], "another optimizer: give the flags", "--reset-optimizer"),
+        ([], ["--bf16"], "another optimizer: give the flags", "--reset-optimizer"),
+        ([], ["--lr-scheduler", "cosine"], "the checkpoint is of another --lr-scheduler", "--reset-lr-scheduler"),
     ],
 )
-def test_a_run_is_not_resumed_with_other_parts(flags, message, remedy, data, tmp_path, run_here):
-    begun, resumed = tmp_path / "begun", tmp_path / "resumed"
-    run = [fairseq_cli.train, data, "--task", "stateful_lm", "--arch", "lstm_lm_awd", "--embed-dim", 8]
-    run += ["--hidden-sizes", 8, "--optimizer", "sgd", "--lr", 1, "--lr-scheduler", "fixed", "--batch-size", 4]
-    run += ["--criterion", "regularized_cross_entropy", "--tokens-per-sample", 20, "--disable-validation"]
-    run_here(*run, "--save-dir", begun, "--max-update", 2)
-    run += ["--restore-file", begun / "checkpoint_last.pt", "--save-dir", resumed, "--max-update", 3, *flags]
+def test_a_run_is_resumed_with_other_parts_only_by_a_reset(first, then, message, remedy, data, tmp_path, run_here):
+    begun = tmp_path / "begun/checkpoint_last.pt"
+    run_here(fairseq_cli.train, data, *SMALL, *first, "--save-dir", begun.parent, "--max-update", 2)
+    resumed = [*SMALL, *then, "--restore-file", begun, "--save-dir", tmp_path / "resumed", "--max-update", 3]
     with pytest.raises(ValueError, match=f"{message}.*{remedy}"):
-        run_here(*run)
-    run_here(*run, remedy)
+        run_here(fairseq_cli.train, data, *resumed)
+    run_here(fairseq_cli.train, data, *resumed, remedy)
 
 
 def test_translation_flag(pair_data, tmp_path, run_here):
@@ -157,9 +153,7 @@ def test_translation_with_other_words(translator, pair_data, tmp_path, side, fla
 
 
 def test_language_model_with_other_words_under_the_task_of_fairseq(data, tmp_path, run_here):
-    flags = ["--task", "language_modeling", "--arch", "lstm_lm_awd", "--embed-dim", 8, "--hidden-sizes", "8 8"]
-    flags += ["--criterion", "cross_entropy", "--optimizer", "sgd", "--lr", 1, "--batch-size", 2, "--save-dir"]
-    flags += [tmp_path, "--tokens-per-sample", 20, "--disable-validation", "--max-update"]
+    flags = [*SMALL, *OF_FAIRSEQ, "--criterion", "cross_entropy", "--save-dir", tmp_path, "--max-update"]
     run_here(fairseq_cli.train, data, *flags, 1)
     line = refused(run_here, fairseq_cli.train, exchange_words(data, tmp_path / "bin"), *flags, 2)
     assert line.startswith(f"the vocabulary, dict.txt, {OTHER_WORDS}")

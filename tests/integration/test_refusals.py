@@ -112,6 +112,8 @@ REFUSALS = {
     f"{BLEU} --reference .": "--reference . is a folder",
     f"{BLEU} --reference three": "--target-lang",
     f"{BLEU} --reference raw.de --target-lang xx": "--target-lang xx",
+    f"{BLEU} --reference blank --target-lang de": "blank, line 1: blank",
+    "evaluate bleu --input three --input-format text --reference blank": "blank, line 1: blank",
     "evaluate bleu typo --out o": "DATA: typo does not exist",
     f"{TRAIN} --order 0": "argument --order: 0: give a whole",
     f"{TRAIN} --order 90": "order 90",

@@ -100,13 +100,6 @@ def test_documents_are_files(prepared, score, tmp_path):
     )
 
 
-def test_the_precision_of_the_output_layer(prepared, score, monkeypatch):
-    monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
-    flags = [prepared, "--path", DOC, "--json", "--output-precision"]
-    exact, narrow, default = (score(*given)[1] for given in ([*flags, "float32"], [*flags, "bfloat16"], flags[:-1]))
-    assert exact == default != narrow and len(narrow) == len(LINES)
-
-
 @pytest.mark.parametrize(
     "stream, flags, buffer",
     [
@@ -261,11 +254,13 @@ def test_a_beam_search_of_an_ensemble(generate):
     assert all("<unk>" not in one["tokens"] and len(one["log_probs"]) == len(one["tokens"]) for one in found)
 
 
-def test_the_precision_of_generation(generate, monkeypatch):
+@pytest.mark.parametrize("name, flags", [("lm score", []), ("lm generate", ["--beam", 1, "--max-length", 4])])
+def test_the_output_layer_is_in_float32_unless_told_otherwise(name, flags, prepared, printed_by, monkeypatch):
     monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
-    flags = ["--beam", 1, "--max-length", 4, "--json", "--output-precision"]
-    exact, narrow, default = (generate(*given)[1] for given in ([*flags, "float32"], [*flags, "bfloat16"], flags[:-1]))
-    assert exact == default != narrow
+    given = [name, prepared, "--path", DOC, "--cpu", "--json", *flags]
+    precisions = ["--output-precision", "float32"], ["--output-precision", "bfloat16"], []
+    exact, narrow, default = (printed_by(*given, *precision, typed=TEXT) for precision in precisions)
+    assert exact == default != narrow and narrow.count("\n") == len(LINES)
 
 
 def test_text_goes_on_after_earlier_text_and_over_the_ends_of_lines(generate, prepared, tmp_path):
