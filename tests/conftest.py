@@ -99,11 +99,6 @@ def make_dictionary():
 
 
 @pytest.fixture
-def make_task():
-    return builders.make_task
-
-
-@pytest.fixture
 def build_lm():
     return builders.build_lm
 

@@ -78,40 +78,66 @@ def test_a_language_model_finds_the_likely_words(data, trained, disturbed, lines
     assert "p (paired bootstrap, two-sided)" in printed and "ROUGE" not in printed
 
 
-def test_lists_of_fairseq_are_rescored_by_an_encoder_decoder(
-    pair_data, translator, plain_translator, rescore, rescored, run_here, tmp_path
-):
+@pytest.fixture
+def of_fairseq(pair_data, translator, plain_translator, run_here, tmp_path):
+    """Arguments of an encoder-decoder and of lists that fairseq has made with another one, the last of them a file."""
     decoding = [pair_data, *FAIRSEQ_FLAGS, "--path", plain_translator / "checkpoint_last.pt", "--beam", 4, "--nbest", 4]
     (tmp_path / "lists.txt").write_text(run_here(fairseq_cli.generate, *decoding, "--gen-subset", "valid"))
-    given = [pair_data, "--path", translator / "checkpoint_best.pt", "--input", tmp_path / "lists.txt"]
-    for metric, row in (("bleu", "BLEU"), ("rougeL", "ROUGE-L")):
-        status, printed, told = rescore(*given, "--tune", tmp_path / "weights.json", "--metric", metric)
-        assert (status, told) == (0, "")
-        before, after = re.search(rf"{row}(?: F1)? *\| *([\d.]+).*? \| *([\d.]+)", printed).groups()
-        assert float(after) >= float(before) > 20
-    weights = ["--weights", tmp_path / "weights.json"]
-    for flags, metric in (([], "ROUGE-L"), (["--metric", "chrf"], "chrF")):  # the weights were tuned to rougeL
-        printed = rescored(*given, *weights, "--output", "scores", *flags, "--max-tokens", 1)
-        assert metric in printed and ("BLEU" in printed) == (metric == "chrF")
-        assert "p (paired bootstrap, two-sided)" in printed and len(re.findall(r"\| +[01]\.\d{4} \|", printed)) >= 2
-        found = json.loads(rescored(*given, *weights, "--output", "scores", *flags, "--json"))
-        for title, gain in found["scores"].items():
-            assert re.search(
-                rf"{title} *\| *{gain['before']:.2f} \| *{gain['after']:.2f} \| *{gain['p']:.4f} ", printed
-            )
-        assert list(found["weights"]) == list(json.loads((tmp_path / "weights.json").read_text())["weights"])
-    found = json.loads(rescored(*given, "--tune", tmp_path / "more.json", "--json"))
-    assert list(found["scores"]["BLEU"]) == ["before", "after"]
-    unknown = re.sub(r"^(H-\d+\t[^\t]*\t)\S+", r"\1none", (tmp_path / "lists.txt").read_text(), flags=re.M)
-    (tmp_path / "other.txt").write_text(unknown)
-    status, _, told = rescore(*given[:-1], tmp_path / "other.txt", *weights)
-    assert status == 0 and re.search(r"checkpoint_best.pt does not know \d+.\d% of the tokens of its texts", told), told
-    sources = re.findall(r"^S-\d+\t(.*)", (tmp_path / "lists.txt").read_text(), flags=re.M)
-    (tmp_path / "raw.txt").write_text("".join(re.sub(r"\S+", "none", line) + "\n" for line in sources))
-    status, _, told = rescore(*given, *weights, "--source", tmp_path / "raw.txt")
-    assert status == 0 and "checkpoint_best.pt does not know 100.0% of the tokens of its texts" in told
-    printed = rescored(*given, *weights, "--output", "lists")
+    return [pair_data, "--path", translator / "checkpoint_best.pt", "--input", tmp_path / "lists.txt"]
+
+
+@pytest.fixture
+def weights(of_fairseq, rescored, tmp_path):
+    """Arguments of weights that were tuned to ROUGE-L."""
+    rescored(*of_fairseq, "--tune", tmp_path / "weights.json", "--metric", "rougeL")
+    return ["--weights", tmp_path / "weights.json"]
+
+
+@pytest.mark.parametrize("metric, row", [("bleu", "BLEU"), ("rougeL", "ROUGE-L")])
+def test_lists_of_fairseq_are_rescored_by_an_encoder_decoder(metric, row, of_fairseq, rescore, tmp_path):
+    status, printed, told = rescore(*of_fairseq, "--tune", tmp_path / "weights.json", "--metric", metric)
+    assert (status, told) == (0, "")
+    before, after = re.search(rf"{row}(?: F1)? *\| *([\d.]+).*? \| *([\d.]+)", printed).groups()
+    assert float(after) >= float(before) > 20
+    found = json.loads(rescore(*of_fairseq, "--tune", tmp_path / "more.json", "--metric", metric, "--json")[1])
+    assert list(found["scores"][row]) == ["before", "after"]
+
+
+@pytest.mark.parametrize("flags, metric", [([], "ROUGE-L"), (["--metric", "chrf"], "chrF")])
+def test_scores_are_those_of_the_metric_that_was_tuned_or_asked_for(flags, metric, of_fairseq, weights, rescored):
+    given = [*of_fairseq, *weights, "--output", "scores", *flags]
+    printed = rescored(*given, "--max-tokens", 1)
+    assert metric in printed and ("BLEU" in printed) == (metric == "chrF")
+    assert "p (paired bootstrap, two-sided)" in printed and len(re.findall(r"\| +[01]\.\d{4} \|", printed)) >= 2
+    found = json.loads(rescored(*given, "--json"))
+    for title, gain in found["scores"].items():
+        assert re.search(rf"{title} *\| *{gain['before']:.2f} \| *{gain['after']:.2f} \| *{gain['p']:.4f} ", printed)
+    assert list(found["weights"]) == list(json.loads(weights[1].read_text())["weights"])
+
+
+def test_lists_of_fairseq_keep_their_form(of_fairseq, weights, rescored):
+    printed = rescored(*of_fairseq, *weights, "--output", "lists")
     assert len(re.findall("^[ST]-", printed, re.M)) == 120 and printed.count("\nH-") == 240
+
+
+def test_tokens_that_a_model_does_not_know_are_told(of_fairseq, weights, rescore, tmp_path):
+    *model, lists = of_fairseq
+    unknown = re.sub(r"^(H-\d+\t[^\t]*\t)\S+", r"\1none", lists.read_text(), flags=re.M)
+    (tmp_path / "other.txt").write_text(unknown)
+    status, _, told = rescore(*model, tmp_path / "other.txt", *weights)
+    assert status == 0 and re.search(r"checkpoint_best.pt does not know \d+.\d% of the tokens of its texts", told), told
+    sources = re.findall(r"^S-\d+\t(.*)", lists.read_text(), flags=re.M)
+    (tmp_path / "raw.txt").write_text("".join(re.sub(r"\S+", "none", line) + "\n" for line in sources))
+    status, _, told = rescore(*of_fairseq, *weights, "--source", tmp_path / "raw.txt")
+    assert status == 0 and "checkpoint_best.pt does not know 100.0% of the tokens of its texts" in told
+
+
+def write_weights(path, factors):
+    """Write the weights of models by their paths, as if they had been tuned."""
+    digests = {model: file_digest(Path(model)) for model in factors}
+    content = {"metric": "bleu", "weights": {"list": 0, "length": 0, **factors}, "digests": digests}
+    path.write_text(json.dumps(content))
+    return path
 
 
 def test_a_language_model_of_the_target_stands_beside_an_encoder_decoder(
@@ -132,11 +158,8 @@ def test_a_language_model_of_the_target_stands_beside_an_encoder_decoder(
     (tmp_path / "lists.txt").write_text("".join(f"{line}\n" for line in lines))
 
     def scores(factors):
-        weights = {"list": 0, "length": 0, **factors}
-        digests = {model: file_digest(Path(model)) for model in factors}
-        content = {"metric": "bleu", "weights": weights, "digests": digests}
-        (tmp_path / "weights.json").write_text(json.dumps(content))
-        given = ["--input", tmp_path / "lists.txt", "--weights", tmp_path / "weights.json", "--output", "lists"]
+        weights = write_weights(tmp_path / "weights.json", factors)
+        given = ["--input", tmp_path / "lists.txt", "--weights", weights, "--output", "lists"]
         status, printed, told = rescore(both, "--path", *factors, *given)
         assert (status, told) == (0, "")
         return {text: float(score) for score, text in re.findall(r"^H-0\t(\S+)\t(.*)", printed, re.M)}
@@ -162,12 +185,10 @@ def test_lists_without_sources_take_those_of_a_file(rescored, tmp_path):
         "others": sources[::-1],
     }.items():
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
-    weights = {"list": 0, "length": 0, str(model): 1}
-    content = {"metric": "bleu", "weights": weights, "digests": {str(model): file_digest(model)}}
-    (tmp_path / "weights.json").write_text(json.dumps(content))
+    weights = write_weights(tmp_path / "weights.json", {str(model): 1})
 
     def scores(name, form, *flags):
-        given = ["--input", tmp_path / name, "--input-format", form, "--weights", tmp_path / "weights.json", *flags]
+        given = ["--input", tmp_path / name, "--input-format", form, "--weights", weights, *flags]
         printed = rescored(data, "--path", model, *given, "--output", "lists")
         return re.findall(r"^(?:H-)?(\d\t.*)", printed, re.M)
 
