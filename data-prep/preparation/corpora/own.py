@@ -73,15 +73,17 @@ class Own(ParallelCorpus):
             help="split one file a side: VALID and TEST lines, drawn by --seed, are held out; lines that share a side "
             "with another stay in train",
         ),
-        "--seed": dict(type=natural, metavar="N", help=f"of --split (default: {SEED})"),
+        "--seed": dict(type=natural, metavar="N", help=f"chooses the lines of --split (default: {SEED})"),
         "--headlines": dict(
             action="store_true", help="articles and titles: in lower case, and without pairs that lack a word on a side"
         ),
         "--codes": dict(
-            type=path, metavar="FILE", help="subword codes or model of a trained model, instead of new ones"
+            type=path, metavar="FILE", help="codes or model of the subwords of a trained model, instead of new ones"
         ),
-        "--source-dict": dict(type=path, metavar="FILE", help="its dictionary, of the source or of the only side"),
-        "--target-dict": dict(type=path, metavar="FILE", help="its dictionary of the target"),
+        "--source-dict": dict(
+            type=path, metavar="FILE", help="dictionary of that model, of the source or of the only side"
+        ),
+        "--target-dict": dict(type=path, metavar="FILE", help="dictionary of that model, of the target"),
     }
 
     def subject_type(self, text: str) -> str:

@@ -192,8 +192,10 @@ class IWSLT16(ParallelCorpus):
     num_merges = 16000
     max_ratio = 1.5
     extra_options = {
-        "--dev": dict(type=_years, default=["dev2010"], metavar="YEARS", help="valid (default: dev2010)"),
-        "--test": dict(type=_years, metavar="YEARS", help="test, pooled and by year (default: tst2010 to tst2014)"),
+        "--dev": dict(type=_years, default=["dev2010"], metavar="YEARS", help="years of valid (default: dev2010)"),
+        "--test": dict(
+            type=_years, metavar="YEARS", help="years of test, pooled and one by one (default: tst2010 to tst2014)"
+        ),
     }
 
     def variant(self, options: Namespace) -> str:

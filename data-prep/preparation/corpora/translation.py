@@ -330,7 +330,7 @@ class WMT14(ParallelCorpus):
         "--valid": dict(
             choices=[year for year in NEWSTESTS if year != "newstest2014"],
             default="newstest2013",
-            help="valid (default: %(default)s)",
+            help="newstest that is valid (default: %(default)s)",
         ),
     }
 
