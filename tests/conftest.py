@@ -94,6 +94,16 @@ def warm(programs, monkeypatch):
 
 
 @pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    """``stand_in(program, code)``: Python that runs in place of a program of fairseq, which processes start."""
+    package = tmp_path / "stub/fairseq_cli"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    return lambda program, code: (package / f"{program}.py").write_text(code)
+
+
+@pytest.fixture
 def make_dictionary():
     return builders.make_dictionary
 

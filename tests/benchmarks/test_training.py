@@ -49,13 +49,9 @@ for shift in (-1, 0, 1):
 
 
 @pytest.fixture
-def calls(tmp_path, monkeypatch):
+def calls(stand_in, tmp_path, monkeypatch):
     """``calls()``: arguments of the runs so far, by the stub of fairseq_cli.train."""
-    package = tmp_path / "stub/fairseq_cli"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "train.py").write_text(STUB)
-    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    stand_in("train", STUB)
     monkeypatch.setenv("CALLS", str(tmp_path / "calls"))
     return lambda: [line.split() for line in (tmp_path / "calls").read_text().splitlines()]
 

@@ -1,6 +1,7 @@
 """Runs the real commands on a small corpus."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -123,6 +124,16 @@ def exchange_words(data: Path, out: Path, dictionary: str = "dict.txt") -> Path:
 
 def load(path):
     return torch.load(path, map_location="cpu")
+
+
+def updates_of(checkpoint) -> int:
+    """Updates of the training that saved a loaded checkpoint."""
+    return checkpoint["optimizer_history"][-1]["num_updates"]
+
+
+def validated(log: str, figure: str) -> List[float]:
+    """Values of a figure, such as ``ppl``, in the validations of a log."""
+    return [float(value) for value in re.findall(rf"valid on 'valid' subset .*?\| {figure} ([\d.e-]+)", log)]
 
 
 def assert_same_training(actual, expected):

@@ -8,7 +8,7 @@ import fairseq_cli.generate
 import fairseq_cli.train
 import fairseq_cli.validate
 import pytest
-from commands import assert_same, load
+from commands import assert_same, load, validated
 from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics import BLEU, CHRF
 from translation_commands import SIZES, TRANSFORMER, parse, preprocess_pairs, training_flags
@@ -24,10 +24,6 @@ def flags_of(data, save_dir, *flags, task="scored_translation", **options):
     arguments = training_flags(data, save_dir, "--log-interval", 1, *flags, **{**SMALL, **options})
     arguments[arguments.index("--task") + 1] = task
     return arguments
-
-
-def scores_of(log, name):
-    return [float(score) for score in re.findall(rf"valid on 'valid' subset .*?\| {name} ([\d.e-]+)", log)]
 
 
 def score_of_the_texts(name, hypotheses, references):
@@ -49,7 +45,7 @@ def test_the_score_is_that_of_the_whole_decoded_set(pairs, pair_data, prepared, 
     hypotheses = [" ".join(found[number].hypotheses[0].words) for number in sorted(found)]
     references = (pairs / "valid.tgt").read_text().splitlines()
     expected = {name: score_of_the_texts(name, hypotheses, references) for name in CORPUS_METRICS}
-    assert scores_of(log, "bleu") == [pytest.approx(expected["bleu"], rel=1e-4)]
+    assert validated(log, "bleu") == [pytest.approx(expected["bleu"], rel=1e-4)]
     assert load(path)["extra_state"]["val_loss"] == pytest.approx(expected["bleu"], rel=1e-4)
     for name, score in expected.items():
         validation = [pair_data, "--path", path, "--task", "scored_translation", *DECODES, "--eval-scorer", name]
@@ -62,10 +58,10 @@ def test_the_best_checkpoint_is_chosen_by_the_metric_and_a_resumed_training_keep
     flags = [*DECODES, "--eval-scorer", "chrf", "--no-epoch-checkpoints"]
     flags += ["--best-checkpoint-metric", "chrf", "--maximize-best-checkpoint-metric"]
     log = run_here(fairseq_cli.train, *flags_of(pair_data, tmp_path / "whole", *flags, "--max-epoch", 2))
-    whole = scores_of(log, "chrf")
+    whole = validated(log, "chrf")
     for end in (1, 2):
         log = run_here(fairseq_cli.train, *flags_of(pair_data, tmp_path / "parts", *flags, "--max-epoch", end))
-    assert len(whole) == 2 and scores_of(log, "chrf") == whole[1:]
+    assert len(whole) == 2 and validated(log, "chrf") == whole[1:]
     best, last = (load(tmp_path / "parts" / f"checkpoint_{name}.pt") for name in ("best", "last"))
     assert best["extra_state"]["best"] == pytest.approx(max(whole), rel=1e-5)
     assert_same(last["model"], load(tmp_path / "whole/checkpoint_last.pt")["model"], "model")

@@ -63,13 +63,9 @@ def copy(evaluated, tmp_path):
 
 
 @pytest.fixture
-def fairseq_generate(tmp_path, monkeypatch):
+def fairseq_generate(stand_in):
     """``fairseq_generate(code)``: Python that runs in place of fairseq-generate."""
-    package = tmp_path / "stub/fairseq_cli"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    monkeypatch.setenv("PYTHONPATH", str(package.parent))
-    return (package / "generate.py").write_text
+    return partial(stand_in, "generate")
 
 
 def test_bleu_of_a_split_in_a_folder_with_spaces(evaluated, request_of, pairs, copy, call):

@@ -6,7 +6,7 @@ import re
 import example_gates
 import pytest
 from builders import never_shares
-from commands import load
+from commands import load, updates_of
 from fairseq.models import MODEL_REGISTRY
 from fairseq_cli import eval_lm, generate, train
 from translation_commands import TRANSFORMER_SIZES
@@ -69,7 +69,7 @@ def test_two_updates_a_checkpoint_and_its_use(model, parts, request, tmp_path, r
     state = load(checkpoint)
     saved = state["cfg"]["model"]
     assert (saved.output_layer, getattr(saved, "output_gate", "none")) == (layer, gate)
-    assert state["optimizer_history"][-1]["num_updates"] == 2
+    assert updates_of(state) == 2
     if is_lm:
         log = run_here(eval_lm, corpus, "--path", checkpoint, "--task", task, "--gen-subset", "valid")
         (perplexity,) = re.findall(r"Perplexity: ([\d.]+)", log)

@@ -7,7 +7,7 @@ import re
 import fairseq_cli.train
 import pytest
 import torch
-from commands import PLUGINS, assert_same_training, load, train_pair
+from commands import PLUGINS, assert_same_training, load, train_pair, updates_of
 
 LENGTH = 2.0
 FLAGS = [
@@ -41,7 +41,7 @@ def test_columns_are_held_and_a_stopped_training_goes_on_bit_for_bit(train_here,
     optimizer, precision = [*ADAGRAD, "--bf16", "--cpu"], 2**-8
     whole = train_here(tmp_path / "whole", *FLAGS, *optimizer)
     assert_held(whole, precision=precision)
-    num_updates = whole["optimizer_history"][-1]["num_updates"] * 3 // 4
+    num_updates = updates_of(whole) * 3 // 4
     stopped = train_here(tmp_path / "parts", *FLAGS, *optimizer, "--max-update", num_updates)
     assert_held(stopped, precision=precision)
     assert_same_training(train_here(tmp_path / "parts", *FLAGS, *optimizer), whole)
@@ -109,7 +109,7 @@ def train_by_noise(data, run_here):
 )
 def test_noise_contrastive_training_learns_and_resumes_bit_for_bit(flags, train_by_noise, tmp_path):
     whole = train_by_noise(tmp_path / "whole", *flags)
-    num_updates = whole["optimizer_history"][-1]["num_updates"]
+    num_updates = updates_of(whole)
     stopped = train_by_noise(tmp_path / "parts", *flags, "--max-update", num_updates * 3 // 4)
     assert stopped["extra_state"]["train_iterator"]["iterations_in_epoch"] > 0
     assert_same_training(train_by_noise(tmp_path / "parts", *flags), whole)
@@ -140,7 +140,7 @@ def test_two_processes_hold_the_columns_of_one_and_share_its_noise_and_resume_bi
     for part in ("model", "criterion"):
         for name, weight in one[part].items():
             torch.testing.assert_close(two[part][name], weight, rtol=0, atol=1e-5, msg=name)
-    num_updates = two["optimizer_history"][-1]["num_updates"] * 3 // 4
+    num_updates = updates_of(two) * 3 // 4
     train_pair([*arguments, tmp_path / "parts", "--max-update", num_updates], tmp_path / "parts")
     train_pair([*arguments, tmp_path / "parts"], tmp_path / "parts")
     assert_same_training(load(tmp_path / "parts/checkpoint_last.pt"), two)

@@ -9,7 +9,7 @@ import fairseq_cli.generate
 import fairseq_cli.train
 import pytest
 import torch
-from commands import PLUGINS, assert_same, assert_same_training, load, succeed
+from commands import PLUGINS, assert_same, assert_same_training, load, succeed, updates_of, validated
 
 from fairseq_plugins.data.text import load_dictionary
 
@@ -41,10 +41,6 @@ def gated(trained, data, tmp_path_factory):
     return folder / "gate"
 
 
-def losses(log):
-    return [float(loss) for loss in re.findall(r"valid on 'valid' subset \| loss ([\d.]+)", log)]
-
-
 def gate_weights(folder):
     """The gate's weights in the best checkpoint, by name."""
     saved = load(folder / "checkpoint_best.pt")["model"]
@@ -62,7 +58,7 @@ def test_the_checkpoint_is_whole_and_the_base_as_it_was(gated, trained, data, ev
     assert len(saved["last_optimizer_state"]["state"]) == len(learned) == 3
     log = (gated / "train.log").read_text()
     figures = evaluate_here(data, "--path", checkpoint, "--split", "valid", "--rows", 2)
-    assert figures["nll"] == pytest.approx(min(losses(log)), abs=1e-5)
+    assert figures["nll"] == pytest.approx(min(validated(log, "loss")), abs=1e-5)
 
 
 def test_rates_are_those_of_the_epochs(gated):
@@ -79,7 +75,7 @@ def test_a_training_that_is_resumed_goes_on_bit_for_bit(trained, data, tmp_path,
     bases, flags = ":".join(map(str, paths)), ["--output-gate", "iog-lstm", "--save-interval-updates", 10]
     log = train_gate(bases, tmp_path / "whole", *flags)
     figures = evaluate_here(data, "--path", tmp_path / "whole/checkpoint_last.pt", "--split", "valid", "--rows", 2)
-    assert figures["nll"] == pytest.approx(losses(log)[-1], abs=1e-5)
+    assert figures["nll"] == pytest.approx(validated(log, "loss")[-1], abs=1e-5)
     theirs = load(tmp_path / "whole/checkpoint_last.pt")
     inside = min((tmp_path / "whole").glob("checkpoint_2_*.pt"))
     for files in ("kept", "removed"):
@@ -177,11 +173,11 @@ def test_a_gate_is_not_resumed_on_another_base_and_needs_none(gated, trained, tm
     torch.save(other, tmp_path / "other.pt")
     with pytest.raises(ValueError, match="checkpoint_last.pt holds a gate on other base models than --base-model"):
         train_gate(tmp_path / "other.pt", folder, "--max-epoch", 3)
-    num_updates = load(gated / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"]
+    num_updates = updates_of(load(gated / "checkpoint_last.pt"))
     for base in (trained / "checkpoint_best.pt", ""):
         shutil.copy(gated / "checkpoint_last.pt", folder)
         train_gate(base, folder, "--max-epoch", 3, "--max-update", num_updates + 3)
         shutil.copy(folder / "checkpoint_last.pt", tmp_path / f"resumed {bool(base)}.pt")
     ours, theirs = (load(tmp_path / f"resumed {given}.pt") for given in (False, True))
     assert_same(ours["model"], theirs["model"], "model")
-    assert ours["optimizer_history"][-1]["num_updates"] == num_updates + 3
+    assert updates_of(ours) == num_updates + 3

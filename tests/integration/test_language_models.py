@@ -7,7 +7,7 @@ import re
 import fairseq_cli.eval_lm
 import fairseq_cli.train
 import pytest
-from commands import load, succeed
+from commands import load, succeed, validated
 from fairseq.data import Dictionary
 from short_trainings import FAMILIES, SMALL_MODELS
 
@@ -17,8 +17,8 @@ from fairseq_plugins.output_layers import base
 def test_evaluation_equals_what_training_logged(trained, data, evaluate_here):
     figures = evaluate_here(data, "--path", trained / "checkpoint_last.pt", "--split", "valid", "--rows", 2)
     assert figures["nll"] == pytest.approx(load(trained / "checkpoint_last.pt")["extra_state"]["val_loss"], abs=1e-5)
-    logged = re.findall(r"valid on 'valid' subset \| loss [\d.]+ \| ppl ([\d.]+)", (trained / "train.log").read_text())
-    assert figures["perplexity"] == pytest.approx(float(logged[-1]), abs=0.01)
+    logged = validated((trained / "train.log").read_text(), "ppl")
+    assert figures["perplexity"] == pytest.approx(logged[-1], abs=0.01)
     assert figures["perplexity"] == pytest.approx(math.exp(figures["nll"]))
     assert figures["bits_per_token"] == pytest.approx(figures["nll"] / math.log(2))
 

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from commands import COMPARABLE, load, started_pair, train_two, training_arguments
+from commands import COMPARABLE, load, started_pair, train_two, training_arguments, updates_of
 
 SECONDS = 60
 """Within which the other process must have ended."""
@@ -27,13 +27,9 @@ def wait_until(condition):
 
 def check_resumes(data, save_dir):
     """The saved checkpoint is whole, and two processes resume from it."""
-    num_updates = _num_updates(save_dir) + 3
+    num_updates = updates_of(load(save_dir / "checkpoint_last.pt")) + 3
     train_two(data, save_dir, *COMPARABLE, "--max-update", num_updates)
-    assert _num_updates(save_dir) == num_updates
-
-
-def _num_updates(save_dir):
-    return load(save_dir / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"]
+    assert updates_of(load(save_dir / "checkpoint_last.pt")) == num_updates
 
 
 @pytest.mark.parametrize("rank, moment", [(0, "training"), (1, "saving")])

@@ -7,7 +7,7 @@ import example_gates
 import fairseq_cli.train
 import pytest
 import torch
-from commands import TASK, assert_same_training, load, started_training, train, training_arguments, wait_for
+from commands import TASK, assert_same_training, load, started_training, train, training_arguments, updates_of, wait_for
 from fairseq import checkpoint_utils
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 
@@ -63,7 +63,7 @@ def train_with_a_stop(train_here, tmp_path):
 
     def train(*flags):
         whole = train_here(tmp_path / "whole", *flags)
-        num_updates = whole["optimizer_history"][-1]["num_updates"] - 3
+        num_updates = updates_of(whole) - 3
         stopped = train_here(tmp_path / "parts", *flags, "--max-update", num_updates)
         assert stopped["extra_state"]["train_iterator"]["iterations_in_epoch"] > 0
         assert_same_training(train_here(tmp_path / "parts", *flags), whole)
@@ -95,7 +95,7 @@ def test_a_transformer_resumes_bit_for_bit(task, data, run_here, tmp_path):
         return load(tmp_path / folder / "checkpoint_last.pt")
 
     whole = train("whole")
-    stopped = train("parts", "--max-update", whole["optimizer_history"][-1]["num_updates"] - 3)
+    stopped = train("parts", "--max-update", updates_of(whole) - 3)
     assert stopped["extra_state"]["train_iterator"]["iterations_in_epoch"] > 0
     assert_same_training(train("parts"), whole)
 
@@ -117,12 +117,6 @@ def test_a_training_in_bfloat16_resumes_bit_for_bit(train_with_a_stop):
     assert not torch.equal(updated, updated.bfloat16().float())
     saved = stopped["model"]["decoder.output.prior.weight"]  # in 32 bits, of which the last 16 are never used
     assert torch.equal(saved, saved.bfloat16().float())
-
-
-def test_checkpoint_holds_the_hidden_state_of_all_rows(uninterrupted):
-    state = load(mid_epoch_checkpoints(uninterrupted[0], 1)[-1])["extra_state"][TASK]["hidden_state"]
-    assert [part.shape for part in state.values()] == [(4, 16)] * 4
-    assert all(part.abs().max() > 0 for part in state.values())
 
 
 # what validation has decided, the rate and when to stop
@@ -178,7 +172,7 @@ def train_again(train_here, tmp_path):
 
     def train():
         states = [train_here(tmp_path, "--max-update", 3) for _ in range(2)]
-        return [state["optimizer_history"][-1]["num_updates"] for state in states]
+        return list(map(updates_of, states))
 
     return train
 

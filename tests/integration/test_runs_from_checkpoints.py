@@ -10,7 +10,7 @@ import fairseq_cli.generate
 import fairseq_cli.train
 import pytest
 import torch
-from commands import load, run, succeed, training_arguments
+from commands import load, run, succeed, training_arguments, updates_of
 from fairseq import checkpoint_utils, options
 from fairseq.models import ARCH_MODEL_REGISTRY
 from short_trainings import SMALL_MODELS
@@ -186,7 +186,7 @@ def fine_tune(pair_data, run_here, tmp_path):
         arguments = training_flags(pair_data, tmp_path / "tuned", *SHORT, *flags)
         assert f"oaded checkpoint {checkpoint}" in run_here(fairseq_cli.train, *arguments)
         tuned = load(tmp_path / "tuned/checkpoint_last.pt")
-        assert tuned["optimizer_history"][-1]["num_updates"] == SHORT[1]
+        assert updates_of(tuned) == SHORT[1]
         before, after = load(checkpoint)["model"], tuned["model"]
         assert not torch.equal(before[LOWER_EXPERTS], after[LOWER_EXPERTS])
         return before, after

@@ -10,7 +10,7 @@ import fairseq_cli.train
 import pytest
 import torch
 from binarised_lines import copy_data
-from commands import assert_same_training, load, preprocess
+from commands import assert_same_training, load, preprocess, updates_of, validated
 from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.data import Dictionary
 from translation_commands import (
@@ -44,10 +44,7 @@ def share_correct(translations):
 
 
 def test_validation_improves_until_the_language_is_learnt(translator):
-    curve = [
-        float(ppl)
-        for ppl in re.findall(r"valid on 'valid' subset .*?\| ppl ([\d.]+)", (translator / "train.log").read_text())
-    ]
+    curve = validated((translator / "train.log").read_text(), "ppl")
     assert len(curve) == EPOCHS and curve[0] > 5 and curve[-1] < 1.6
 
 
@@ -71,15 +68,14 @@ def test_padding_to_buckets_of_lengths_changes_no_loss(pair_data, tmp_path, run_
     def valid_loss(name, *more):
         flags = ["--max-update", 1, "--lr", 0, "--dropout", 0, *more]
         log = run_here(fairseq_cli.train, *training_flags(pair_data, tmp_path / name, *flags))
-        return re.search(r"valid on 'valid' subset .*?\| loss ([\d.]+)", log)[1]
+        return validated(log, "loss")
 
     assert valid_loss("buckets", "--num-batch-buckets", 2, "--max-tokens", 120) == valid_loss("plain")
 
 
 def test_fairseqs_criterion_trains_and_measures_bleu(plain_translator):
     log = (plain_translator / "train.log").read_text()
-    losses = [float(loss) for loss in re.findall(r"valid on 'valid' subset .*?\| nll_loss ([\d.]+)", log)]
-    bleus = [float(bleu) for bleu in re.findall(r"valid on 'valid' subset .*?\| bleu ([\d.]+)", log)]
+    losses, bleus = validated(log, "nll_loss"), validated(log, "bleu")
     assert losses[-1] < losses[0] / 2 and bleus[-1] > 50
     assert float(re.findall(r"\| best_bleu ([\d.]+)", log)[-1]) == max(bleus)
 
@@ -92,13 +88,13 @@ def test_the_experts_of_lower_layers_join_after_the_warmup(translator):
 
 def test_stops_inside_an_epoch_in_the_warmup_and_after_it_change_nothing(pair_data, translator, tmp_path):
     expected = load(translator / "checkpoint_last.pt")
-    num_updates = expected["optimizer_history"][-1]["num_updates"]
+    num_updates = updates_of(expected)
     stops = EXPERT_WARMUP - 13, num_updates // 2 + 7
     assert num_updates % EPOCHS == 0 and all(stop % (num_updates // EPOCHS) for stop in stops)
     for stop, warmed_up in zip(stops, (0, 1)):
         train_to_the_end(pair_data, tmp_path, "--max-epoch", EPOCHS, "--max-update", stop)
         stopped = load(tmp_path / "checkpoint_last.pt")
-        assert stopped["optimizer_history"][-1]["num_updates"] == stop
+        assert updates_of(stopped) == stop
         assert stopped["model"]["decoder.output.warmed_up"] == warmed_up
     log = train_to_the_end(pair_data, tmp_path, "--max-epoch", EPOCHS)
     assert f"@ {stops[-1]} updates" in log
@@ -137,7 +133,7 @@ def test_a_transformer_learns_and_translates_in_each_precision_of_fairseq(
 ):
     training = training_flags(pair_data, tmp_path, "--max-epoch", 2, *flags, **TRANSFORMER)
     log = run_here(fairseq_cli.train, *training)
-    first, last = map(float, re.findall(r"valid on 'valid' subset .*?\| ppl ([\d.]+)", log))
+    first, last = validated(log, "ppl")
     assert last < 0.9 * first
     path = tmp_path / "checkpoint_last.pt"
     assert all(torch.equal(weight, weight.to(dtype).float()) for weight in load(path)["model"].values())

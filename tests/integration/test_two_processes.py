@@ -18,6 +18,7 @@ from commands import (
     train_pair,
     train_two,
     training_arguments,
+    updates_of,
 )
 from translation_commands import TRANSFORMER, training_flags
 
@@ -41,7 +42,7 @@ def two(data, tmp_path_factory):
 @pytest.fixture(scope="module")
 def num_updates(two):
     """The update, inside the second epoch, at which runs are stopped."""
-    return two["optimizer_history"][-1]["num_updates"] * 3 // 4
+    return updates_of(two) * 3 // 4
 
 
 @pytest.fixture(scope="module")
@@ -125,6 +126,6 @@ def test_two_processes_train_a_translator_and_score_it_like_one(pair_data, tmp_p
     run_here(fairseq_cli.train, *training_flags(pair_data, one, *flags, "--update-freq", 2, **TRANSFORMER))
     train_pair(training_flags(pair_data, two, *flags, **TRANSFORMER), two)
     one, two = (load(directory / "checkpoint_last.pt") for directory in (one, two))
-    assert one["optimizer_history"][-1]["num_updates"] == two["optimizer_history"][-1]["num_updates"] == 25
+    assert updates_of(one) == updates_of(two) == 25
     assert one["extra_state"]["val_loss"] > 1
     assert_same_but_for_rounding(one, two)
