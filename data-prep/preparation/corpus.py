@@ -117,15 +117,15 @@ def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    add("--from", dest="source", type=path, metavar="DIR", help="take the files from DIR; download nothing")
+    add("--from", dest="source", type=given_path, metavar="DIR", help="take the files from DIR; download nothing")
     add(
         "--mirror",
         action="append",
         metavar="URL",
         help="folder to download from, instead of the built-in mirrors; may be repeated",
     )
-    add("--dest", type=path, metavar="DIR", help="folder of the result (default: in data-bin)")
-    add("--work", type=path, metavar="DIR", help=f"downloads and text (default: downloads/{corpus.name})")
+    add("--dest", type=given_path, metavar="DIR", help="folder of the result (default: in data-bin)")
+    add("--work", type=given_path, metavar="DIR", help=f"downloads and text (default: downloads/{corpus.name})")
     add("--workers", type=positive, default=_num_cores(), metavar="N", help="processes (default: all cores)")
     text = "put text into the composed form of Unicode (default), or keep the form that it comes in"
     add("--nfc", action=argparse.BooleanOptionalAction, help=text)
@@ -153,10 +153,10 @@ def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
     return options
 
 
-def path(text: str) -> Path:
+def given_path(text: str) -> Path:
     """A path that is not empty."""
     if not text:
-        raise argparse.ArgumentTypeError("a folder is expected, not ''")
+        raise argparse.ArgumentTypeError("a path is expected, not ''")
     return Path(text)
 
 

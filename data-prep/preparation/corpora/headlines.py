@@ -12,6 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
+from ..corpus import given_path
 from ..lines import DataError, MissingFiles, Row, clean
 from ..parallel_corpus import ParallelCorpus, listed
 from ..sources import (
@@ -216,8 +217,8 @@ class Gigaword(HeadlineCorpus):
     num_merges = 5000
     symbols = (UNKNOWN,)
     extra_options = {
-        "--test-source": dict(type=Path, metavar="FILE", help="articles of the test set, as of Zhou et al. 2017"),
-        "--test-target": dict(type=Path, metavar="FILE", help="titles of the test set"),
+        "--test-source": dict(type=given_path, metavar="FILE", help="articles of the test set, as of Zhou et al. 2017"),
+        "--test-target": dict(type=given_path, metavar="FILE", help="titles of the test set"),
         "--drop-invalid": dict(action="store_true", help="remove invalid items from valid and test as well"),
     }
 

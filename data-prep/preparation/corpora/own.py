@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from ..corpus import natural, path
+from ..corpus import given_path, natural
 from ..lines import HUGGING_FACE, DataError, MissingFiles, Row, TokenizerError, composed, read_lines
 from ..parallel_corpus import ParallelCorpus
 from ..sources import OPEN, aligned_files, file_lines, text_file
@@ -78,12 +78,14 @@ class Own(ParallelCorpus):
             action="store_true", help="articles and titles: in lower case, and without pairs that lack a word on a side"
         ),
         "--codes": dict(
-            type=path, metavar="FILE", help="codes or model of the subwords of a trained model, instead of new ones"
+            type=given_path,
+            metavar="FILE",
+            help="codes or model of the subwords of a trained model, instead of new ones",
         ),
         "--source-dict": dict(
-            type=path, metavar="FILE", help="dictionary of that model, of the source or of the only side"
+            type=given_path, metavar="FILE", help="dictionary of that model, of the source or of the only side"
         ),
-        "--target-dict": dict(type=path, metavar="FILE", help="dictionary of that model, of the target"),
+        "--target-dict": dict(type=given_path, metavar="FILE", help="dictionary of that model, of the target"),
     }
 
     def subject_type(self, text: str) -> str:
