@@ -91,7 +91,7 @@ def plain_translator(pair_data, made_once) -> Path:
 
 
 @pytest.fixture
-def evaluate_here(monkeypatch, capsys, caplog):
+def evaluate_here(capsys, caplog):
     """``evaluate_here(data, *arguments)``: figures of the language model command, run in this process."""
 
     def run(data, *arguments) -> Dict:

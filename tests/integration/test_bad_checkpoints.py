@@ -236,7 +236,7 @@ def numpy_archive(path):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("write", [torch_script, numpy_archive])
 @pytest.mark.filterwarnings("error:.*TorchScript archive:UserWarning")
-def test_other_archives_are_no_checkpoints_and_no_advice_of_torch_is_shown(write, refuse, run_here, tmp_path, capsys):
+def test_other_archives_are_no_checkpoints_and_no_advice_of_torch_is_shown(write, refuse, run_here, tmp_path):
     path = tmp_path / "trained/checkpoint_last.pt"
     path.parent.mkdir()
     write(path)

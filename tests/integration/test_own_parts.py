@@ -49,7 +49,7 @@ LINES = [
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_checkpoint_names_its_folder_and_works_with_it(line, own, monkeypatch):
+def test_a_checkpoint_names_its_folder_and_works_with_it(line, own):
     """Nothing in the folder runs before the user gives it: the checkpoint may come from a stranger."""
     code = own / "my_parts/__init__.py"
     if not code.read_text().startswith("open("):

@@ -302,7 +302,7 @@ NOT_KEPT = {
 }
 
 
-def test_flags_of_other_models_are_those_of_their_training(tmp_path):
+def test_flags_of_other_models_are_those_of_their_training():
     """The command line of a run gives the flags that it was trained with, whatever the model."""
     for name in ("lstm_lm_doc", "mmlstm_lm_mos", "lstm_encdec_doc"):
         path = SMALL_MODELS / f"{name}.pt"
