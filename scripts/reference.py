@@ -8,7 +8,7 @@ import argparse
 import re
 import sys
 from pathlib import Path
-from typing import Callable, Dict, Iterator, List
+from typing import Any, Dict, Iterator, List
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
@@ -31,12 +31,14 @@ from fairseq_plugins.tasks.stateful_lm import StatefulLanguageModelingConfig
 PACKAGE = Path(__file__).resolve().parents[1] / "fairseq_plugins"
 MADE = "Written by `python scripts/reference.py`. Do not edit.\n"
 
-CONFIGS = {
+PARTS: Dict[str, Any] = {
     "Recurrent language models": RecurrentLanguageModelConfig,
     "Recurrent encoder-decoders": RecurrentEncoderDecoderConfig,
     "Gated language models": GatedLanguageModelConfig,
-}
-TRAINING = {
+    "Recurrent cells": RECURRENT_CELLS,
+    "Output layers": OUTPUT_LAYERS,
+    "Output gates": OUTPUT_GATES,
+    "Copying": COPYING,
     "Task `stateful_lm`": StatefulLanguageModelingConfig,
     "Task `scored_translation`": EvalScorerConfig,
     "Criterion `regularized_cross_entropy`": RegularizedCrossEntropyConfig,
@@ -45,12 +47,7 @@ TRAINING = {
     "Optimiser `l2_adam`": L2AdamConfig,
     "Optimiser `damped_adagrad`": DampedAdagradConfig,
 }
-REGISTRIES = {
-    "Recurrent cells": RECURRENT_CELLS,
-    "Output layers": OUTPUT_LAYERS,
-    "Output gates": OUTPUT_GATES,
-    "Copying": COPYING,
-}
+"""What declares the flags of each part: a dataclass, or a registry of parts with dataclasses."""
 
 
 def commands_page() -> str:
@@ -66,20 +63,16 @@ def commands_page() -> str:
 
 def flags_page() -> str:
     """Flags by part, with the defaults of the code; presets set others."""
-    parts: Dict[str, Callable[[argparse.ArgumentParser], None]] = {}
-    for title, config in CONFIGS.items():
-        parts[title] = lambda parser, config=config: gen_parser_from_dataclass(parser, config())
-    for title, registry in REGISTRIES.items():
-        parts[title] = registry.add_args
-    for title, config in TRAINING.items():
-        parts[title] = lambda parser, config=config: gen_parser_from_dataclass(parser, config())
     lines = ["# Architectures and flags", MADE]
     lines += [f"`{PROGRAM} flags ARCH` prints the flags of one architecture with the values of its preset.", ""]
     lines += ["## Architectures", "", ", ".join(f"`{name}`" for name in ARCHITECTURES), ""]
     lines += ["The Transformers have fairseq's flags as well.", ""]
-    for title, add_flags in parts.items():
+    for title, part in PARTS.items():
         parser = argparse.ArgumentParser(add_help=False, conflict_handler="resolve")
-        add_flags(parser)
+        if isinstance(part, type):
+            gen_parser_from_dataclass(parser, part())
+        else:
+            part.add_args(parser)
         lines += [f"## {title}", "", "| flag | what it sets |", "|---|---|", *_rows(parser), ""]
     return "\n".join(lines).rstrip() + "\n"
 
