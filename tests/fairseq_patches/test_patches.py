@@ -8,6 +8,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from inspect import unwrap
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
