@@ -146,10 +146,12 @@ def read_methods(flags: FlagValues) -> Tuple[Passes, Dict[ComponentOptions, floa
         dynamic=_dynamic(flags) if "dynamic" in flags else None,
     )
     components = {"cache": _cache, "unigram-cache": _unigram_cache, "ngram": _ngram}
-    mixed = dict(read(flags) for name, read in components.items() if name in flags)
+    given = [name for name in components if name in flags]
+    mixed = dict(components[name](flags) for name in given)
     total = math.fsum(mixed.values())
     if total > 1 - ROUNDING:
-        raise UserError(f"the weights of what is mixed in sum to {total:g}: give weights whose sum is below 1")
+        weights = " + ".join(f"--{name} WEIGHT" for name in given)
+        raise UserError(f"{weights} is {total:g}: give less than 1, which leaves the model a weight")
     return passes, mixed
 
 

@@ -185,7 +185,7 @@ REFUSED = [
     ({"cache": "500,0.1"}, "--cache 500,0.1: give it as WINDOW,WEIGHT,THETA"),
     ({"cache": "0,0.1,1"}, "--cache WINDOW 0: give a whole number of at least 1"),
     ({"cache": "1.5,0.1,1"}, "--cache WINDOW 1.5: give a whole number"),
-    ({"cache": "5,1,1"}, "the weights of what is mixed in sum to 1: give weights whose sum is below 1"),
+    ({"cache": "5,1,1"}, "--cache WEIGHT is 1: give less than 1"),
     ({"cache": "5,-0.1,1"}, "--cache WEIGHT -0.1: give 0 or more"),
     ({"cache": "5,nan,1"}, "--cache WEIGHT nan: give 0 or more"),
     ({"cache": "5,0.1,-1"}, "--cache THETA -1.0: give 0 or more"),
@@ -194,7 +194,7 @@ REFUSED = [
     ({"cache-start": "first"}, "--cache-start belongs to --cache: give that as well, or leave it out"),
     ({"unigram-cache": "5"}, "--unigram-cache 5: give it as WINDOW,WEIGHT"),
     ({"unigram-cache": "0,0.1"}, "--unigram-cache WINDOW 0"),
-    ({"cache": "5,0.7,1", "unigram-cache": "5,0.3"}, "the weights of what is mixed in sum to 1: give"),
+    ({"cache": "5,0.7,1", "unigram-cache": "5,0.3"}, "--cache WEIGHT + --unigram-cache WEIGHT is 1: give less"),
     ({"cache": "5,0.1,1e39"}, "--cache THETA 1e39: give at most 1e+06"),
     ({"temperature": "1e39"}, "--temperature 1e39: give at most 3.4"),
     ({"ngram": "model.arpa"}, "--ngram model.arpa: give it as ARPA,WEIGHT"),
@@ -229,7 +229,7 @@ def test_weights_that_leave_nothing_but_rounding_are_refused(tmp_path):
     (tmp_path / "model.arpa").touch()
     weights = {"cache": "5,0.7,1", "unigram-cache": "5,0.2", "ngram": f"{tmp_path}/model.arpa,0.1"}
     assert 0.7 + 0.2 + 0.1 < 1 == 0.1 + 0.2 + 0.7
-    with pytest.raises(ValueError, match="the weights of what is mixed in sum to 1: give"):
+    with pytest.raises(ValueError, match=r"^--cache WEIGHT \+ --unigram-cache WEIGHT \+ --ngram WEIGHT is 1: give"):
         read_methods(weights)
     _, mixed = read_methods({**weights, "unigram-cache": "5,0.19"})
     assert len(mixed) == 3
