@@ -4,16 +4,15 @@ import logging
 import math
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
+from short_trainings import SMALL_MODELS
 from typed_commands import refused, type_command
 
 from fairseq_plugins.evaluation.checkpoints import load_with_task
 
-FIXTURES = Path(__file__).resolve().parents[1] / "fixtures/small_models"
-ENCDEC = FIXTURES / "lstm_encdec_doc.pt"
+ENCDEC = SMALL_MODELS / "lstm_encdec_doc.pt"
 
 
 def weights_of(path):
@@ -62,7 +61,7 @@ def test_held_columns_keep_their_length(altered, tmp_path):
         weight = state["model"][name]
         weight *= length / weight.norm(dim=0)
 
-    paths = [altered(f"{n}.pt", hold, source=FIXTURES / "lstm_lm_doc.pt") for n in range(3)]
+    paths = [altered(f"{n}.pt", hold, source=SMALL_MODELS / "lstm_lm_doc.pt") for n in range(3)]
     type_command("average", ["--path", *paths, "--out", tmp_path / "mean.pt"])
     mean, parts = weights_of(tmp_path / "mean.pt"), [weights_of(path) for path in paths]
     torch.testing.assert_close(mean[name].norm(dim=0), torch.full((mean[name].size(1),), length), rtol=1e-6, atol=0)
@@ -74,7 +73,7 @@ def test_held_columns_keep_their_length(altered, tmp_path):
 
 @pytest.mark.parametrize("arch", ["lstm_encdec_doc", "lstm_lm_doc", "transformer_drill"])
 def test_the_weights_are_the_mean_and_the_flags_are_kept(arch, altered, tmp_path, capsys):
-    source = FIXTURES / f"{arch}.pt"
+    source = SMALL_MODELS / f"{arch}.pt"
     others = [altered(f"{n}.pt", source=source) for n in range(2)]
     out = tmp_path / "the mean.pt"
     type_command("average", ["--path", others[1], source, others[0], "--out", out])
@@ -88,7 +87,7 @@ def test_the_weights_are_the_mean_and_the_flags_are_kept(arch, altered, tmp_path
     assert list(mean["model"]) == list(parts[0]) and mean["cfg"] == latest["cfg"]
     assert mean["optimizer_history"] == latest["optimizer_history"] and "last_optimizer_state" not in mean
     assert [path for path, _ in mean["averaged_checkpoints"]] == [str(path) for path in (source, *others)]
-    data = FIXTURES / "data" / ("lm" if arch == "lstm_lm_doc" else "translation")
+    data = SMALL_MODELS / "data" / ("lm" if arch == "lstm_lm_doc" else "translation")
     model, *_ = load_with_task(out, data)
     assert all(torch.equal(parameter, mean["model"][name]) for name, parameter in model.named_parameters())
 

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from short_trainings import SMALL_MODELS
 from typed_commands import parser_of, refused, type_command
 from warm_process import PYTHON
 
@@ -102,8 +103,7 @@ def test_a_list_that_is_given_in_parts_is_one(name):
 
 # results that are no numbers, and large numbers
 
-FIXTURES = ROOT / "tests" / "fixtures/small_models"
-MODEL = [str(FIXTURES / "data/lm"), "--path", str(FIXTURES / "lstm_lm_doc.pt"), "--cpu"]
+MODEL = [str(SMALL_MODELS / "data/lm"), "--path", str(SMALL_MODELS / "lstm_lm_doc.pt"), "--cpu"]
 
 
 def test_an_infinite_perplexity_is_null_in_json(capsys):

@@ -4,19 +4,17 @@ import gzip
 import json
 import shutil
 import zlib
-from pathlib import Path
 
 import pytest
 from builders import build_lm, randomise
 from fairseq.data import Dictionary
 from generated_corpora import write_parses
+from short_trainings import SMALL_MODELS
 from typed_commands import refused, type_command
 
 from fairseq_plugins.commands import trees
 from fairseq_plugins.trees.trees import count_words, frequent_words, read_linearisation, read_tree
 from tests.tables import rows_of
-
-FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
 
 
 @pytest.fixture
@@ -64,8 +62,8 @@ def rerank(here, monkeypatch, capsys):
 
 
 def test_a_model_is_loaded_from_its_checkpoint(here, capsys):
-    shutil.copy(FIXTURES / "data/lm/dict.txt", here / "data/dict.txt")
-    path = str(FIXTURES / "lstm_lm_doc.pt")
+    shutil.copy(SMALL_MODELS / "data/lm/dict.txt", here / "data/dict.txt")
+    path = str(SMALL_MODELS / "lstm_lm_doc.pt")
     run(here, path, "--json")
     systems = json.loads(capsys.readouterr().out)["splits"]["gold.test"]["systems"]
     assert list(systems) == ["parser", path, "oracle"] and systems[path]["num_trees"] == 5

@@ -3,20 +3,19 @@
 import json
 import re
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
 from binarised_lines import copy_data
 from fairseq.data import Dictionary, data_utils
+from short_trainings import SMALL_MODELS
 from typed_commands import type_command
 
 from fairseq_plugins.commands import run as run_command
 from fairseq_plugins.evaluation.decoding import Decoding
 from fairseq_plugins.recipes import training
 
-OLDER = Path(__file__).parents[1] / "fixtures/small_models"
-LM, PAIRS = OLDER / "data/lm", OLDER / "data/translation"
+LM, PAIRS = SMALL_MODELS / "data/lm", SMALL_MODELS / "data/translation"
 LOG = """\
 x | INFO | train_inner | epoch 001: 1 / 9 loss=3, wps=900, wall=9
 x | INFO | valid | epoch 001 | valid on 'valid' subset | loss 3 | ppl 8.25 | wps 2000
@@ -36,7 +35,9 @@ def trained(monkeypatch):
         trained.append(log.parent.name)
         if trained.status == 0:
             pairs = any(word == str(PAIRS) or "pairs" in word for word in command)
-            checkpoint = torch.load(OLDER / ("lstm_encdec_doc.pt" if pairs else "lstm_lm_doc.pt"), weights_only=True)
+            checkpoint = torch.load(
+                SMALL_MODELS / ("lstm_encdec_doc.pt" if pairs else "lstm_lm_doc.pt"), weights_only=True
+            )
             checkpoint["cfg"]["common"]["seed"] = int(log.parent.name.rpartition("-")[2])
             for which in ("best", "last"):
                 torch.save(checkpoint, log.parent / f"checkpoint_{which}.pt")
@@ -101,7 +102,7 @@ def test_what_is_finished_is_not_trained_again(run, trained):
 def test_what_began_with_a_model_that_was_trained_anew_is_refused(run, trained, tmp_path):
     given = ["reduced", LM, "--systems", "tied", "tied-averaged"]
     assert run(*given, with_table=False)[0] == 0 and trained == ["tied-1", "tied-averaged-1"]
-    shutil.copy(OLDER / "mmlstm_lm_mos.pt", tmp_path / "runs/tied-1/checkpoint_best.pt")
+    shutil.copy(SMALL_MODELS / "mmlstm_lm_mos.pt", tmp_path / "runs/tied-1/checkpoint_best.pt")
     status, _, told = run(*given)
     assert status == 2 and "tied-averaged-1 holds a run that started from another" in told
 

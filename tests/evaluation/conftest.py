@@ -1,10 +1,9 @@
 """Texts scored by test-time methods as flags name them, and the pairs of the small models."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from binarised_lines import copy_data
+from short_trainings import SMALL_MODELS
 
 from fairseq_plugins.evaluation.evaluator import read_methods
 from fairseq_plugins.evaluation.test_time import EvaluatedText, score_tokens
@@ -19,7 +18,7 @@ def tokens():
 
 @pytest.fixture
 def pair_data(tmp_path):
-    folder = copy_data(Path(__file__).parents[1] / "fixtures/small_models/data/translation", tmp_path / "pairs")
+    folder = copy_data(SMALL_MODELS / "data/translation", tmp_path / "pairs")
     (folder / "bpe.codes").write_text("#version: 0.2\nx a</w>\n")
     return folder
 

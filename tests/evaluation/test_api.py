@@ -12,26 +12,26 @@ import pytest
 import torch
 from binarised_lines import copy_data
 from sacremoses import MosesTokenizer
+from short_trainings import SMALL_MODELS
 
 import fairseq_plugins
 from fairseq_plugins.data.text import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.scoring import evaluate_perplexity
 
-FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
 RECORD = '{"tokenizer": "moses", "language": "en", "case": "lower tokens"}\n'
 
 
 @pytest.fixture
 def lm_data(tmp_path):
-    folder = copy_data(FIXTURES / "data/lm", tmp_path / "data bin")
+    folder = copy_data(SMALL_MODELS / "data/lm", tmp_path / "data bin")
     (folder / "text.json").write_text(RECORD)
     return folder
 
 
 @pytest.fixture
 def lm(lm_data):
-    return fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data)
+    return fairseq_plugins.load(SMALL_MODELS / "lstm_lm_doc.pt", lm_data)
 
 
 def test_lines_are_scored_as_raw_text(lm):
@@ -44,8 +44,8 @@ def test_lines_are_scored_as_raw_text(lm):
 def test_perplexity_is_that_of_the_stream(lm, lm_data):
     stream = load_token_stream(lm_data, "test", lm.dictionary)
     lines = [lm.dictionary.string(line[line != 2]) for line in stream.tensor_split((stream == 2).nonzero()[:, 0])]
-    models = load_language_models([FIXTURES / "lstm_lm_doc.pt"], lm_data)
-    tokenised = fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data, text="tokenised")
+    models = load_language_models([SMALL_MODELS / "lstm_lm_doc.pt"], lm_data)
+    tokenised = fairseq_plugins.load(SMALL_MODELS / "lstm_lm_doc.pt", lm_data, text="tokenised")
     # the lines of the split, of which the last part is what follows the last end mark
     expected = evaluate_perplexity(
         models, torch.cat([torch.tensor([2]), stream]), unknown=lm.dictionary.unk()
@@ -77,8 +77,8 @@ def test_samples_are_raw_text(lm):
 
 
 def test_several_checkpoints_are_one_model(lm_data, lm):
-    both = fairseq_plugins.load([FIXTURES / "lstm_lm_doc.pt", FIXTURES / "mmlstm_lm_mos.pt"], lm_data)
-    other = fairseq_plugins.load(FIXTURES / "mmlstm_lm_mos.pt", lm_data)
+    both = fairseq_plugins.load([SMALL_MODELS / "lstm_lm_doc.pt", SMALL_MODELS / "mmlstm_lm_mos.pt"], lm_data)
+    other = fairseq_plugins.load(SMALL_MODELS / "mmlstm_lm_mos.pt", lm_data)
     (line,), (first,), (second,) = (model.score(["the dog"]) for model in (both, lm, other))
     mean = [math.log((math.exp(a) + math.exp(b)) / 2) for a, b in zip(first.log_probs, second.log_probs)]
     assert line.log_probs == pytest.approx(mean, rel=1e-5)
@@ -89,15 +89,15 @@ def test_a_folder_stands_for_its_best_checkpoint_and_else_its_last(lm_data, lm, 
     folder.mkdir()
     with pytest.raises(ValueError, match="checkpoints has no checkpoint_best.pt and no checkpoint_last.pt"):
         fairseq_plugins.load(folder, lm_data)
-    shutil.copy(FIXTURES / "mmlstm_lm_mos.pt", folder / "checkpoint_last.pt")
+    shutil.copy(SMALL_MODELS / "mmlstm_lm_mos.pt", folder / "checkpoint_last.pt")
     last = fairseq_plugins.load(str(folder), str(lm_data)).score(["the dog"])
-    shutil.copy(FIXTURES / "lstm_lm_doc.pt", folder / "checkpoint_best.pt")
+    shutil.copy(SMALL_MODELS / "lstm_lm_doc.pt", folder / "checkpoint_best.pt")
     assert fairseq_plugins.load(folder, lm_data).score(["the dog"]) == lm.score(["the dog"]) != last
 
 
 @pytest.mark.parametrize("others", ["", ":gone"])
 def test_the_data_are_the_first_folder_of_the_training_unless_others_are_given(others, lm_data, lm, tmp_path):
-    state = torch.load(FIXTURES / "lstm_lm_doc.pt", weights_only=True)
+    state = torch.load(SMALL_MODELS / "lstm_lm_doc.pt", weights_only=True)
     state["cfg"]["task"]["data"] = f"{lm_data}{others}"
     torch.save(state, tmp_path / "moved.pt")
     assert fairseq_plugins.load(tmp_path / "moved.pt").score(["the dog"]) == lm.score(["the dog"])
@@ -109,7 +109,7 @@ def test_the_data_are_the_first_folder_of_the_training_unless_others_are_given(o
 def test_torchs_default_type_is_not_that_of_a_model(lm_data, lm):
     torch.set_default_dtype(torch.float16)
     try:
-        loaded = fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data)
+        loaded = fairseq_plugins.load(SMALL_MODELS / "lstm_lm_doc.pt", lm_data)
         assert torch.get_default_dtype() == torch.float16
     finally:
         torch.set_default_dtype(torch.float32)
@@ -118,18 +118,18 @@ def test_torchs_default_type_is_not_that_of_a_model(lm_data, lm):
 
 
 def test_the_tokens_of_a_batch_are_those_asked_for(lm_data):
-    assert fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data, max_tokens=7).max_tokens == 7
+    assert fairseq_plugins.load(SMALL_MODELS / "lstm_lm_doc.pt", lm_data, max_tokens=7).max_tokens == 7
 
 
 @pytest.mark.parametrize("name, data", [("lstm_lm_doc", "lm_data"), ("lstm_encdec_doc", "pair_data")])
 def test_a_precision_that_there_is_not_is_refused(name, data, request):
     with pytest.raises(ValueError, match="float8"):
-        fairseq_plugins.load(FIXTURES / f"{name}.pt", request.getfixturevalue(data), precision="float8")
+        fairseq_plugins.load(SMALL_MODELS / f"{name}.pt", request.getfixturevalue(data), precision="float8")
 
 
 @pytest.mark.parametrize("name", ["lstm_encdec_doc", "transformer_drill"])
 def test_translations_with_the_next_best_and_attention(name, pair_data):
-    translator = fairseq_plugins.load(FIXTURES / f"{name}.pt", pair_data)
+    translator = fairseq_plugins.load(SMALL_MODELS / f"{name}.pt", pair_data)
     lines = ["i c k", "", "a h l e", "g"]
     translated = translator.translate(lines, beam=4, nbest=3, batch_size=2)
     assert [bool(one.text) for one in translated] == [True, False, True, True]
@@ -148,7 +148,7 @@ def test_translations_with_the_next_best_and_attention(name, pair_data):
 
 
 def test_threads_translate_alike(pair_data):
-    translator = fairseq_plugins.load(FIXTURES / "lstm_encdec_doc.pt", pair_data)
+    translator = fairseq_plugins.load(SMALL_MODELS / "lstm_encdec_doc.pt", pair_data)
     asked = [(lines, beam) for beam in (1, 3, 5) for lines in (["i c k"], ["a h l e", "g"])] * 2
     with ThreadPoolExecutor(4) as threads:
         together = list(threads.map(lambda one: translator.translate(one[0], beam=one[1]), asked))
@@ -159,11 +159,11 @@ def test_threads_translate_alike(pair_data):
 def test_what_is_missing_is_told(lm_data, pair_data, lm):
     (lm_data / "text.json").unlink()
     with pytest.raises(ValueError, match="text.json is missing"):
-        fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data)
+        fairseq_plugins.load(SMALL_MODELS / "lstm_lm_doc.pt", lm_data)
     (pair_data / "bpe.codes").unlink()
     with pytest.raises(ValueError, match="has no bpe.codes"):
-        fairseq_plugins.load(FIXTURES / "lstm_encdec_doc.pt", pair_data)
-    load, model, pairs = fairseq_plugins.load, FIXTURES / "lstm_lm_doc.pt", FIXTURES / "lstm_encdec_doc.pt"
+        fairseq_plugins.load(SMALL_MODELS / "lstm_encdec_doc.pt", pair_data)
+    load, model, pairs = fairseq_plugins.load, SMALL_MODELS / "lstm_lm_doc.pt", SMALL_MODELS / "lstm_encdec_doc.pt"
     for call, message in (
         (lambda: load("nowhere.pt", lm_data), "nowhere.pt does not exist"),
         (lambda: load([], lm_data), "give a checkpoint"),
@@ -219,7 +219,7 @@ def test_arrays_of_lines_are_lines(lm):
 
 
 def test_translations_can_be_compared(pair_data):
-    translator = fairseq_plugins.load(FIXTURES / "lstm_encdec_doc.pt", pair_data)
+    translator = fairseq_plugins.load(SMALL_MODELS / "lstm_encdec_doc.pt", pair_data)
     first, second = (translator.translate(["A dog.", "a"]) for _ in range(2))
     assert first == second and first[0] in second and first[0] != first[1]
 
@@ -228,5 +228,5 @@ def test_loading_draws_nothing_from_torchs_generator(lm_data):
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    fairseq_plugins.load(FIXTURES / "lstm_lm_doc.pt", lm_data)
+    fairseq_plugins.load(SMALL_MODELS / "lstm_lm_doc.pt", lm_data)
     assert torch.equal(torch.rand(2), expected)

@@ -1,17 +1,17 @@
 """Folders of binarised pairs."""
 
 import shutil
-from pathlib import Path
 
 import pytest
 from binarised_lines import copy_data
+from short_trainings import SMALL_MODELS
 
 from fairseq_plugins.evaluation.checkpoints import check_split, num_sentences, split_languages
 
 
 @pytest.fixture
 def data(tmp_path):
-    return copy_data(Path(__file__).parents[1] / "fixtures/small_models/data/translation", tmp_path / "data")
+    return copy_data(SMALL_MODELS / "data/translation", tmp_path / "data")
 
 
 def add(data, split, pair):

@@ -2,7 +2,6 @@
 
 import io
 from argparse import Namespace
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,13 +9,12 @@ from builders import build_tiny_encdec, build_tiny_transformer
 from fairseq.models.fconv import FConvModel, base_architecture
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from sentencepiece import SentencePieceTrainer
+from short_trainings import SMALL_MODELS
 
 import fairseq_plugins
 from fairseq_plugins.evaluation.raw_text import SentencePiece, SubwordNMT, load_pair_texts
 from fairseq_plugins.evaluation.translation import SearchOptions, TranslatedSentence, Translator, word_attention
 from fairseq_plugins.options import UserError
-
-FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
 
 
 @pytest.fixture
@@ -262,11 +260,11 @@ def test_a_translation_that_does_not_end_is_cut(options, longest, build_translat
     ids=["known", "of the data"],
 )
 def test_a_folder_without_pairs_is_told(languages, message, tmp_path):
-    state = torch.load(FIXTURES / "lstm_encdec_doc.pt", weights_only=True)
+    state = torch.load(SMALL_MODELS / "lstm_encdec_doc.pt", weights_only=True)
     state["cfg"]["task"]["source_lang"], state["cfg"]["task"]["target_lang"] = languages
     torch.save(state, tmp_path / "model.pt")
     with pytest.raises(ValueError, match=message):
-        fairseq_plugins.load(tmp_path / "model.pt", FIXTURES / "data/lm")
+        fairseq_plugins.load(tmp_path / "model.pt", SMALL_MODELS / "data/lm")
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """The text that a command scores, and the flags that decode it."""
 
 import shutil
-from pathlib import Path
 
 import pytest
+from short_trainings import SMALL_MODELS
 
 from fairseq_plugins.console import OneLineParser
 from fairseq_plugins.evaluation import scored_text
@@ -20,7 +20,7 @@ def data(tmp_path, monkeypatch):
     data.mkdir()
     for side in ("en", "de"):
         (data / f"test.en-de.{side}.idx").touch()
-    shutil.copy(Path(__file__).parents[1] / "fixtures/small_models/lstm_encdec_doc.pt", tmp_path / "model.pt")
+    shutil.copy(SMALL_MODELS / "lstm_encdec_doc.pt", tmp_path / "model.pt")
     for name in ("references.txt", "test.de", "test.en"):
         (tmp_path / name).write_text("text\n")
     return data

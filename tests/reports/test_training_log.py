@@ -4,7 +4,6 @@ import inspect
 import json
 import math
 import shutil
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -12,6 +11,7 @@ from binarised_lines import copy_data
 from fairseq import checkpoint_utils
 from fairseq.logging.progress_bar import format_stat
 from fairseq.trainer import Trainer
+from short_trainings import SMALL_MODELS
 
 from fairseq_plugins.reports import training_log
 from fairseq_plugins.reports.comparison import PerplexityMetric
@@ -152,13 +152,12 @@ def test_a_log_without_them_is_refused(read, told, tmp_path):
     assert read_free_memory(log.read_text()) == []
 
 
-FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
-DATA = str(FIXTURES / "data/translation")
+DATA = str(SMALL_MODELS / "data/translation")
 
 
 @pytest.fixture
 def finished(tmp_path):
-    shutil.copy(FIXTURES / "lstm_encdec_doc.pt", tmp_path / "checkpoint_best.pt")
+    shutil.copy(SMALL_MODELS / "lstm_encdec_doc.pt", tmp_path / "checkpoint_best.pt")
     (tmp_path / "train.log").write_text(
         "x | INFO | valid | epoch 001 | loss 1 | ppl 2.5 | wps 5\n"
         "x | INFO | train | epoch 001 | loss 1 | ppl 2.5 | wps 50 | wall 90\n"
@@ -251,21 +250,21 @@ OF_CHECKPOINT = VALID.format(3, 1.06418, 300)  # as the fixture was saved
     ids=["own", "ends too early", "another's", "of a training that began anew"],
 )
 def test_the_log_of_another_training_is_not_believed(log, is_own, finished):
-    shutil.copy(FIXTURES / "lstm_lm_doc.pt", finished / "checkpoint_best.pt")
+    shutil.copy(SMALL_MODELS / "lstm_lm_doc.pt", finished / "checkpoint_best.pt")
     with open(finished / "train.log", "a") as file:
         file.write(log + "x | INFO | train | epoch 003 | loss 1 | ppl 2.5 | wps 50 | wall 90\n")
     if is_own:
-        assert read_run("A", finished, data=str(FIXTURES / "data/lm")).figures["valid_curve"]
+        assert read_run("A", finished, data=str(SMALL_MODELS / "data/lm")).figures["valid_curve"]
         return
     told = "log is not the log of the run that left .*checkpoint_best.pt: it has no validation with loss 1.06"
     with pytest.raises(ValueError, match=told):
-        read_run("A", finished, data=str(FIXTURES / "data/lm"))
+        read_run("A", finished, data=str(SMALL_MODELS / "data/lm"))
 
 
 @pytest.mark.parametrize("tokenizer", ["characters", "blanks", None])
 def test_bits_are_told_of_characters(tokenizer, finished, tmp_path):
-    shutil.copy(FIXTURES / "lstm_lm_doc.pt", finished / "checkpoint_best.pt")
-    data = copy_data(FIXTURES / "data/lm", tmp_path / "data")
+    shutil.copy(SMALL_MODELS / "lstm_lm_doc.pt", finished / "checkpoint_best.pt")
+    data = copy_data(SMALL_MODELS / "data/lm", tmp_path / "data")
     if tokenizer is not None:
         (data / "text.json").write_text(json.dumps({"tokenizer": tokenizer, "case": "kept"}))
     metric = PerplexityMetric()

@@ -7,10 +7,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection
-from pathlib import Path
 
 import pytest
 from binarised_lines import copy_data
+from short_trainings import SMALL_MODELS
 
 import fairseq_plugins
 from fairseq_plugins.options import UserError
@@ -18,14 +18,13 @@ from fairseq_plugins.options import UserError
 pytest.importorskip("fastapi")
 from fairseq_plugins.serving.server import Limits, ModelServer, listen, make_runner  # noqa: E402
 
-FIXTURES = Path(__file__).parents[1] / "fixtures/small_models"
 LIMITS = {"lines": 8, "characters": 60, "body": 2000, "waiting": 30, "seconds": 20, "batch": 64, "tokens": 200_000}
 
 
 def load(name, data, folder):
-    folder = copy_data(FIXTURES / "data" / data, folder)
+    folder = copy_data(SMALL_MODELS / "data" / data, folder)
     (folder / "text.json").write_text('{"tokenizer": "moses", "language": "en", "case": "lower tokens"}\n')
-    return fairseq_plugins.load(FIXTURES / f"{name}.pt", folder)
+    return fairseq_plugins.load(SMALL_MODELS / f"{name}.pt", folder)
 
 
 @pytest.fixture(scope="module")
