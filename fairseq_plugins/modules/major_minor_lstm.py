@@ -76,9 +76,8 @@ class MajorMinorLSTM(RecurrentCell):
 
     @classmethod
     def unused_options(cls, args: Namespace) -> Dict[str, str]:
-        if set(str(getattr(args, "major_proportions", "")).split()) == {"1"}:
-            return {"minor_input": "give --major-proportions below 1"}
-        return {}
+        proportions = _read_proportions(getattr(args, "major_proportions", MajorMinorOptions.major_proportions))
+        return {"minor_input": "give --major-proportions below 1"} if set(proportions) == {1} else {}
 
     @classmethod
     def build_layers(
@@ -89,7 +88,7 @@ class MajorMinorLSTM(RecurrentCell):
         Raises:
             UserError: on proportions out of range, on too many or too few, or if a part would be empty.
         """
-        proportions = parse_numbers(options.major_proportions, float, flag="--major-proportions", example="0.9 0.9 0.6")
+        proportions = _read_proportions(options.major_proportions)
         if len(proportions) == 1:
             proportions *= len(hidden_sizes)
         if len(proportions) != len(hidden_sizes):
@@ -138,6 +137,10 @@ class MajorMinorLSTM(RecurrentCell):
 
     def _minor_input(self, own: Input, of_stack: Input) -> Input:
         return of_stack if self.minor_reads_stack_input else own
+
+
+def _read_proportions(text: str) -> List[float]:
+    return parse_numbers(text, float, flag="--major-proportions", example="0.9 0.9 0.6")
 
 
 def _split(width: int, proportion: float) -> Tuple[int, int]:

@@ -57,8 +57,9 @@ def test_a_proportion_is_the_majors_share_of_the_width():
     assert [(layer.major.input_size, layer.minor.input_size) for layer in previous] == [(5, 5), (10, 10), (8, 8)]
 
 
-def test_the_input_of_no_minor_lstm_is_refused():
-    args = Namespace(rnn_cell="mmlstm", minor_input="previous", major_proportions="1")
+@pytest.mark.parametrize("proportions", ["1", "1 1.0", "1,1"])
+def test_the_input_of_no_minor_lstm_is_refused(proportions):
+    args = Namespace(rnn_cell="mmlstm", minor_input="previous", major_proportions=proportions)
     with pytest.raises(ValueError, match="^--minor-input has no effect .* or give --major-proportions below 1$"):
         RECURRENT_CELLS.read_options(args)
 
