@@ -17,7 +17,7 @@ def _stack(cell, graphs):
 
 
 def _decoder(attention, graphs):
-    part = ATTENTIONS[attention](D, D)
+    part = ATTENTIONS[attention](D)
     shared = dict(cell="lstm", attention=part, input_feeding="on", hidden_dropout=0.5, output_dropout=0.5)
     return AttentionalStack(D, [D, D], graphs=graphs, **shared)
 

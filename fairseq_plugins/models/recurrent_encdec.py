@@ -296,7 +296,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         encoder = RecurrentEncoder(source, embedding=source_embedding, stack=encoder_stack)
         attention = None
         if config.attention != "none":
-            attention = ATTENTIONS[config.attention](hidden_sizes[-1], hidden_sizes[-1])
+            attention = ATTENTIONS[config.attention](hidden_sizes[-1])
         stack = AttentionalStack(
             config.embed_dim,
             hidden_sizes,

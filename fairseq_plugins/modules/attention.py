@@ -1,7 +1,7 @@
 """Attention over the annotations of a source sentence, and recurrent decoder layers with attention on top.
 
-Shapes: B sentences, T target steps, S source positions, H width of the query, M width of the annotations, C width of
-the target embedding, D_n width of recurrent layer n, N index of the last one.
+Shapes: B sentences, T target steps, S source positions, H width of queries and annotations, C width of the target
+embedding, D_n width of recurrent layer n, N index of the last one.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class Memory:
     """Annotations and keys of a batch of sentences, computed once.
 
     Attributes:
-        annotations: e, (B, S, M).
+        annotations: e, (B, S, H).
         keys: :meth:`Attention.keys` of the annotations, (B, S, *).
         padding: True at positions without a token, (B, S), or None.
     """
@@ -43,16 +43,15 @@ class Attention(nn.Module):
     W_c has no bias. A subclass defines the score.
 
     Args:
-        width: H, of the query and of h~.
-        memory_width: M.
+        width: H, of queries, annotations and h~.
 
     Shape:
         query: (B, T, H); output: h~ (B, T, H), and the weights a (B, T, S) in float32 or wider.
     """
 
-    def __init__(self, width: int, memory_width: int):
+    def __init__(self, width: int):
         super().__init__()
-        self.combine = Linear(width + memory_width, width, bias=False)
+        self.combine = Linear(2 * width, width, bias=False)
 
     def keys(self, annotations: Tensor) -> Tensor:
         """Keys that queries are compared with, (B, S, *), by default the annotations."""
@@ -67,7 +66,7 @@ class Attention(nn.Module):
         return None
 
     def context(self, query: Tensor, memory: Memory) -> Tuple[Tensor, Tensor]:
-        """c (B, T, M), and a (B, T, S) in float32 or wider."""
+        """c (B, T, H), and a (B, T, S) in float32 or wider."""
         scores = self.scores(query, memory.keys)
         if memory.padding is not None:
             scores = scores.masked_fill(memory.padding.unsqueeze(1), float("-inf"))
@@ -80,11 +79,7 @@ class Attention(nn.Module):
 
 
 class DotAttention(Attention):
-    """score = h . e. H = M."""
-
-    def __init__(self, width: int, memory_width: int):
-        super().__init__(width, memory_width)
-        assert width == memory_width
+    """score = h . e."""
 
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
         return torch.bmm(query, keys.transpose(1, 2))
@@ -96,9 +91,9 @@ class DotAttention(Attention):
 class GeneralAttention(Attention):
     """score = (W_a h) . e."""
 
-    def __init__(self, width: int, memory_width: int):
-        super().__init__(width, memory_width)
-        self.query = Linear(width, memory_width, bias=False)
+    def __init__(self, width: int):
+        super().__init__(width)
+        self.query = Linear(width, width, bias=False)
 
     def scores(self, query: Tensor, keys: Tensor) -> Tensor:
         return torch.bmm(self.query(query), keys.transpose(1, 2))
@@ -112,10 +107,10 @@ class GeneralAttention(Attention):
 class MLPAttention(Attention):
     """score = v . tanh(W_q h + W_k e)  (Bahdanau et al. 2015)."""
 
-    def __init__(self, width: int, memory_width: int):
-        super().__init__(width, memory_width)
+    def __init__(self, width: int):
+        super().__init__(width)
         self.query = Linear(width, width, bias=False)
-        self.key = Linear(memory_width, width, bias=False)
+        self.key = Linear(width, width, bias=False)
         self.score = Linear(width, 1, bias=False)
 
     def keys(self, annotations: Tensor) -> Tensor:
@@ -152,7 +147,7 @@ class AttentionalStack(nn.Module):
         input_size: C.
         hidden_sizes: D_1 .. D_N.
         cell, cell_options: as :class:`RecurrentStack`.
-        attention: attention for D_N and M, or None.
+        attention: of width D_N, or None.
         input_feeding: "on" or "off".
         hidden_dropout: standard dropout rate between layers.
         output_dropout: dropout rate of the last layer and of h~. Attention reads the last layer before this dropout.
@@ -181,7 +176,7 @@ class AttentionalStack(nn.Module):
         if self.feeds and attention is None:
             raise UserError("--input-feeding on feeds the attention's output back: take an --attention, or off")
         self.stack = RecurrentStack(
-            input_size + (hidden_sizes[-1] if self.feeds and hidden_sizes else 0),
+            input_size + (hidden_sizes[-1] if self.feeds else 0),
             hidden_sizes,
             cell=cell,
             cell_options=cell_options,
@@ -239,7 +234,7 @@ class AttentionalStack(nn.Module):
         """All steps as one function, given keys (B, S, H) whose dot products with the queries are the scores."""
         inputs = [layer.precompute(x if n == 0 else x[..., :0]) for n, layer in enumerate(layers)]
         *masks, top_mask = self.stack.draw_masks(x)
-        steps = [None if mask is None else mask.expand(-1, x.size(1), -1).transpose(0, 1) for mask in masks]
+        steps = [None if mask is None else mask.transpose(0, 1) for mask in masks]
         outputs, tops, weights, states = attentional_lstm(
             [
                 (*parts, part["h"], part["c"], mask)

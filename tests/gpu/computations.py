@@ -115,7 +115,7 @@ def attention_computation(attention, feeding):
         WIDTHS[0],
         WIDTHS[1:],
         cell="lstm",
-        attention=ATTENTIONS[attention](WIDTHS[-1], WIDTHS[-1]),
+        attention=ATTENTIONS[attention](WIDTHS[-1]),
         input_feeding=feeding,
         hidden_dropout=0.0,
         output_dropout=0.0,

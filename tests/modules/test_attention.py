@@ -13,30 +13,27 @@ from fairseq_plugins.modules.cell import state_tensors
 from fairseq_plugins.modules.lstm import VariationalOptions
 from fairseq_plugins.modules.major_minor_lstm import MajorMinorOptions
 
-B, T, S, H, M = 3, 4, 6, 5, 7
+B, T, S, H = 3, 4, 6, 5
 LENGTHS = [S, 1, 3]
-WIDTHS = {"dot": (H, H), "general": (H, M), "mlp": (H, M)}
 WEIGHTS = {
     "dot": {"combine.weight": (H, 2 * H)},
-    "general": {"combine.weight": (H, H + M), "query.weight": (M, H)},
-    "mlp": {"combine.weight": (H, H + M), "query.weight": (H, H), "key.weight": (H, M), "score.weight": (1, H)},
+    "general": {"combine.weight": (H, 2 * H), "query.weight": (H, H)},
+    "mlp": {"combine.weight": (H, 2 * H), "query.weight": (H, H), "key.weight": (H, H), "score.weight": (1, H)},
 }
 
 every_attention = pytest.mark.parametrize("name", sorted(ATTENTIONS))
 
 
 def make(name, dtype=torch.float64, scale=0.7):
-    attention = ATTENTIONS[name](*WIDTHS[name]).to(dtype)
-    return randomise(attention, scale)
+    return randomise(ATTENTIONS[name](H).to(dtype), scale)
 
 
-def make_inputs(name, *, dtype=torch.float64):
+def make_inputs(dtype=torch.float64):
     """Queries, annotations with garbage at padding, and where padding is."""
-    width, memory_width = WIDTHS[name]
     padding = torch.arange(S) >= torch.tensor(LENGTHS).unsqueeze(1)
-    annotations = torch.randn(B, S, memory_width, dtype=dtype)
+    annotations = torch.randn(B, S, H, dtype=dtype)
     annotations[padding] *= 30
-    return torch.randn(B, T, width, dtype=dtype), annotations, padding
+    return torch.randn(B, T, H, dtype=dtype), annotations, padding
 
 
 def attend(attention, query, annotations, padding):
@@ -51,7 +48,7 @@ def test_the_matrices_are_those_of_the_formula_and_there_is_no_bias(name):
 @every_attention
 def test_output_and_weights_are_those_of_the_formula_and_padding_has_no_weight_and_no_gradient(name):
     attention = make(name)
-    query, annotations, padding = make_inputs(name)
+    query, annotations, padding = make_inputs()
     output, weights = attend(attention, query, annotations.requires_grad_(), padding)
     steps = [plain_formulas.attended(attention, h, annotations, padding) for h in query.unbind(1)]
     expected = [torch.stack(parts, dim=1) for parts in zip(*steps)]
@@ -66,7 +63,7 @@ def test_output_and_weights_are_those_of_the_formula_and_padding_has_no_weight_a
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_half_precision_is_near_double(name, dtype):
     attention = make(name, dtype)
-    query, annotations, padding = make_inputs(name, dtype=dtype)
+    query, annotations, padding = make_inputs(dtype)
     annotations[padding] = 0  # as the encoder leaves it
     output, weights = attend(attention, query, annotations, padding)
     assert output.dtype == dtype and weights.dtype == torch.float32
@@ -80,7 +77,7 @@ def test_half_precision_is_near_double(name, dtype):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_large_scores_and_padding_bring_no_nan_in_half_precision(name, dtype):
     attention = make(name, dtype, scale=30)
-    query, annotations, padding = make_inputs(name, dtype=dtype)
+    query, annotations, padding = make_inputs(dtype)
     annotations[padding] /= 30
     output, weights = attend(attention, 10 * query, annotations.requires_grad_(), padding)
     output.float().pow(2).sum().backward()
@@ -105,7 +102,7 @@ every_cell_and_case = pytest.mark.parametrize("cell, attention, feeding", CELLS_
 
 
 def make_stack(attention, feeding, *, cell="lstm", widths=STACK_WIDTHS, dropout=0.0, output_dropout=None):
-    built = None if attention == "none" else ATTENTIONS[attention](widths[-1], widths[-1])
+    built = None if attention == "none" else ATTENTIONS[attention](widths[-1])
     stack = AttentionalStack(
         C,
         widths,
