@@ -104,7 +104,7 @@ def _joint_weights(scores: Sequence[Scores]) -> Optional[Tensor]:
     weights = [one.mixture_weights for one in scores if one.mixture_weights is not None]
     if len(weights) < len(scores):
         return None
-    return weights[0] if len(weights) == 1 else torch.cat(weights, dim=-1) / len(weights)
+    return torch.cat(weights, dim=-1) / len(weights)
 
 
 class GatedDecoder(StreamDecoder):
@@ -208,15 +208,12 @@ class GatedLanguageModelConfig(FairseqDataclass):
     )
 
 
-FLAGS = ModelFlags(GatedLanguageModelConfig, OUTPUT_GATES)
-
-
 @register_model("gated_lm")
 class GatedLanguageModel(FairseqLanguageModel):
     """Frozen language models whose logits are multiplied by a gate that learns (:class:`GatedDecoder`)."""
 
-    flags = FLAGS
-    add_args = FLAGS.add_args
+    flags = ModelFlags(GatedLanguageModelConfig, OUTPUT_GATES)
+    add_args = flags.add_args
 
     @classmethod
     def build_model(cls, args: Namespace, task: TextTask) -> "GatedLanguageModel":

@@ -74,7 +74,7 @@ class RecurrentEncoder(FairseqEncoder):
         self.padding_idx = dictionary.pad()
 
     def forward(self, src_tokens: Tensor, src_lengths: Optional[Tensor] = None, **unused: Any) -> EncoderOutput:
-        """Annotations of tokens (B, S)."""
+        """Annotations of tokens (B, S). fairseq passes the options of the decoder as well."""
         padding = src_tokens.eq(self.padding_idx)
         has_padding = padding.is_cuda or bool(padding.any())  # a look at the values would wait for a GPU
         annotations, state = self.stack(self.embedding(src_tokens), padding if has_padding else None, tokens=src_tokens)
@@ -158,11 +158,10 @@ class RecurrentAttentionalDecoder(CachingDecoder):
             noise=noise,
             gate_state=self.cached(incremental_state).get("gate"),
         )
-        if incremental_state is not None:
-            kept: Dict[str, Any] = {"stack": outputs.state, "gate": scores.gate_state}
-            if memory is not None and memory.keys is not memory.annotations:
-                kept["keys"] = memory.keys  # computed once for all steps
-            self.cache(incremental_state, kept)
+        kept: Dict[str, Any] = {"stack": outputs.state, "gate": scores.gate_state}
+        if memory is not None and memory.keys is not memory.annotations:
+            kept["keys"] = memory.keys  # computed once for all steps
+        self.cache(incremental_state, kept)
         return scores.output, {"attn": [outputs.attention], "states": states, "scores": scores}
 
     def _memory_and_state(
@@ -245,9 +244,6 @@ class RecurrentEncoderDecoderConfig(CudaGraphFlags):
     )
 
 
-FLAGS = ModelFlags(RecurrentEncoderDecoderConfig, RECURRENT_CELLS, OUTPUT_LAYERS, OUTPUT_GATES, COPYING)
-
-
 @register_model("recurrent_encdec")
 class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
     """Recurrent encoder-decoder with Luong attention and any output layer (Takase et al. 2018, section 6.2).
@@ -256,8 +252,8 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
     is the target embedding, then come the recurrent layers, and last the attention's output.
     """
 
-    flags = FLAGS
-    add_args = FLAGS.add_args
+    flags = ModelFlags(RecurrentEncoderDecoderConfig, RECURRENT_CELLS, OUTPUT_LAYERS, OUTPUT_GATES, COPYING)
+    add_args = flags.add_args
 
     @classmethod
     def build_model(cls, args: Namespace, task: TextTask) -> "RecurrentEncoderDecoder":
@@ -330,13 +326,6 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         model = cls(encoder, decoder)
         initialise_uniformly(model, config.init_range, biases=config.init_biases)
         return keep_vocabularies(model, task)
-
-    def forward(
-        self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor, **options: Any
-    ) -> Tuple[Tensor, Dict[str, Any]]:
-        """Encode the source (B, S), then :meth:`RecurrentAttentionalDecoder.forward` with ``options``."""
-        encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
-        return self.decoder(prev_output_tokens, encoder_out=encoder_out, **options)
 
 
 for name, preset in ENCODER_DECODER_ARCHITECTURES.items():

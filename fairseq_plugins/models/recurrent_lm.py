@@ -49,9 +49,9 @@ class RecurrentDecoder(StreamDecoder):
         embedding: WordDropoutEmbedding,
         input_dropout: BroadcastDropout,
         stack: RecurrentStack,
+        feed_forward: Optional[nn.Module],
         output_layer: OutputLayer,
-        feed_forward: Optional[nn.Module] = None,
-        state_dropout: float = 0.0,
+        state_dropout: float,
     ):
         super().__init__(dictionary)
         self.state_dropout = state_dropout
@@ -148,9 +148,6 @@ class RecurrentLanguageModelConfig(CudaGraphFlags):
     )
 
 
-FLAGS = ModelFlags(RecurrentLanguageModelConfig, RECURRENT_CELLS, OUTPUT_LAYERS, OUTPUT_GATES)
-
-
 @register_model("recurrent_lm")
 class RecurrentLanguageModel(FairseqLanguageModel):
     """AWD-LSTM language model (Merity et al. 2018) with any recurrent cell and output layer.
@@ -158,8 +155,8 @@ class RecurrentLanguageModel(FairseqLanguageModel):
     The architectures differ in their presets only (:mod:`fairseq_plugins.models.presets`).
     """
 
-    flags = FLAGS
-    add_args = FLAGS.add_args
+    flags = ModelFlags(RecurrentLanguageModelConfig, RECURRENT_CELLS, OUTPUT_LAYERS, OUTPUT_GATES)
+    add_args = flags.add_args
 
     @classmethod
     def build_model(cls, args: Namespace, task: TextTask) -> "RecurrentLanguageModel":

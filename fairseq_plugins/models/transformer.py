@@ -97,9 +97,6 @@ def _check_sizes(args: Namespace, *, side: str) -> None:
         raise UserError(f"--{side}-embed-dim {width}: give at least 4 for sines and cosines, or --{side}-learned-pos")
 
 
-FLAGS = ModelFlags(TransformerConfig, OUTPUT_LAYERS, OUTPUT_GATES, COPYING, left_out=LEFT_OUT)
-
-
 class TransformerEncoderWithTokens(TransformerEncoderBase):
     """fairseq's encoder with the tokens (B, S) in its output, which copying reads."""
 
@@ -206,8 +203,8 @@ class TransformerWithOutputLayer(TransformerModel):
     ``LEFT_OUT``, and those of output layers, gates and copying. fairseq's flags say whether embeddings are shared.
     """
 
-    flags = FLAGS
-    add_args = FLAGS.add_args
+    flags = ModelFlags(TransformerConfig, OUTPUT_LAYERS, OUTPUT_GATES, COPYING, left_out=LEFT_OUT)
+    add_args = flags.add_args
 
     @classmethod
     def build_model(cls, args: Namespace, task: TextTask) -> "TransformerWithOutputLayer":

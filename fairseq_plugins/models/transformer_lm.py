@@ -23,14 +23,9 @@ from fairseq_plugins.models.transformer import LEFT_OUT, TransformerDecoderWithO
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 
-FLAGS = ModelFlags(
-    TransformerLanguageModelConfig,
-    OUTPUT_LAYERS,
-    OUTPUT_GATES,
-    left_out=(
-        *(*LEFT_OUT, "decoder_input_dim", "adaptive_input_factor", "adaptive_input_cutoff"),
-        *("character_embeddings", "character_filters", "character_embedding_dim", "char_embedder_highway_layers"),
-    ),
+LM_LEFT_OUT = (
+    *(*LEFT_OUT, "decoder_input_dim", "adaptive_input_factor", "adaptive_input_cutoff"),
+    *("character_embeddings", "character_filters", "character_embedding_dim", "char_embedder_highway_layers"),
 )
 
 
@@ -63,13 +58,13 @@ class TransformerLanguageModel(FairseqLanguageModel):
     """Transformer language model with any output layer (Vaswani et al. 2017, decoder only).
 
     The architectures ``transformer_lm_full``, ``_bilinear``, ``_dual``, ``_drill``, ``_mos`` and ``_doc`` differ in
-    their output layer only. The flags are those of fairseq's ``transformer_lm`` except ``LEFT_OUT``, and those of
+    their output layer only. The flags are those of fairseq's ``transformer_lm`` except ``LM_LEFT_OUT``, and those of
     output layers and gates. The decoder reads at most ``--tokens-per-sample`` tokens at a time, or
     ``--max-target-positions``, a flag of ``--task language_modeling``.
     """
 
-    flags = FLAGS
-    add_args = FLAGS.add_args
+    flags = ModelFlags(TransformerLanguageModelConfig, OUTPUT_LAYERS, OUTPUT_GATES, left_out=LM_LEFT_OUT)
+    add_args = flags.add_args
 
     @classmethod
     def build_model(cls, args: Namespace, task: TextTask) -> "TransformerLanguageModel":

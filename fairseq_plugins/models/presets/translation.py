@@ -168,14 +168,8 @@ TRANSFORMER_SHARING_FLAGS = TyingFlags(
 
 
 def _sizes(*, layers: int, width: int, feed_forward: int, heads: int, dropout: float) -> Dict[str, Value]:
-    sides = {
-        f"{side}_{name}": value
-        for side in ("encoder", "decoder")
-        for name, value in (
-            *(("layers", layers), ("embed_dim", width)),
-            *(("ffn_embed_dim", feed_forward), ("attention_heads", heads)),
-        )
-    }
+    sizes = dict(layers=layers, embed_dim=width, ffn_embed_dim=feed_forward, attention_heads=heads)
+    sides = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()}
     return {**sides, "dropout": dropout}
 
 
