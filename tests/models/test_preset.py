@@ -19,7 +19,6 @@ from fairseq_plugins.models.presets import (
     translation,
 )
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
-from fairseq_plugins.modules.lstm import WeightDropLSTM
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 
@@ -93,23 +92,6 @@ def test_every_cell_replaces_that_of_the_preset(arch, cell, build):
     stack = build(arch, rnn_cell=cell).decoder.stack
     layers = stack.layers if arch in LANGUAGE_MODELS else stack.stack.layers
     assert {type(layer) for layer in layers} == {RECURRENT_CELLS[cell]}
-
-
-@pytest.mark.parametrize("arch", ["lstm_encdec", "transformer_full", "transformer_doc"])
-def test_a_tied_softmax_shares_the_embedding_and_a_full_one_does_not(arch, build):
-    for layer, expected in (("tied", True), ("full", False)):
-        decoder = build(arch, output_layer=layer).decoder
-        embedding = decoder.embedding if arch == "lstm_encdec" else decoder.embed_tokens
-        shares = any(parameter is embedding.weight for parameter in decoder.output.parameters())
-        assert shares == expected, layer
-
-
-@pytest.mark.parametrize("arch", ["lstm_lm_awd_ptb", "mmlstm_lm_ptb"])
-@pytest.mark.parametrize("cell", ["lstm", "mmlstm"])
-def test_cells_with_one_kind_of_weight_drop_have_the_presets_rate(arch, cell, build):
-    layers = build(arch, rnn_cell=cell).decoder.stack.layers
-    rates = {module.rate for layer in layers for module in layer.modules() if isinstance(module, WeightDropLSTM)}
-    assert rates == {LANGUAGE_MODELS[arch].model["dropout_weight"]} == {0.5}
 
 
 @dataclass

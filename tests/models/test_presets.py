@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from builders import build_encdec, build_lm, tiny_base_flags
+from builders import build_encdec, build_lm
 from fairseq import options
 from fairseq.optim.lr_scheduler import build_lr_scheduler
 from fairseq.optim.sgd import SGD as FairseqSGD
@@ -205,17 +205,6 @@ def test_presets_reach_the_model():
     assert model.decoder.output.experts_per_layer == [0, 0, 2, 2] and model.decoder.output.latent_dropout.rate == 0.0
 
 
-@torch.no_grad()  # no task holds the columns here
-def test_the_recurrence_stays_clean():
-    """With half of the outputs dropped, the state is that of the model without dropout."""
-    model = build_lm("fpnn_lm_ptb", 23).double()
-    tokens = torch.randint(4, 23, (2, 6))
-    model.train()(tokens, stream="x")
-    clean = model.eval()(tokens)[1]["states"].top[:, -1]
-    (state,) = model.decoder.carried_state.get("x", 6)["layers"]
-    torch.testing.assert_close(state["x"], clean, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("arch", ["fpnn_lm_text8_chars", "skipping_rnn_lm_text8_chars"])
 def test_networks_of_characters_leave_their_start(arch):
     """Of 26 characters, each of which is followed by one of two."""
@@ -244,44 +233,6 @@ def test_another_cell_with_the_skip_of_the_preset_has_its_slow_matrices_too(arch
         assert (args.word_skip, args.recurrent_scale) == ("_", LANGUAGE_MODELS[arch].model["recurrent_scale"])
 
 
-def test_a_given_flag_beats_the_preset_and_another_gate_has_its_own_defaults():
-    arch = "gated_lm_ptb"
-    flags = [tiny_base_flags("tied")]
-    assert build_lm(arch, 23, base_model_flags=flags, gate_dim=7).decoder.gate.embedding.embedding_dim == 7
-    gate = build_lm(arch, 23, base_model_flags=flags, gate_init_range=0.01).decoder.gate
-    assert 0.009 < gate.linear.weight.abs().max() <= 0.01
-    gate = build_lm(arch, 23, base_model_flags=flags, output_gate="iog-lstm").decoder.gate
-    assert gate.embedding.embedding_dim == 300 and gate.dropout.rate == 0.5
-
-
-@pytest.mark.parametrize("program, bias_of_gates", [({}, -2.0), ({"transform_bias": 0.0}, 0.0)])
-def test_parameters_start_within_the_range_and_gates_at_the_published_bias(program, bias_of_gates):
-    model = build_lm("rhn_lm_ptb", 50, embed_dim=64, hidden_sizes="64", **program)
-    (layer,) = model.decoder.stack.layers
-    for bias in layer.biases():
-        assert bias.tolist() == [0.0] * 64 + [bias_of_gates] * 64
-    for name, param in model.named_parameters():
-        if name.endswith("bias"):
-            assert not param.any()
-        else:
-            assert 0.98 * 0.04 < param.abs().max() <= 0.04, name
-
-
-@pytest.mark.parametrize("base", ["zaremba_medium", "variational_large"])
-def test_a_base_model_has_one_bias_a_layer_and_starts_within_its_range_with_biases_at_zero(base):
-    preset = LANGUAGE_MODELS[f"lstm_lm_{base}"].model
-    model = build_lm(f"lstm_lm_{base}", 50, embed_dim=64, hidden_sizes="64 64")
-    biases = {name for name, param in model.named_parameters() if param.dim() == 1}
-    layers = ("stack.layers.0.bias_ih_l0", "stack.layers.1.bias_ih_l0", "output.projection.bias")
-    assert biases == {f"decoder.{name}" for name in layers}
-    for name, param in model.named_parameters():
-        if name in biases:
-            assert not param.any()
-        else:
-            assert 0.98 * preset["init_range"] < param.abs().max() <= preset["init_range"], name
-    assert model.decoder.output.projection.weight is not model.decoder.embedding.weight
-
-
 def test_a_small_encoder_decoder_drops_values_once_right_before_every_softmax():
     for flags, of_latents, of_states in (
         ({"arch": "mmlstm_encdec"}, None, 0.3),
@@ -295,13 +246,3 @@ def test_a_small_encoder_decoder_drops_values_once_right_before_every_softmax():
         assert decoder.stack.dropout.rate == decoder.stack.stack.dropouts[-1].rate == of_states, flags
         latent = getattr(decoder.output, "latent_dropout", None)
         assert (None if latent is None else latent.rate) == of_latents, flags
-
-
-@pytest.mark.parametrize("arch", ["lstm_encdec_doc_gigaword", "mmlstm_encdec_wmt14"])
-def test_published_trainings_have_one_bias_vector(arch):
-    def biases(**flags):
-        model = build_encdec(arch, 9, 9, embed_dim=8, hidden_sizes="16 16 16 16" if "wmt" in arch else "8 8", **flags)
-        return {name.rpartition(".")[2][:7] for name, _ in model.named_parameters() if ".bias_" in name}
-
-    assert ENCODER_DECODER_ARCHITECTURES[arch].training["rnn-biases"] == "one"
-    assert biases(rnn_biases="one") == {"bias_ih"} and biases() == {"bias_ih", "bias_hh"}

@@ -69,20 +69,6 @@ def test_the_distribution_is_that_of_the_equations(cell, name, input_feeding, me
         torch.testing.assert_close(found, layers, rtol=1e-11, atol=1e-13)
 
 
-# padding
-
-
-@pytest.mark.parametrize("merge", ["top", "layer"])
-def test_padding_is_a_row_of_the_embedding_that_is_never_read(merge, source, tokens):
-    model = build("full", hidden_sizes="8 8", encoder_merge=merge)
-    expected = model(*source, tokens)[0]
-    model(*source, tokens)[0].sum().backward()
-    assert not model.encoder.embedding.weight.grad[PAD].any()
-    with torch.no_grad():
-        model.encoder.embedding.weight[PAD] = 50
-    assert torch.equal(model(*source, tokens)[0], expected)
-
-
 # embeddings and initial values
 
 
@@ -161,11 +147,3 @@ def test_dropout_is_on_every_layer_but_not_on_embeddings_and_annotations(source,
     assert (states.top != 0).all()
     handed_over = list(state_tensors(model.encoder(source[0])["final_state"]))
     assert len(handed_over) == 4 and all(part.ne(0).all() for part in handed_over)
-
-
-def test_what_the_output_layer_alone_reads_may_be_kept(source):
-    model = build_tiny_encdec("full", hidden_sizes="8 8", dropout=0.5, dropout_output=0.0)
-    encoded = model.encoder(source[0])["encoder_out"][0]
-    _, below, last, attended = model(*source, torch.randint(4, V, (B, T)))[1]["states"].layers
-    assert below.eq(0).any() and last.ne(0).all() and attended.ne(0).all()
-    assert not torch.equal(encoded, model.encoder(source[0])["encoder_out"][0])

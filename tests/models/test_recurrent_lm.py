@@ -79,32 +79,7 @@ def test_the_distribution_is_that_of_the_equations(name, flags, cell, tokens):
     torch.testing.assert_close(log_probs.exp(), expected, rtol=1e-11, atol=1e-13)
 
 
-def test_input_dropout_is_locked_and_the_stack_reads_it(tokens):
-    model = build_tiny_lm("doc", dropout_input=0.5)
-    states = model(tokens)[1]["states"]
-    mask = states.layers[0] / model.decoder.embedding.weight[tokens]
-    assert (mask == 0).any() and torch.allclose(mask, mask[:, :1].expand_as(mask))
-    torch.testing.assert_close(model.decoder.stack(states.layers[0]).top, states.top, rtol=1e-6, atol=1e-6)
-
-
 # streams
-
-
-@pytest.mark.parametrize("cell", sorted(plain_formulas.CELLS))
-def test_windows_of_a_stream_are_one_long_sequence(cell, tokens):
-    model = build_tiny_lm("doc", rnn_cell=cell).double()
-    whole = model(tokens)[0]
-    windows = [model(tokens[:, a:b], stream="text", position=a)[0] for a, b in ((0, 2), (2, 5), (5, T))]
-    torch.testing.assert_close(torch.cat(windows, dim=1), whole, rtol=1e-11, atol=1e-11)
-
-
-def test_a_window_can_be_repeated(tokens):
-    model = build_tiny_lm("tied")
-    model(tokens, stream="text", position=0)
-    outputs = [model(tokens, stream="text", position=T)[0] for _ in range(3)]
-    assert torch.equal(outputs[0], outputs[1]) and torch.equal(outputs[0], outputs[2])
-    with pytest.raises(ValueError, match="stream 'text' cannot go on at token 5"):
-        model(tokens, stream="text", position=5)
 
 
 BETWEEN_WINDOWS = {

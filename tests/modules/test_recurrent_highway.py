@@ -4,7 +4,7 @@ import plain_formulas
 import pytest
 import torch
 from builders import randomise
-from cell_cases import assert_as_by_hand, drawn_mask, run
+from cell_cases import assert_as_by_hand, drawn_mask
 
 from fairseq_plugins.modules.recurrent_highway import TRANSFORM_INPUTS, RecurrentHighway, RecurrentHighwayOptions
 
@@ -44,13 +44,3 @@ def by_hand(layer, x, state, mask, transform_input):
 def test_values_and_gradients_are_those_of_the_equations(transform_input, depth, x, state):
     layer, mask = make(transform_input, depth=depth), drawn_mask(5, (B, D), rate=RATE)
     assert_as_by_hand(layer, x, state, lambda: by_hand(layer, x, state, mask, transform_input))
-
-
-# parameters
-
-
-def test_gates_start_at_the_given_bias_and_carry_the_state_on(x, state):
-    for start, is_closed in ((-30.0, True), (0.0, False)):
-        layer = make(start=start, rate=0.0)
-        before, after = state["s"], run(layer, x, state)[1]["s"]
-        assert torch.allclose(after, before) == is_closed

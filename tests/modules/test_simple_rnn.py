@@ -10,7 +10,7 @@ from cell_cases import assert_as_by_hand, run, run_steps
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, StepInput
 from fairseq_plugins.modules.initialisation import initialise_uniformly
-from fairseq_plugins.modules.simple_rnn import DiagonalOptions, DiagonalRNN, RectifierRNN, SimpleRecurrentOptions
+from fairseq_plugins.modules.simple_rnn import DiagonalOptions, DiagonalRNN
 from fairseq_plugins.ops.recurrence import linear_scan
 
 B, T, C, D = 4, 9, 5, 6
@@ -107,22 +107,6 @@ def test_end_marks_stand_between_words_too(symbol, dictionary):
     outputs, last = run(layer, x, layer.initial_state(x), tokens=tokens)
     assert torch.equal(first["first_letter"], first["x"])
     assert torch.equal(last["first_letter"], outputs[:, 3])
-
-
-# the scale of recurrent matrices
-
-
-def test_a_scale_makes_adagrads_steps_shorter():
-    layers = [RectifierRNN(2, 3, options=SimpleRecurrentOptions(recurrent_scale=scale)) for scale in (1.0, 0.01)]
-    starts = [layer.recurrent_matrices()[0].detach().clone() for layer in layers]
-    steps = []
-    for layer, start in zip(layers, starts):
-        optimizer = torch.optim.Adagrad(layer.parameters(), lr=0.05)
-        layer.recurrent_matrices()[0].sum().backward()
-        optimizer.step()
-        steps.append((layer.recurrent_matrices()[0].detach() - start).abs())
-    torch.testing.assert_close(steps[0], torch.full((3, 3), 0.05))
-    torch.testing.assert_close(steps[1], torch.full((3, 3), 0.0005))
 
 
 # refusals and parameters

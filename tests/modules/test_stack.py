@@ -103,15 +103,6 @@ def test_dropout_acts_between_layers_where_the_next_reads_it_and_on_the_last_one
     torch.testing.assert_close(run_layer(stack.layers[2], layers[1]), top, rtol=1e-12, atol=1e-12)
 
 
-@every_masks
-def test_every_layer_and_every_call_has_masks_of_its_own(masks):
-    torch.manual_seed(1)
-    stack = RecurrentStack(16, [16, 16, 16], hidden_dropout=0.5, output_dropout=0.5, masks=masks).double()
-    x = torch.randn(B, T, 16, dtype=torch.float64)
-    dropped = [layer.eq(0) for _ in range(2) for layer in stack(x).layers]
-    assert len({tuple(mask.flatten().tolist()) for mask in dropped}) == 6
-
-
 ENCODER_WIDTHS = [7, 6, 8]
 LENGTHS = [6, 1, 3, 5]
 ENCODER_B, S = len(LENGTHS), 8

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 import torch
-from builders import build_lm, build_output_layer, build_tiny_encdec, make_states, randomise
+from builders import build_output_layer, build_tiny_encdec, make_states, randomise
 from nearness import assert_near
 from tensor_sizes import TensorSizes
 
@@ -189,34 +189,17 @@ def test_no_tensor_is_as_large_as_all_log_probabilities(name):
     assert max(largest[0]) < 2 * 10 * VOCAB_SIZE <= min(largest[1])
 
 
-def test_the_loss_is_fused_unless_the_flag_says_plain():
-    parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
-    OUTPUT_LAYERS.add_args(parser)
-    plain, in_chunks = (vars(parser.parse_args(flag)) for flag in (["--output-loss", "plain"], ["--output-chunk", "7"]))
-    assert (plain, in_chunks) == ({"output_loss": "plain"}, {"output_chunk": 7})
-    assert build("tied", **plain).output_loss == "plain" and build("tied", **in_chunks).output_chunk == 7
-    assert build("tied").output_loss == "fused" and build("tied").output_chunk is None
-    with pytest.raises(SystemExit):
-        parser.parse_args(["--output-loss", "slow"])
-
-
 # the values and flags of --output-layer
 
 
-def test_flags_of_label_networks_take_their_values_alone(capsys):
+def test_flags_take_their_values_alone(capsys):
     parser = argparse.ArgumentParser()
     OUTPUT_LAYERS.add_args(parser)
     texts = "mask activation init residual layer-residual dropout-place encoder".split()
-    for flag in (f"--label-{text}" for text in texts):
+    for flag in ("--output-loss", *(f"--label-{text}" for text in texts)):
         with pytest.raises(SystemExit):
             parser.parse_args([flag, "swish"])
         assert f"argument {flag}: invalid choice: 'swish'" in capsys.readouterr().err
-
-
-def test_another_layer_than_the_preset_names_drops_the_options_it_does_not_have():
-    with torch.device("meta"):
-        model = build_lm("lstm_lm_doc_ptb", 23, output_layer="full")
-    assert type(model.decoder.output).__name__ == "FullSoftmax"
 
 
 TARGET = torch.arange(12).view(3, 4)

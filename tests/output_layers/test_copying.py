@@ -136,11 +136,6 @@ def test_gradients_by_attention_in_float16_are_refused_and_scores_are_not(states
         layer(states, target)
 
 
-def test_with_one_dictionary_every_word_is_its_own():
-    copying = copying_of(TARGET, TARGET, width=3)
-    assert copying.target_words.tolist() == list(range(V))
-
-
 def test_noise_is_refused(states):
     with pytest.raises(ValueError, match="^--criterion noise_contrastive has no copying: leave --copying attention ou"):
         noise = Noise(torch.tensor([4]), torch.zeros(1), torch.zeros(B, T), "dense")

@@ -10,7 +10,6 @@ from builders import build_random_output_layer, build_tiny_lm, make_dictionary, 
 from nearness import assert_scores
 from torch import nn
 
-from fairseq_plugins.modules.cell import state_tensors
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, build_output_layer
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES, build_output_gate
 
@@ -85,16 +84,6 @@ def test_windows_that_hand_their_state_on_are_one_pass(name, gate, scoring, stat
     torch.testing.assert_close(gate_state, whole.gate_state)
 
 
-def test_the_trace_is_a_state_and_a_gate_that_keeps_nothing_has_none(states):
-    for gate, num_tensors in (("none", 0), ("top", 0), ("trace", 1)):
-        layer = build("tied", gate)
-        assert len(list(state_tensors(layer(states).gate_state))) == num_tensors
-        assert len(list(state_tensors(layer.gate.initial_state(states.layers[0])))) == num_tensors
-    (trace,) = state_tensors(layer(states).gate_state)
-    scaled = layer.gate.scale * states.layers[0]
-    torch.testing.assert_close(trace, sum(0.5 ** (T - 1 - t) * scaled[:, t] for t in range(T)))
-
-
 # flags and checkpoints
 
 
@@ -102,10 +91,6 @@ def test_what_names_no_gate_has_none():
     args = Namespace(output_layer="full")
     layer = build_output_layer(args, dictionary=make_dictionary(V), layer_widths=WIDTHS, shared_weight=None)
     assert layer.gate.name == "none" and args.output_gate == "none" and not list(layer.gate.parameters())
-
-
-def test_options_of_a_gate():
-    assert build("tied", "trace").gate.decay == 0.5 and build("tied", "trace", trace_decay=0.9).gate.decay == 0.9
 
 
 def test_a_layer_without_logits_refuses_a_gate(monkeypatch):

@@ -24,11 +24,6 @@ def draw_labels(width=C):
     return torch.randn(V, width, dtype=torch.float64, requires_grad=True)
 
 
-def test_without_layers_labels_stay_as_they_are():
-    e = draw_labels()
-    assert build(depth=0, dropout=RATE)(e) is e
-
-
 @pytest.mark.parametrize("mask", ["variational", "standard"])
 @pytest.mark.parametrize("place", ["input", "output"])
 def test_evaluation_drops_nothing(place, mask, masks):

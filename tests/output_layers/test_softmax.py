@@ -426,23 +426,6 @@ def test_bilinear_labels_are_the_embedding_itself_in_evaluation(states):
     assert_fresh(layer, states)
 
 
-@pytest.mark.parametrize(
-    "name, widths, flags, extra",
-    [
-        *(("drill", [400, 1150, 400], dict(label_depth=k), k * (400**2 + 400)) for k in range(5)),
-        ("drill", [512, 512], dict(label_depth=2), 525_312),
-        ("bilinear", [400, 1150, 400], {}, 160_000),
-        ("bilinear", [400, 1150], {}, 400 * 1150),
-        ("dual", [400, 1150, 400], {}, 320_800),
-        ("dual", [400, 1150], dict(label_width=300), 300 * (400 + 1) + 300 * (1150 + 1)),
-    ],
-)
-def test_parameters_beside_the_embedding_and_the_bias(name, widths, flags, extra):
-    with torch.device("meta"):
-        layer = build(name, widths=widths, **flags)
-    assert sum(param.numel() for param in layer.parameters()) - V * widths[0] - V == extra
-
-
 @pytest.mark.parametrize("name", ["bilinear", "dual", "drill", "mos", "doc"])
 def test_labels_are_the_shared_embedding_or_as_wide(name):
     shared = nn.Parameter(torch.zeros(V, 8))
