@@ -21,14 +21,6 @@ from fairseq_plugins.options import UserError
 
 Model = TypeVar("Model", bound=BaseFairseqModel)
 
-OWN_CORPUS = (
-    "prepare your corpus with its vocabulary, by --codes, --source-dict and --target-dict of data-prep/own/prepare.sh"
-)
-"""Remedy for a corpus with other dictionaries than the model's."""
-
-CHECKPOINTS_OF_UPDATES = r"checkpoint_\d+_(\d+)\.pt"
-"""File names of ``--save-interval-updates``."""
-
 
 def check_checkpoints(paths: Sequence[Union[str, Path]]) -> None:
     """Check that all paths are files.
@@ -86,7 +78,8 @@ def checkpoints_of_updates(folder: Path) -> Dict[int, Path]:
     """
     if not folder.is_dir():
         raise UserError(f"{folder} is no folder: give the --save-dir of a run")
-    paths = [Path(str(path)) for path in checkpoint_utils.checkpoint_paths(str(folder), pattern=CHECKPOINTS_OF_UPDATES)]
+    found = checkpoint_utils.checkpoint_paths(str(folder), pattern=r"checkpoint_\d+_(\d+)\.pt")  # latest first
+    paths = [Path(str(path)) for path in found]
     if not paths:
         raise UserError(
             f"{folder} has no checkpoint_EPOCH_UPDATES.pt: train with --save-interval-updates N and without "
@@ -147,7 +140,8 @@ class VocabularyFingerprint(nn.Module):
         if saved is not None and not torch.equal(saved.to(self.digest).round(), self.digest.round()):
             raise UserError(
                 f"{self.name}, {self.file}, is not the one that the checkpoint was trained with: point to the data of "
-                f"the training, or {OWN_CORPUS}, or fairseq-preprocess {self.flag} and its {self.file}"
+                "the training, or prepare your corpus with its vocabulary, by --codes, --source-dict and --target-dict "
+                f"of data-prep/own/prepare.sh, or fairseq-preprocess {self.flag} and its {self.file}"
             )
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 

@@ -112,8 +112,8 @@ class MogrifierLSTM(RecurrentCell):
 
     def __init__(self, input_size: int, hidden_size: int, *, options: MogrifierOptions):
         super().__init__()
-        for flag, value in (("rounds", options.mogrifier_rounds), ("rank", options.mogrifier_rank)):
-            check_not_negative(value, flag=f"--mogrifier-{flag}")
+        check_not_negative(options.mogrifier_rounds, flag="--mogrifier-rounds")
+        check_not_negative(options.mogrifier_rank, flag="--mogrifier-rank")
         self.hidden_size = hidden_size
         self.input = nn.Linear(input_size, 4 * hidden_size)
         self.input.bias.detach()[hidden_size : 2 * hidden_size].add_(1)  # of the forget gates

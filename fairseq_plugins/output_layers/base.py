@@ -18,7 +18,7 @@ from fairseq_plugins.modules.cell import State
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.ops.matmul import has_native_bfloat16
 from fairseq_plugins.ops.mixture_chunk import Interpolation
-from fairseq_plugins.options import UserError, check_choice, choices
+from fairseq_plugins.options import UserError, check_choice, choices, flag_of
 from fairseq_plugins.output_layers.copying import Copying, NoCopying
 from fairseq_plugins.output_layers.gates import NoGate, OutputGate, build_output_gate
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
@@ -265,7 +265,7 @@ class TyingFlags:
         if {supported, requested} == {TieEmbeddings.NEVER, TieEmbeddings.ALWAYS}:
             given = {flag: getattr(args, flag, None) for flag in self.requests}
             asking = [flag for flag, value in given.items() if self.requests[flag].get(value) is requested]
-            texts = [f"--{x.replace('_', '-')}" + ("" if given[x] is True else f" {given[x]}") for x in asking]
+            texts = [flag_of(x) + ("" if given[x] is True else f" {given[x]}") for x in asking]
             has, other = ("a", "tied") if supported is TieEmbeddings.NEVER else ("no", "full")
             raise UserError(
                 f"--output-layer {layer.name} has {has} matrix of its own: take --output-layer {other}, or leave out "

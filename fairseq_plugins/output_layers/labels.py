@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.modules.layers import BroadcastDropout, ModuleSequence
 from fairseq_plugins.ops.matmul import linear
-from fairseq_plugins.options import OnOff, check_dropout, check_not_negative, choices
+from fairseq_plugins.options import OnOff, check_not_negative, choices
 from fairseq_plugins.output_layers.projected import ProjectedOptions
 
 
@@ -29,7 +29,7 @@ SHARED_DIMS = {"variational": (0,), "standard": ()}
 # Flags of label networks. The dataclasses inherit from each other, so that layers with the same flag share its
 # declaration.
 
-LabelMask = choices(["variational", "standard"])
+LabelMask = choices([*SHARED_DIMS])
 LabelActivation = choices(sorted(ACTIVATIONS))
 LabelInit = choices(["uniform", "glorot"])
 DropoutPlace = choices(["input", "output"])
@@ -184,7 +184,6 @@ def label_network(width: int, options: LabelNetworkOptions) -> LabelNetwork:
         UserError: on a negative depth or a rate outside [0, 1).
     """
     check_not_negative(options.label_depth, flag="--label-depth")
-    check_dropout(options.label_dropout, flag="--label-dropout")
     dropout, place = options.label_dropout, options.label_dropout_place
     layers = [LabelLayer(width, width, options, dropout=dropout, place=place) for _ in range(options.label_depth)]
     return LabelNetwork(

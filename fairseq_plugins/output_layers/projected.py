@@ -17,7 +17,7 @@ from fairseq_plugins.ops.matmul import autocast_dtype, is_recorded
 from fairseq_plugins.ops.mixture_chunk import Interpolation
 from fairseq_plugins.ops.mixture_distribution import mixture_log_probs, mixture_log_probs_from_latents
 from fairseq_plugins.ops.mixture_loss import mixture_nll
-from fairseq_plugins.options import OnOff, UserError, check_at_least_one, choices
+from fairseq_plugins.options import OnOff, UserError, check_at_least_one, choices, flag_of
 from fairseq_plugins.output_layers.base import OutputLayer, OutputPrecision, OutputPrecisionName, TieEmbeddings
 from fairseq_plugins.output_layers.scores import DecoderStates, Gradients, Scores
 
@@ -209,8 +209,7 @@ class ProjectedOutput(OutputLayer):
         if options.output_loss == "plain":
             for name, unset in (("output_chunk", None), ("output_precision", "float32"), ("adversarial_epsilon", 0)):
                 if (value := getattr(options, name)) != unset:
-                    flag = name.replace("_", "-")
-                    raise UserError(f"--output-loss plain has no --{flag} {value}: leave out one of them")
+                    raise UserError(f"--output-loss plain has no {flag_of(name)} {value}: leave out one of them")
         if not 0 <= options.adversarial_epsilon < 1:
             raise UserError(f"--adversarial-epsilon {options.adversarial_epsilon}: give a share of at least 0 below 1")
         self.adversarial_epsilon = options.adversarial_epsilon

@@ -13,6 +13,7 @@ from fairseq.optim.adam import Adam as FairseqAdam
 from nearness import assert_scores
 from torch import nn
 
+from fairseq_plugins.options import flag_of
 from fairseq_plugins.output_layers.labels import LabelNetwork
 
 V = 101
@@ -75,14 +76,14 @@ LABEL_FLAGS = dict(
 @pytest.mark.parametrize("encoder", [{}, {"label_encoder": "none"}])
 def test_label_flags_without_a_label_network_are_refused(encoder, name):
     for flag, value in LABEL_FLAGS.items():
-        message = f"^--{flag.replace('_', '-')} has no effect on this .* {name}: .*add --label-encoder"
+        message = f"^{flag_of(flag)} has no effect on this .* {name}: .*add --label-encoder"
         with pytest.raises(ValueError, match=message):
             build(name, **encoder, **{flag: value})
 
 
 @pytest.mark.parametrize("name", ["tied", "full"])
 def test_label_flags_are_no_flags_of_a_layer_without_a_label_network(name):
-    flags = ", ".join(f"--{flag.replace('_', '-')}" for flag in sorted(LABEL_FLAGS))
+    flags = ", ".join(map(flag_of, sorted(LABEL_FLAGS)))
     with pytest.raises(ValueError, match=f"^{flags}: not a flag of .* {name}"):
         build(name, **LABEL_FLAGS)
 

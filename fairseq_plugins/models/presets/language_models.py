@@ -398,10 +398,11 @@ _CHARACTERS = dict(embed_dim=2048, hidden_sizes="2048")
 _SMOOTH_OF_CHARACTERS = dict(_SMOOTH_RECTIFIER, rectifier_smoothing=0.1, **_SLOW_MATRIX)
 _SKIP = dict(word_skip="_")
 
-_WORD_STREAMS = {**STREAMS, "tokens-per-sample": 35, "batch-size": 20}
 # Adagrad, because the frequencies of the word matrices' rows differ widely and the logits have no bias.
 _FPNN_TRAINING = {
-    **_WORD_STREAMS,
+    **STREAMS,
+    "tokens-per-sample": 35,
+    "batch-size": 20,
     "optimizer": "adagrad",
     "lr": 0.05,
     "lr-scheduler": "fixed",
