@@ -244,6 +244,23 @@ class RecurrentEncoderDecoderConfig(CudaGraphFlags):
     )
 
 
+def _check_flags(config: RecurrentEncoderDecoderConfig, args: Namespace, task: TextTask) -> None:
+    """Check the values that no part of the model checks, and combinations."""
+    check_reads_pairs(task)
+    check_target_padding(task, reader="a recurrent decoder")
+    check_choices(config)
+    check_positive(config.embed_dim, flag="--embed-dim")
+    check_positive(config.init_range, flag="--init-range")
+    for name in ("label_init", "gate_init_range"):
+        if getattr(args, name, None) is not None:
+            raise UserError(f"{flag_of(name)} has no effect here: --init-range draws all parameters; leave it out")
+    if config.encoder_directions == "forward" and config.encoder_merge == "layer":
+        raise UserError("--encoder-merge layer has no effect on --encoder-directions forward: leave it out")
+    check_dropout(config.dropout, flag="--dropout")
+    if config.share_embeddings == "all" and task.source_dictionary != task.target_dictionary:
+        raise UserError("--share-embeddings all needs one dictionary: prepare the corpus with --joined-dictionary")
+
+
 @register_model("recurrent_encdec")
 class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
     """Recurrent encoder-decoder with Luong attention and any output layer (Takase et al. 2018, section 6.2).
@@ -262,29 +279,18 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         Raises:
             UserError: on a value that does not fit, with the flag and the remedy.
         """
-        check_reads_pairs(task)
-        config = check_choices(RecurrentEncoderDecoderConfig.from_namespace(args))
+        config = RecurrentEncoderDecoderConfig.from_namespace(args)
+        _check_flags(config, args, task)
         source, target = task.source_dictionary, task.target_dictionary
         hidden_sizes = parse_numbers(config.hidden_sizes, int, flag="--hidden-sizes", example="400 400 200")
-        check_positive(config.embed_dim, flag="--embed-dim")
-        check_target_padding(task, reader="a recurrent decoder")
-        check_positive(config.init_range, flag="--init-range")
-        for name in ("label_init", "gate_init_range"):
-            if getattr(args, name, None) is not None:
-                raise UserError(f"{flag_of(name)} has no effect here: --init-range draws all parameters; leave it out")
-        if config.encoder_directions == "forward" and config.encoder_merge == "layer":
-            raise UserError("--encoder-merge layer has no effect on --encoder-directions forward: leave it out")
-        check_dropout(config.dropout, flag="--dropout")
-        if config.share_embeddings == "all" and source != target:
-            raise UserError("--share-embeddings all needs one dictionary: prepare the corpus with --joined-dictionary")
+        cell: Dict[str, Any] = dict(cell=args.rnn_cell, cell_options=RECURRENT_CELLS.read_options(args))
         target_embedding = source_embedding = nn.Embedding(len(target), config.embed_dim)
         if config.share_embeddings != "all":
             source_embedding = nn.Embedding(len(source), config.embed_dim)
         encoder_stack = EncoderStack(
             config.embed_dim,
             hidden_sizes,
-            cell=args.rnn_cell,
-            cell_options=RECURRENT_CELLS.read_options(args),
+            **cell,
             directions=config.encoder_directions,
             merge=config.encoder_merge,
             hidden_dropout=config.dropout,
@@ -296,8 +302,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         stack = AttentionalStack(
             config.embed_dim,
             hidden_sizes,
-            cell=args.rnn_cell,
-            cell_options=RECURRENT_CELLS.read_options(args),
+            **cell,
             attention=attention,
             input_feeding=config.input_feeding,
             hidden_dropout=config.dropout,
