@@ -24,6 +24,7 @@ from fairseq_plugins.modules.stack import DIRECTIONS, MERGES, CudaGraphFlags, En
 from fairseq_plugins.options import (
     OnOff,
     UserError,
+    check_at_least_one,
     check_choices,
     check_dropout,
     check_positive,
@@ -249,7 +250,7 @@ def _check_flags(config: RecurrentEncoderDecoderConfig, args: Namespace, task: T
     check_reads_pairs(task)
     check_target_padding(task, reader="a recurrent decoder")
     check_choices(config)
-    check_positive(config.embed_dim, flag="--embed-dim")
+    check_at_least_one(config.embed_dim, flag="--embed-dim")
     check_positive(config.init_range, flag="--init-range")
     for name in ("label_init", "gate_init_range"):
         if getattr(args, name, None) is not None:

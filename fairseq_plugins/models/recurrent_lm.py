@@ -22,7 +22,15 @@ from fairseq_plugins.modules.initialisation import InitBiases, initialise_unifor
 from fairseq_plugins.modules.layers import MASKS, WORD_MASKS, BroadcastDropout, Linear, WordDropoutEmbedding
 from fairseq_plugins.modules.stack import OUTPUT_SKIPS, CudaGraphFlags, RecurrentStack, StackState
 from fairseq_plugins.optim.column_norm import constrain_columns
-from fairseq_plugins.options import UserError, check_choices, check_dropout, check_positive, choices, parse_numbers
+from fairseq_plugins.options import (
+    UserError,
+    check_at_least_one,
+    check_choices,
+    check_dropout,
+    check_positive,
+    choices,
+    parse_numbers,
+)
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, TyingFlags, build_output_layer
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.projected import ProjectedOutput
@@ -169,7 +177,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         config = check_choices(RecurrentLanguageModelConfig.from_namespace(args))
         dictionary = task.source_dictionary
         hidden_sizes = parse_numbers(config.hidden_sizes, int, flag="--hidden-sizes", example="400 400 200")
-        check_positive(config.embed_dim, flag="--embed-dim")
+        check_at_least_one(config.embed_dim, flag="--embed-dim")
         embedding = WordDropoutEmbedding(
             len(dictionary),
             config.embed_dim,
@@ -193,7 +201,7 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         provide_dictionary(stack, dictionary)
         layer_widths, feed_forward = [config.embed_dim, *hidden_sizes], None
         if config.output_hidden_size != 0:
-            size = int(check_positive(config.output_hidden_size, flag="--output-hidden-size"))
+            size = check_at_least_one(config.output_hidden_size, flag="--output-hidden-size")
             feed_forward = nn.Sequential(Linear(hidden_sizes[-1], size), nn.ReLU())
             layer_widths.append(size)
         output_layer = build_output_layer(

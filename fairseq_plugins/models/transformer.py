@@ -31,7 +31,7 @@ from fairseq_plugins.models.presets.translation import (
     apply_transformer_preset,
 )
 from fairseq_plugins.modules.cell import named_tensors
-from fairseq_plugins.options import UserError, check_at_least_one, check_dropout, check_not_negative, flag_of
+from fairseq_plugins.options import UserError, check_at_least_one, check_dropout, check_whole, flag_of
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.copying import COPYING, build_copying
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
@@ -57,7 +57,7 @@ def check_transformer_flags(args: Namespace) -> None:
     Raises:
         UserError: if it cannot, with the flag and the remedy.
     """
-    check_not_negative(args.encoder_layers, flag="--encoder-layers")
+    check_whole(args.encoder_layers, flag="--encoder-layers")
     _check_sizes(args, side="encoder")
     check_decoder_flags(args)
     if args.share_all_embeddings and args.encoder_embed_dim != args.decoder_embed_dim:

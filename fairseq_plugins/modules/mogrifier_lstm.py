@@ -15,7 +15,7 @@ from fairseq_plugins.modules.layers import ModuleSequence
 from fairseq_plugins.modules.lstm import RecurrentDropoutOptions, recurrent_dropout, zero_state
 from fairseq_plugins.ops.mogrifier import mogrifier_lstm
 from fairseq_plugins.ops.recurrence import StepProducts
-from fairseq_plugins.options import check_not_negative
+from fairseq_plugins.options import check_whole
 
 
 @dataclass
@@ -100,7 +100,7 @@ class MogrifierLSTM(RecurrentCell):
         options: flags.
 
     Raises:
-        UserError: on a number of rounds or a rank below zero.
+        UserError: on a number of rounds or a rank that is below zero or not whole.
     """
 
     Options = MogrifierOptions
@@ -112,8 +112,8 @@ class MogrifierLSTM(RecurrentCell):
 
     def __init__(self, input_size: int, hidden_size: int, *, options: MogrifierOptions):
         super().__init__()
-        check_not_negative(options.mogrifier_rounds, flag="--mogrifier-rounds")
-        check_not_negative(options.mogrifier_rank, flag="--mogrifier-rank")
+        check_whole(options.mogrifier_rounds, flag="--mogrifier-rounds")
+        check_whole(options.mogrifier_rank, flag="--mogrifier-rank")
         self.hidden_size = hidden_size
         self.input = nn.Linear(input_size, 4 * hidden_size)
         self.input.bias.detach()[hidden_size : 2 * hidden_size].add_(1)  # of the forget gates

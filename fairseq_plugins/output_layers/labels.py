@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.modules.layers import BroadcastDropout, ModuleSequence
 from fairseq_plugins.ops.matmul import linear
-from fairseq_plugins.options import OnOff, check_not_negative, choices
+from fairseq_plugins.options import OnOff, check_whole, choices
 from fairseq_plugins.output_layers.projected import ProjectedOptions
 
 
@@ -181,9 +181,9 @@ def label_network(width: int, options: LabelNetworkOptions) -> LabelNetwork:
     """A residual network of ``--label-depth`` layers for labels (V, d).
 
     Raises:
-        UserError: on a negative depth or a rate outside [0, 1).
+        UserError: on a depth that is below zero or not whole, or a rate outside [0, 1).
     """
-    check_not_negative(options.label_depth, flag="--label-depth")
+    check_whole(options.label_depth, flag="--label-depth")
     dropout, place = options.label_dropout, options.label_dropout_place
     layers = [LabelLayer(width, width, options, dropout=dropout, place=place) for _ in range(options.label_depth)]
     return LabelNetwork(

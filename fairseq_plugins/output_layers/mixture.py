@@ -17,7 +17,7 @@ from fairseq_plugins.modules.cell import State
 from fairseq_plugins.modules.layers import BroadcastDropout, Linear, ModuleSequence
 from fairseq_plugins.ops.matmul import accumulation_dtype
 from fairseq_plugins.ops.mixture_distribution import softmax_entropies
-from fairseq_plugins.options import UserError, check_not_negative, choices, parse_numbers
+from fairseq_plugins.options import UserError, check_whole, choices, parse_numbers
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.labels import ACTIVATIONS, LabelNetworkOptions, label_network
 from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput, WordProjection
@@ -237,7 +237,7 @@ class DirectOutputConnection(MixtureOutput):
         super().__init__(options=options, **parts)
         for linear in self.latent_projections:
             nn.init.zeros_(linear.bias)
-        check_not_negative(options.expert_warmup, flag="--expert-warmup")
+        check_whole(options.expert_warmup, flag="--expert-warmup")
         if options.expert_warmup > 0 and self.experts_per_layer[-1] == 0:
             raise UserError("--expert-warmup needs an expert on the last layer: see --experts-per-layer, or give 0")
         self.expert_warmup = options.expert_warmup

@@ -15,7 +15,7 @@ from fairseq_plugins.modules.layers import BroadcastDropout, Linear
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.ops.matmul import accumulation_dtype, linear
 from fairseq_plugins.ops.noise_contrastive import chosen_logits, noise_contrast
-from fairseq_plugins.options import UserError, check_positive
+from fairseq_plugins.options import UserError, check_at_least_one
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, TieEmbeddings
 from fairseq_plugins.output_layers.labels import (
     SHARED_DIMS,
@@ -156,7 +156,7 @@ class DualSoftmax(SoftmaxOutput):
     U and V map labels and hidden states into a joint space of C = ``--label-width`` features.
 
     Raises:
-        UserError: on a width that is not positive.
+        UserError: on a width below one.
     """
 
     Options = DualOptions
@@ -164,7 +164,7 @@ class DualSoftmax(SoftmaxOutput):
     def __init__(self, *, layer_widths: Sequence[int], options: DualOptions, **parts: Any):
         width = layer_widths[0]
         joint_width = width if options.label_width is None else options.label_width
-        check_positive(joint_width, flag="--label-width")
+        check_at_least_one(joint_width, flag="--label-width")
         label_encoder = label_layer(width, joint_width, options, dropout=options.label_dropout)
         super().__init__(width, options, label_encoder=label_encoder, **parts)
         self.hidden_encoder = label_layer(layer_widths[-1], joint_width, options, dropout=0.0)

@@ -147,7 +147,7 @@ def test_no_row_is_dropped_where_no_state_is_carried(tokens):
 @pytest.mark.parametrize(
     "flags, told",
     [
-        (dict(output_hidden_size=-3), "^--output-hidden-size -3: "),
+        (dict(output_hidden_size=-3), "^--output-hidden-size -3: give at least 1"),
         (dict(init_biases="uniform"), "^--init-biases uniform needs an --init-range: give that, too$"),
     ],
 )

@@ -48,6 +48,8 @@ def draw_states(widths=WIDTHS, dtype=torch.float64):
         ("drill", dict(label_depth=-1), "--label-depth -1"),
         ("mos", dict(label_depth=-1, **DRILL_LABELS), "--label-depth -1"),
         ("dual", dict(label_width=0), "--label-width 0"),
+        ("dual", dict(label_width=2.5), "--label-width 2.5: give a whole number"),
+        ("drill", dict(label_depth=2.5), "--label-depth 2.5: give a whole number"),
         ("bilinear", dict(label_dropout=1.0), "--label-dropout 1.0"),
         *((name, dict(label_dropout=-0.1, **flags), "--label-dropout -0.1") for name, flags in WITH_LABEL_NETWORK),
         ("bilinear", dict(label_depth=2), "--label-depth: not a flag of .* bilinear"),
