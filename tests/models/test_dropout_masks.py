@@ -9,7 +9,6 @@ import pytest
 import torch
 from builders import build_lm
 
-from fairseq_plugins.modules.cell import RecurrentCell
 from fairseq_plugins.modules.layers import BroadcastDropout
 
 V, B, T, D = 12, 6, 20, 24
@@ -101,12 +100,3 @@ def test_every_window_of_a_stream_draws_fresh_masks_and_evaluation_none(arch, to
     words, masks, recurrent = read(model.eval(), tokens, monkeypatch)
     assert (words == 1).all() and all((mask == 1).all() for mask in masks)
     assert not any(mask is not None for mask in recurrent)
-
-
-@every_arch
-def test_one_drawing_serves_a_whole_window(arch, tokens, monkeypatch):
-    """The mask is drawn once, whether the run is the cell's own or step by step."""
-    model = build_lm(arch, V, **SIZES[arch]).double()
-    for layer in model.decoder.stack.layers:
-        monkeypatch.setattr(type(layer), "forward", RecurrentCell.forward)
-    assert len(read(model, tokens, monkeypatch)[2]) == (len(RATES[arch][1]) - 1 if RATES[arch][2] else 0)
