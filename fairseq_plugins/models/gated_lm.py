@@ -196,8 +196,8 @@ class GatedLanguageModelConfig(FairseqDataclass):
     base_model: str = field(
         default="",
         metadata={
-            "help": "checkpoint of the trained language model that is gated; of several, joined by colons, the mean "
-            "probability is gated"
+            "help": "checkpoint of the trained language model that is gated, or several joined by colons, whose mean "
+            "probability is taken"
         },
     )
     output_precision: Optional[OutputPrecisionName] = field(

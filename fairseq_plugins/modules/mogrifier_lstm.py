@@ -91,8 +91,8 @@ class MogrifierLSTM(RecurrentCell):
     Melis, Kocisky & Blunsom 2020. Every round has its own matrix and bias. The LSTM has one bias vector and a capped
     input gate: f, o = sigmoid(.), i = min(sigmoid(.), 1 - f), c = f c + i tanh(.), h = o tanh(c). The initial biases of
     forget gates are 1 above the others, unless the model draws all its parameters itself. They are ordinary weights, so
-    weight decay pulls them to zero. With ``--dropout-recurrent`` the rounds start from m h
-    instead of h, with a mask m for each window and row. The state is h and c, each (B, D).
+    weight decay pulls them to zero. With ``--dropout-recurrent`` the rounds start from m h instead of h, with a mask m
+    for each window and row. The state is h and c, each (B, D).
 
     Args:
         input_size: C.

@@ -88,8 +88,7 @@ class InputToOutputOptions(FairseqDataclass):
         default=0.05,
         metadata={
             "help": "the gate's matrices start uniform in [-R, R], where R is this range, and its biases at zero, "
-            "so that it starts near one half; a model's --init-range overrides this (default: "
-            "0.05)"
+            "so that it starts near one half; a model's --init-range overrides this (default: 0.05)"
         },
     )
 
