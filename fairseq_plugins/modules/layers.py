@@ -77,7 +77,7 @@ class DropoutModule:
             self.evaluation_scale = 1.0
         elif retain_dropout:
             warnings.warn(
-                "--retain-dropout-modules does not reach modules of fairseq_plugins: leave it out to keep them",
+                "--retain-dropout-modules does not reach modules of fairseq_plugins: leave it out to keep all dropout",
                 stacklevel=2,
             )
 
