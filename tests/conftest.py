@@ -1,4 +1,4 @@
-"""Settings of all tests, and fixtures that hand out the functions of builders.py."""
+"""Settings and fixtures of all tests."""
 
 import gc
 import os
@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Callable
 
-import builders
 import example_gates
 import pytest
 import torch
@@ -101,26 +100,6 @@ def stand_in(tmp_path, monkeypatch):
     (package / "__init__.py").touch()
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
     return lambda program, code: (package / f"{program}.py").write_text(code)
-
-
-@pytest.fixture
-def make_dictionary():
-    return builders.make_dictionary
-
-
-@pytest.fixture
-def build_lm():
-    return builders.build_lm
-
-
-@pytest.fixture
-def build_tiny_lm():
-    return builders.build_tiny_lm
-
-
-@pytest.fixture
-def build_encdec():
-    return builders.build_encdec
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import pytest
 import torch
 from binarised_lines import copy_data
+from builders import make_dictionary
 from short_trainings import SMALL_MODELS
 
 from fairseq_plugins.evaluation.evaluator import read_methods
@@ -24,7 +25,7 @@ def pair_data(tmp_path):
 
 
 @pytest.fixture
-def score_text(make_dictionary):
+def score_text():
     """``score_text(models, tokens, num_rows=1, window=7, mean_squares=(), **flags)``: log-probabilities (B, n)."""
 
     def score(models, tokens, *, num_rows=1, window=7, mean_squares=(), **flags):

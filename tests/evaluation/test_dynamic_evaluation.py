@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from builders import build_tiny_gated_lm, tiny_base_flags
+from builders import build_tiny_gated_lm, build_tiny_lm, tiny_base_flags
 from torch.utils._pytree import tree_map
 
 from fairseq_plugins.evaluation import dynamic_evaluation
@@ -85,7 +85,7 @@ def train():
         (3, "full", {"rnn_cell": "diagonal", "output_bias": "off"}),
     ],
 )
-def test_it_is_that_of_the_loop(num_rows, name, flags, build_tiny_lm, tokens, train, score_text):
+def test_it_is_that_of_the_loop(num_rows, name, flags, tokens, train, score_text):
     model = build_tiny_lm(name, dropout_output=0.5, dropout_hidden=0.5, **flags).double()
     squares = statistics(model, train)
     expected = adapted_by_hand(model, tokens, num_rows=num_rows, **rms_rule(squares))
@@ -95,7 +95,7 @@ def test_it_is_that_of_the_loop(num_rows, name, flags, build_tiny_lm, tokens, tr
     assert torch.allclose(found[:, :SEGMENT], static[:, :SEGMENT]) and not torch.allclose(found, static, atol=1e-3)
 
 
-def test_plain_gradients_are_those_of_the_loop(build_tiny_lm, tokens, score_text):
+def test_plain_gradients_are_those_of_the_loop(tokens, score_text):
     model = build_tiny_lm("mos").double()
     names = [name for name, _ in model.named_parameters()]
     pull, step = dict.fromkeys(names, DECAY), dict.fromkeys(names, RATE)
@@ -103,7 +103,7 @@ def test_plain_gradients_are_those_of_the_loop(build_tiny_lm, tokens, score_text
     torch.testing.assert_close(score_text([model], tokens, **SGD, **SPEED), expected, rtol=1e-9, atol=1e-9)
 
 
-def test_models_of_an_ensemble_each_follow_their_own_loss(build_tiny_lm, tokens, train, score_text):
+def test_models_of_an_ensemble_each_follow_their_own_loss(tokens, train, score_text):
     models = [build_tiny_lm("tied", seed=1).double(), build_tiny_lm("mos", seed=2).double()]
     squares = [statistics(model, train) for model in models]
     alone = [adapted_by_hand(model, tokens, num_rows=1, **rms_rule(one)) for model, one in zip(models, squares)]
@@ -133,7 +133,7 @@ def test_a_gated_model_follows_the_loss_through_its_gate(gate, tokens, train, sc
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-9)
 
 
-def test_weights_that_diverge_are_told_by_their_rate_and_restored(build_tiny_lm, tokens, score_text):
+def test_weights_that_diverge_are_told_by_their_rate_and_restored(tokens, score_text):
     model = build_tiny_lm("tied")
     static = score_text([model], tokens)
     with pytest.raises(ValueError, match="--dynamic-rate 3e\\+38: the weights diverged; give a lower one"):
@@ -145,13 +145,13 @@ def test_weights_that_diverge_are_told_by_their_rate_and_restored(build_tiny_lm,
 
 
 @pytest.mark.parametrize("name, flags", [("tied", FLAGS), ("doc", SGD)])
-def test_with_rate_zero_it_is_static_evaluation_without_statistics(name, flags, build_tiny_lm, tokens, score_text):
+def test_with_rate_zero_it_is_static_evaluation_without_statistics(name, flags, tokens, score_text):
     model = build_tiny_lm(name)
     found = score_text([model], tokens, **{**flags, "dynamic_rate": 0}, **SPEED)
     assert torch.equal(found, score_text([model], tokens, window=SEGMENT))
 
 
-def test_the_trained_weights_come_back_at_the_end_and_after_a_failure(build_tiny_lm, tokens, score_text):
+def test_the_trained_weights_come_back_at_the_end_and_after_a_failure(tokens, score_text):
     model, calls = build_tiny_lm("mos"), []
     weights = {name: one.clone() for name, one in model.state_dict().items()}
 
@@ -171,7 +171,7 @@ def test_the_trained_weights_come_back_at_the_end_and_after_a_failure(build_tiny
     torch.testing.assert_close(model.state_dict(), weights, rtol=0, atol=0)
 
 
-def test_mean_squares_of_gradients_are_those_of_segments(build_tiny_lm, train):
+def test_mean_squares_of_gradients_are_those_of_segments(train):
     model = build_tiny_lm("tied").double()
     found = statistics(model, train)
     expected = {name: torch.zeros_like(one) for name, one in model.named_parameters()}
@@ -186,7 +186,7 @@ def test_mean_squares_of_gradients_are_those_of_segments(build_tiny_lm, train):
 
 
 @pytest.fixture
-def kept(tmp_path, build_tiny_lm, monkeypatch):
+def kept(tmp_path, monkeypatch):
     """``kept(tokens, **options)``: the statistics, and whether they were computed; the checkpoint is a stand-in."""
     checkpoint = tmp_path / "checkpoint_best.pt"
     checkpoint.write_bytes(b"a checkpoint")
@@ -282,7 +282,7 @@ def test_what_does_not_belong_is_replaced(damage, kept, tokens, tmp_path):
     torch.testing.assert_close(again, expected[0], rtol=0, atol=0)
 
 
-def test_a_model_of_other_shapes_has_others(kept, tokens, build_tiny_lm):
+def test_a_model_of_other_shapes_has_others(kept, tokens):
     kept(tokens)
     other = build_tiny_lm("tied", embed_dim=6, hidden_sizes="6")
     statistics, computed = kept(tokens, model=other)
@@ -308,7 +308,7 @@ def test_a_full_disk_leaves_what_was_there_and_loses_no_result(kept, tokens, tmp
     assert sorted(one.name for one in tmp_path.iterdir()) == sorted([path.name, "checkpoint_best.pt", "copy"])
 
 
-def test_they_are_those_of_float32_whatever_the_evaluation_asks_for(kept, build_tiny_lm, tokens, monkeypatch):
+def test_they_are_those_of_float32_whatever_the_evaluation_asks_for(kept, tokens, monkeypatch):
     monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
     model = build_tiny_lm("doc")
     found = {}

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from builders import build_tiny_gated_lm, tiny_base_flags
+from builders import build_tiny_gated_lm, build_tiny_lm, tiny_base_flags
 from fairseq_models import FAIRSEQ_ARCHITECTURES, build_fairseq_lm
 
 from fairseq_plugins.evaluation.generation import Sampling, TextGenerator
@@ -23,7 +23,7 @@ def generator_of(*models, **options):
 
 
 @pytest.fixture
-def model(build_tiny_lm):
+def model():
     return build_tiny_lm("doc", seed=1).double()
 
 
@@ -43,7 +43,7 @@ def assert_written(generator, prefix, found, tolerance=TOLERANCE):
 
 @pytest.mark.parametrize("kind", [*sorted(RECURRENT_CELLS), "gated", "ensemble"])
 @pytest.mark.parametrize("prefix", ["", "w1 w2 blorp"])
-def test_log_probabilities_are_those_of_the_text_that_was_written(kind, prefix, build_tiny_lm):
+def test_log_probabilities_are_those_of_the_text_that_was_written(kind, prefix):
     if kind == "gated":
         models = [build_tiny_gated_lm(tiny_base_flags("tied"), tiny_base_flags("mos"))]
     elif kind == "ensemble":
@@ -56,7 +56,7 @@ def test_log_probabilities_are_those_of_the_text_that_was_written(kind, prefix, 
 
 
 @pytest.mark.parametrize("arch", FAIRSEQ_ARCHITECTURES)
-def test_fairseqs_models_write_too(arch, build_tiny_lm):
+def test_fairseqs_models_write_too(arch):
     fairseq_lm = build_fairseq_lm(arch).double().eval()
     for models in ([fairseq_lm], [fairseq_lm, build_tiny_lm("tied").double()]):
         generator = generator_of(*models, max_length=8)
@@ -70,7 +70,7 @@ def test_fairseqs_models_write_too(arch, build_tiny_lm):
         assert after.log_probs != pytest.approx(scores_of(generator, "w1", after), rel=1e-5)
 
 
-def test_log_probabilities_are_in_the_precision_that_was_asked_for(build_tiny_lm, monkeypatch):
+def test_log_probabilities_are_in_the_precision_that_was_asked_for(monkeypatch):
     monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
     model = build_tiny_lm("doc", seed=1, output_precision="bfloat16")
     found = {}
@@ -137,7 +137,7 @@ def test_a_prefix_follows_earlier_text(model):
         assert one.log_probs == pytest.approx(line.log_probs[1 : 1 + len(one.tokens)], rel=TOLERANCE)
 
 
-def test_end_marks_are_words_like_others_where_the_length_stops(build_tiny_lm):
+def test_end_marks_are_words_like_others_where_the_length_stops():
     model = build_tiny_lm("tied", seed=3).double()
     model.decoder.output.projection.bias.data[2] += 3
     generator = generator_of(model, max_length=30, stop="length")
@@ -148,7 +148,7 @@ def test_end_marks_are_words_like_others_where_the_length_stops(build_tiny_lm):
 
 
 @pytest.mark.parametrize("prefix", ["", "w1"])
-def test_a_model_without_finite_probabilities_is_refused(prefix, build_tiny_lm):
+def test_a_model_without_finite_probabilities_is_refused(prefix):
     model = build_tiny_lm("tied")
     model.decoder.output.projection.bias.data[7] = torch.inf
     generator = generator_of(model)
@@ -157,7 +157,7 @@ def test_a_model_without_finite_probabilities_is_refused(prefix, build_tiny_lm):
             write(prefix)
 
 
-def test_symbols_are_never_written_and_unknown_words_only_if_allowed(build_tiny_lm):
+def test_symbols_are_never_written_and_unknown_words_only_if_allowed():
     model = build_tiny_lm("tied").double()
     model.decoder.output.projection.bias.data[[0, 1, 3]] += 5
     tokens = {unknown: set() for unknown in ("allowed", "excluded")}
@@ -169,7 +169,7 @@ def test_symbols_are_never_written_and_unknown_words_only_if_allowed(build_tiny_
     assert not {"<s>", "<pad>", "<unk>"} & tokens["excluded"]
 
 
-def test_a_wide_beam_finds_the_best_of_all_texts(build_tiny_lm):
+def test_a_wide_beam_finds_the_best_of_all_texts():
     vocab_size, length, words = 7, 3, [3, 4, 5, 6]
     model = build_tiny_lm("mos", vocab_size=vocab_size, seed=4).double()
     generator = generator_of(model, max_length=length)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from builders import build_tiny_lm, make_dictionary
 
 from fairseq_plugins.evaluation.dynamic_evaluation import DynamicOptions, mean_squared_gradients
 from fairseq_plugins.evaluation.evaluator import (
@@ -58,7 +59,7 @@ def test_what_is_no_grid_is_refused(items, message):
 
 
 @pytest.fixture
-def evaluator(build_tiny_lm, make_dictionary, tmp_path):
+def evaluator(tmp_path):
     model = build_tiny_lm("tied", dropout_output=0.4)
     return Evaluator(
         [model],
@@ -257,9 +258,7 @@ def arpa(tmp_path):
 
 
 @pytest.mark.parametrize("num_rows", [1, 5])
-def test_its_probabilities_meet_the_targets_within_their_lines(
-    num_rows, arpa, build_tiny_lm, make_dictionary, score_text
-):
+def test_its_probabilities_meet_the_targets_within_their_lines(num_rows, arpa, score_text):
     dictionary = make_dictionary(23)
     words = "w0 w1 </s> w1 w0 </s> w1 w1 w0 w1 </s> w0".split()
     tokens = torch.tensor([dictionary.index(word) for word in words])
@@ -280,7 +279,7 @@ def test_its_probabilities_meet_the_targets_within_their_lines(
 # an n-gram model alone
 
 
-def test_two_counts_of_one_stream(make_dictionary):
+def test_two_counts_of_one_stream():
     dictionary = make_dictionary(12)
     stream = torch.tensor([5, 3, 6, 2, 2, 3, 7, 8, 2])
     model = estimate_model(stream, dictionary, order=3).model
@@ -292,7 +291,7 @@ def test_two_counts_of_one_stream(make_dictionary):
     assert without_first.perplexity == pytest.approx(math.exp(nll[1:].mean()))
 
 
-def test_a_token_without_probability_is_named(make_dictionary):
+def test_a_token_without_probability_is_named():
     dictionary = make_dictionary(12)
     stream = torch.tensor([5, 6, 2])
     model = estimate_model(stream, dictionary, order=2).model
@@ -300,7 +299,7 @@ def test_a_token_without_probability_is_named(make_dictionary):
         evaluate_ngram_model(model, torch.tensor([5, 1, 0, 2]))
 
 
-def test_a_cache_is_mixed_in_from_the_second_token_on(make_dictionary):
+def test_a_cache_is_mixed_in_from_the_second_token_on():
     dictionary = make_dictionary(12)
     stream = torch.tensor([5, 3, 6, 2, 3, 3, 7, 5, 2])
     model = estimate_model(stream, dictionary, order=3).model

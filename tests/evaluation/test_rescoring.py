@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from builders import build_encdec, build_tiny_lm
 
 from fairseq_plugins.evaluation.rescoring import (
     LIST_FORMATS,
@@ -167,7 +168,7 @@ def nll_alone(model, text, source=None):
 
 
 @pytest.mark.parametrize("max_tokens", [6, 4096])
-def test_they_are_the_lists_scores_lengths_and_log_probabilities(max_tokens, build_tiny_lm, build_encdec):
+def test_they_are_the_lists_scores_lengths_and_log_probabilities(max_tokens):
     lm = build_tiny_lm("mos", dropout_output=0.5).double()
     encdec = build_encdec("lstm_encdec_doc", 19, 23, embed_dim=8, hidden_sizes="8 8").double()
     found = candidate_features(LISTS, {"lm": lm, "encdec": encdec}, max_tokens=max_tokens)
@@ -189,7 +190,7 @@ def test_they_are_the_lists_scores_lengths_and_log_probabilities(max_tokens, bui
         assert not row[len(candidates) :].any()
 
 
-def test_a_text_that_a_model_cannot_read_is_named_before_another_model_scores(build_tiny_lm, build_encdec, monkeypatch):
+def test_a_text_that_a_model_cannot_read_is_named_before_another_model_scores(monkeypatch):
     lm = build_tiny_lm("tied")
     monkeypatch.setattr(lm, "forward", lambda *_, **__: pytest.fail("the language model has scored"))
     encdec = build_encdec("lstm_encdec", 19, 23, embed_dim=8, hidden_sizes="8 8")
@@ -204,7 +205,7 @@ def test_a_text_that_a_model_cannot_read_is_named_before_another_model_scores(bu
         candidate_features(NBestLists(LISTS.candidates, sources, []), {"first.pt": lm, "last.pt": encdec})
 
 
-def test_what_is_missing_is_told_before_another_model_scores(build_tiny_lm, build_encdec, monkeypatch):
+def test_what_is_missing_is_told_before_another_model_scores(monkeypatch):
     lm, encdec = build_tiny_lm("tied"), build_encdec("lstm_encdec", 19, 23, embed_dim=8, hidden_sizes="8 8")
     monkeypatch.setattr(lm, "forward", lambda *_, **__: pytest.fail("the language model has scored"))
     for other, message in (

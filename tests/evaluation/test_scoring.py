@@ -46,7 +46,7 @@ def whole(tokens):
 
 
 @pytest.mark.parametrize("num_rows, window, words", [(1, 7, "all"), (4, 5, "targets")])
-def test_windows_hold_what_one_pass_gives(num_rows, window, words, build_tiny_lm, tokens, whole):
+def test_windows_hold_what_one_pass_gives(num_rows, window, words, tokens, whole):
     model = build_tiny_lm("doc", experts_per_layer="1 0 2", dropout_output=0.5).double().train()
     windows = list(score_windows([model], tokens, num_rows=num_rows, window=window, words=words))
     inputs, target, log_probs, layers = whole(model, num_rows)
@@ -66,7 +66,7 @@ def test_windows_hold_what_one_pass_gives(num_rows, window, words, build_tiny_lm
         torch.testing.assert_close(joined, log_probs, rtol=1e-11, atol=1e-11)
 
 
-def test_generators_that_run_by_turns_and_a_training_between_do_not_disturb_each_other(build_tiny_lm, tokens):
+def test_generators_that_run_by_turns_and_a_training_between_do_not_disturb_each_other(tokens):
     model, others = build_tiny_lm("tied", dropout_output=0.5), tokens.flip(0)
     expected = [[one.nll for one in score_windows([model], text, window=7)] for text in (tokens, others)]
     undisturbed = build_tiny_lm("tied", dropout_output=0.5).train()
@@ -85,7 +85,7 @@ def test_generators_that_run_by_turns_and_a_training_between_do_not_disturb_each
 
 
 @pytest.mark.parametrize("num_read", [1, 3, 1000])
-def test_the_state_is_forgotten_at_the_end_and_where_the_reader_stops(num_read, build_tiny_lm, tokens):
+def test_the_state_is_forgotten_at_the_end_and_where_the_reader_stops(num_read, tokens):
     model, streams = build_tiny_lm("tied"), set()
     model.register_forward_pre_hook(lambda _, __, options: streams.add(options["stream"]), with_kwargs=True)
     windows, carried_state = score_windows([model], tokens, window=7), model.decoder.carried_state
@@ -99,7 +99,7 @@ def test_the_state_is_forgotten_at_the_end_and_where_the_reader_stops(num_read, 
         carried_state.get(stream, 7 * num_read if num_read < 1000 else len(tokens) - 1)
 
 
-def test_gradients_are_off_unless_asked_for_and_the_readers_setting_stays(build_tiny_lm, tokens):
+def test_gradients_are_off_unless_asked_for_and_the_readers_setting_stays(tokens):
     model = build_tiny_lm("tied")
     for mode in (True, False):
         with torch.set_grad_enabled(mode):
@@ -111,7 +111,7 @@ def test_gradients_are_off_unless_asked_for_and_the_readers_setting_stays(build_
 
 
 @pytest.mark.parametrize("cell, name", [("lstm", "drill"), ("mogrifier", "doc")])
-def test_gradients_of_a_window_are_finite_differences_from_the_state_before_it(cell, name, build_tiny_lm, tokens):
+def test_gradients_of_a_window_are_finite_differences_from_the_state_before_it(cell, name, tokens):
     # weights that are not beside a kink: the Mogrifier caps its input gate by min(i, 1 - f)
     model = build_tiny_lm(name, rnn_cell=cell, dropout_output=0.5, seed=1).double()
     windows = score_windows([model], tokens, num_rows=3, window=6, with_gradients=True)
@@ -165,14 +165,14 @@ def assert_scores(found, expected, tolerance=1e-11):
 @pytest.mark.parametrize(
     "name, max_tokens", [*((name, 10) for name in sorted(OUTPUT_LAYERS)), ("doc", 1), ("tied", 29), ("mos", 4096)]
 )
-def test_they_are_those_of_each_sequence_alone_whatever_the_batches(name, max_tokens, build_tiny_lm, sequences):
+def test_they_are_those_of_each_sequence_alone_whatever_the_batches(name, max_tokens, sequences):
     model = build_tiny_lm(name, dropout_output=0.5, dropout_weight=0.5, dropout_embedding=0.5).double()
     found = score_sequences([model], sequences, max_tokens=max_tokens)
     assert_scores(found, [nll_alone(model, sequence) for sequence in sequences])
 
 
 @pytest.mark.parametrize("cell", sorted(RECURRENT_CELLS))
-def test_every_cell_starts_fresh_and_streams_go_on_afterwards(cell, build_tiny_lm, sequences):
+def test_every_cell_starts_fresh_and_streams_go_on_afterwards(cell, sequences):
     model, undisturbed = (build_tiny_lm("tied", rnn_cell=cell).double() for _ in range(2))
     first, second = torch.randint(V, (2, len(sequences), 6))
     for lm in (model, undisturbed):
@@ -182,14 +182,14 @@ def test_every_cell_starts_fresh_and_streams_go_on_afterwards(cell, build_tiny_l
     assert torch.equal(*outputs)
 
 
-def test_models_are_averaged_as_probabilities(build_tiny_lm, sequences):
+def test_models_are_averaged_as_probabilities(sequences):
     models = [build_tiny_lm("tied", seed=1).double(), build_tiny_lm("mos", seed=2).double()]
     mean = [sum(torch.exp(-nll_alone(model, sequence)) for model in models) / 2 for sequence in sequences]
     assert_scores(score_sequences(models, sequences), [-probs.log() for probs in mean])
 
 
 @pytest.mark.parametrize("arch", ["transformer_lm", "lstm_lm"])
-def test_fairseqs_language_models_are_scored_too(arch, build_tiny_lm, sequences):
+def test_fairseqs_language_models_are_scored_too(arch, sequences):
     own, ours = build_fairseqs_own(arch).double().eval(), build_tiny_lm("tied").double()
     for models in ([own], [own, ours]):
         mean = [sum(torch.exp(-nll_alone(model, one)) for model in models) / len(models) for one in sequences]
@@ -198,7 +198,7 @@ def test_fairseqs_language_models_are_scored_too(arch, build_tiny_lm, sequences)
 
 
 @pytest.mark.parametrize("max_tokens, num_batches", [(1, 8), (28, 3), (14 * 8, 1)])
-def test_batches_hold_so_many_tokens_and_the_longest_come_first(max_tokens, num_batches, build_tiny_lm, sequences):
+def test_batches_hold_so_many_tokens_and_the_longest_come_first(max_tokens, num_batches, sequences):
     model, shapes = build_tiny_lm("tied"), []
     model.register_forward_pre_hook(lambda _, inputs: shapes.append(tuple(inputs[0].shape)))
     score_sequences([model], sequences, max_tokens=max_tokens)
@@ -207,13 +207,13 @@ def test_batches_hold_so_many_tokens_and_the_longest_come_first(max_tokens, num_
     assert shapes[0][1] == 14 and shapes == sorted(shapes, key=lambda shape: -shape[1])
 
 
-def test_the_symbol_of_padding_is_a_word_like_others_in_a_text(build_tiny_lm):
+def test_the_symbol_of_padding_is_a_word_like_others_in_a_text():
     model, sequences = build_tiny_lm("tied").double(), [torch.tensor([5, PADDING, 6, END]), torch.tensor([END])]
     assert_scores(score_sequences([model], sequences), [nll_alone(model, sequence) for sequence in sequences])
 
 
 @pytest.mark.parametrize("window", [4, 14])
-def test_a_long_sequence_is_read_in_windows(window, build_tiny_lm, sequences):
+def test_a_long_sequence_is_read_in_windows(window, sequences):
     models, longest = [build_tiny_lm("tied", seed=1).double(), build_tiny_lm("doc", seed=2).double()], []
     models[0].register_forward_pre_hook(lambda _, inputs: longest.append(inputs[0].size(1)))
     expected = score_sequences(models, sequences)
@@ -233,13 +233,13 @@ def test_gated_models_are_scored_without_their_distribution(sequences):
     assert asked and all(log_probs is None for log_probs in asked)
 
 
-def test_models_of_different_vocabularies_are_refused(build_tiny_lm, sequences):
+def test_models_of_different_vocabularies_are_refused(sequences):
     models = [build_tiny_lm("tied"), build_tiny_lm("tied", vocab_size=V + 1)]
     with pytest.raises(ValueError, match="different vocabularies"):
         score_sequences(models, sequences)
 
 
-def test_nothing_has_no_scores(build_tiny_lm):
+def test_nothing_has_no_scores():
     assert score_sequences([build_tiny_lm("tied")], []) == []
 
 
@@ -315,7 +315,7 @@ def target_probs_by_hand(model, row):
         ("doc", {"experts_per_layer": "1 2 2"}, 1, 1000),
     ],
 )
-def test_perplexity_is_that_of_the_equations(name, flags, num_rows, window, build_tiny_lm, tokens):
+def test_perplexity_is_that_of_the_equations(name, flags, num_rows, window, tokens):
     model = build_tiny_lm(name, dropout_output=0.5, dropout_weight=0.5, dropout_embedding=0.5, **flags).double()
     result = evaluate_perplexity([model], tokens, unknown=UNKNOWN, num_rows=num_rows, window=window)
     rows = tokens[: len(tokens) // num_rows * num_rows].view(num_rows, -1)
@@ -326,7 +326,7 @@ def test_perplexity_is_that_of_the_equations(name, flags, num_rows, window, buil
     assert result.num_leftover_tokens == len(tokens) % num_rows
 
 
-def test_unknown_words_are_counted_among_the_targets_only(build_tiny_lm):
+def test_unknown_words_are_counted_among_the_targets_only():
     tokens = torch.tensor([UNKNOWN, 5, UNKNOWN, UNKNOWN, 6, UNKNOWN, 7])
     result = evaluate_perplexity([build_tiny_lm("tied")], tokens, unknown=UNKNOWN, window=2)
     assert result.num_unknown == 3
@@ -341,7 +341,7 @@ def score_lines(model, vocab_size):
 
 
 @pytest.mark.parametrize("score", [score_stream, score_lines])
-def test_log_probabilities_of_a_window_or_batch_are_never_held(score, build_tiny_lm):
+def test_log_probabilities_of_a_window_or_batch_are_never_held(score):
     vocab_size, largest = 2003, []
     for flags in ({"output_chunk": 8}, {"output_loss": "plain"}):
         model = build_tiny_lm("tied", vocab_size=vocab_size, **flags)
@@ -352,7 +352,7 @@ def test_log_probabilities_of_a_window_or_batch_are_never_held(score, build_tiny
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
-def test_a_model_that_diverged_or_is_damaged_is_refused(value, build_tiny_lm, tokens):
+def test_a_model_that_diverged_or_is_damaged_is_refused(value, tokens):
     model = build_tiny_lm("tied")
     model.decoder.output.projection.bias.data[7] = float(value)
     with pytest.raises(
@@ -366,7 +366,7 @@ def test_a_model_that_diverged_or_is_damaged_is_refused(value, build_tiny_lm, to
         score_sequences([build_tiny_lm("tied"), model], [torch.full((3,), 7)])
 
 
-def test_a_large_loss_is_no_mistake(build_tiny_lm, tokens):
+def test_a_large_loss_is_no_mistake(tokens):
     model = build_tiny_lm("tied")
     model.decoder.output.projection.bias.data[7] = 1e4
     result = evaluate_perplexity([model], tokens, unknown=UNKNOWN)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from builders import build_tiny_gated_lm, tiny_base_flags
+from builders import build_tiny_gated_lm, build_tiny_lm, make_dictionary, tiny_base_flags
 from example_layers import OwnSoftmax
 
 from fairseq_plugins.components import option_names
@@ -65,7 +65,7 @@ def by_hand(layer, states, temperature, gate=1.0):
 
 @pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
 @pytest.mark.parametrize("with_gradients, bias", [(True, "on"), (False, "off")])
-def test_every_layer_divides_its_logits(name, with_gradients, bias, build_tiny_lm):
+def test_every_layer_divides_its_logits(name, with_gradients, bias):
     model, tokens = build_tiny_lm(name, output_bias=bias).double().eval(), torch.randint(V, (2, 9))
     target = tokens.flip(1)
     with torch.set_grad_enabled(with_gradients), softmax_temperature([model], temperature=0.7):
@@ -81,7 +81,7 @@ def test_every_layer_divides_its_logits(name, with_gradients, bias, build_tiny_l
     torch.testing.assert_close(plain.exp(), by_hand(model.decoder.output, extra["states"], 1).detach())
 
 
-def test_a_block_within_a_block_leaves_the_outer_temperature(build_tiny_lm):
+def test_a_block_within_a_block_leaves_the_outer_temperature():
     model, tokens = build_tiny_lm("tied").eval(), torch.randint(V, (2, 9))
     with softmax_temperature([model], temperature=0.7):
         expected = model(tokens)[0]
@@ -108,7 +108,7 @@ def test_a_gate_multiplies_before_it(num_bases, tokens, score_text):
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
-def test_gradients_are_those_of_the_divided_logits(build_tiny_lm):
+def test_gradients_are_those_of_the_divided_logits():
     model, tokens = build_tiny_lm("doc", experts_per_layer="1 0 2").double().eval(), torch.randint(V, (2, 9))
     target = tokens.flip(1)
     with softmax_temperature([model], temperature=0.7):
@@ -118,7 +118,7 @@ def test_gradients_are_those_of_the_divided_logits(build_tiny_lm):
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
 
 
-def test_a_layer_without_logits_is_refused(build_tiny_lm, tokens, score_text, make_dictionary):
+def test_a_layer_without_logits_is_refused(tokens, score_text):
     model = build_tiny_lm("full")
     model.decoder.output = OwnSoftmax(
         dictionary=make_dictionary(V), layer_widths=[8, 12, 8], shared_weight=None, options=None
@@ -134,7 +134,7 @@ PARTS += [("tied", cell, "none") for cell in sorted(set(RECURRENT_CELLS) - {"lst
 PARTS += [("tied", "lstm", gate) for gate in sorted(set(OUTPUT_GATES) - {"none"})]
 
 
-def build(build_tiny_lm, layer, cell, gate, *, rate, **flags):
+def build(layer, cell, gate, *, rate, **flags):
     """A model with this rate at every place."""
     rates = {f"dropout_{place}" for place in ("embedding", "input", "hidden", "output")}
     for part in (OUTPUT_LAYERS[layer], RECURRENT_CELLS[cell], OUTPUT_GATES[gate]):
@@ -155,10 +155,10 @@ def read(model, tokens, *, target=None):
 
 
 @pytest.mark.parametrize("layer, cell, gate", PARTS)
-def test_masks_are_those_of_a_training_at_scaled_rates(layer, cell, gate, build_tiny_lm, scale=0.5):
+def test_masks_are_those_of_a_training_at_scaled_rates(layer, cell, gate, scale=0.5):
     tokens = torch.randint(V, (2, 9))
-    evaluated = build(build_tiny_lm, layer, cell, gate, rate=RATE).eval()
-    trained = build(build_tiny_lm, layer, cell, gate, rate=RATE * scale).train()
+    evaluated = build(layer, cell, gate, rate=RATE).eval()
+    trained = build(layer, cell, gate, rate=RATE * scale).train()
     static, in_training = read(evaluated, tokens), read(trained, tokens)
     with sampled_masks([evaluated], scale=scale):
         found, again = read(evaluated, tokens), read(evaluated, tokens)
@@ -171,20 +171,17 @@ def test_masks_are_those_of_a_training_at_scaled_rates(layer, cell, gate, build_
 
 
 @pytest.mark.parametrize("flags", [{"word_masks": "row"}, {"dropout_masks": "standard"}])
-def test_other_kinds_of_masks(flags, build_tiny_lm):
+def test_other_kinds_of_masks(flags):
     tokens = torch.randint(V, (2, 9))
-    evaluated, trained = (build(build_tiny_lm, "mos", "lstm", "none", rate=RATE, **flags) for _ in range(2))
+    evaluated, trained = (build("mos", "lstm", "none", rate=RATE, **flags) for _ in range(2))
     expected = read(trained.train(), tokens)
     with sampled_masks([evaluated.eval()], scale=1.0):
         torch.testing.assert_close(read(evaluated, tokens), expected, rtol=1e-5, atol=1e-5)
 
 
-def test_margins_of_a_training_stay_away(build_tiny_lm):
+def test_margins_of_a_training_stay_away():
     tokens = torch.randint(V, (2, 9))
-    models = [
-        build(build_tiny_lm, "tied", "lstm", "none", rate=RATE, adversarial_epsilon=epsilon).eval()
-        for epsilon in (0.0, 0.5)
-    ]
+    models = [build("tied", "lstm", "none", rate=RATE, adversarial_epsilon=epsilon).eval() for epsilon in (0.0, 0.5)]
     with sampled_masks(models, scale=1.0):
         assert torch.equal(*(read(model, tokens, target=tokens.flip(0)) for model in models))
 
@@ -199,9 +196,7 @@ def test_a_gated_model_drops_in_its_base_model_too(tokens, score_text):
         assert not torch.allclose(score_text([model], tokens, dropout_samples=1), static, atol=1e-3)
 
 
-def test_probabilities_are_averaged_over_passes_with_states_of_their_own(
-    build_tiny_lm, tokens, score_text, monkeypatch
-):
+def test_probabilities_are_averaged_over_passes_with_states_of_their_own(tokens, score_text, monkeypatch):
     model = build_tiny_lm("tied", dropout_output=0.4, dropout_weight=0.4)
     windows, inputs = [[], [], []], []
     one_pass = DropoutSamples._sample
@@ -226,7 +221,7 @@ def test_probabilities_are_averaged_over_passes_with_states_of_their_own(
             carried.get(stream, 60)
 
 
-def test_the_first_pass_by_hand(build_tiny_lm, tokens, score_text):
+def test_the_first_pass_by_hand(tokens, score_text):
     model = build_tiny_lm("tied", dropout_output=0.5).double().eval()
     drawn, rand = [], torch.rand
 
@@ -250,7 +245,7 @@ def test_the_first_pass_by_hand(build_tiny_lm, tokens, score_text):
     torch.testing.assert_close(found, torch.cat(expected, dim=1).detach(), rtol=1e-10, atol=1e-10)
 
 
-def test_the_seed_alone_sets_the_masks(build_tiny_lm, tokens, score_text):
+def test_the_seed_alone_sets_the_masks(tokens, score_text):
     models = [build_tiny_lm("tied", seed=seed, dropout_output=0.5) for seed in (1, 2)]
     flags = {"dropout_samples": 2, "dropout_scale": 1}
     first = score_text(models, tokens, seed=1, **flags)
@@ -261,13 +256,13 @@ def test_the_seed_alone_sets_the_masks(build_tiny_lm, tokens, score_text):
     assert not torch.allclose(score_text(models, tokens, seed=2, **flags), first)
 
 
-def test_each_model_of_an_ensemble_has_masks_of_its_own(build_tiny_lm, tokens, score_text):
+def test_each_model_of_an_ensemble_has_masks_of_its_own(tokens, score_text):
     models = [build_tiny_lm("tied", dropout_output=0.5).double() for _ in range(2)]
     alone, together = (score_text(several, tokens, dropout_samples=1) for several in (models[:1], models))
     assert (alone - together).abs().max() > 1e-3
 
 
-def test_a_rate_that_leaves_nothing_is_refused(build_tiny_lm, tokens, score_text):
+def test_a_rate_that_leaves_nothing_is_refused(tokens, score_text):
     model = build_tiny_lm("tied", dropout_output=0.5)
     with pytest.raises(ValueError, match="--dropout-scale 2: the model has a dropout rate of 0.5"):
         score_text([model], tokens, dropout_samples=1, dropout_scale=2)
@@ -315,9 +310,7 @@ def read_static(models, tokens, num_rows):
         ("full", None, 1000, 1.5, 1, 2, 1),
     ],
 )
-def test_it_is_that_of_a_loop(
-    start, needed, length, theta, num_rows, num_models, window, build_tiny_lm, tokens, score_text
-):
+def test_it_is_that_of_a_loop(start, needed, length, theta, num_rows, num_models, window, tokens, score_text):
     models = [build_tiny_lm("tied", seed=seed, dropout_output=0.5).double() for seed in range(num_models)]
     found = score_text(
         models, tokens, num_rows=num_rows, window=window, cache=f"{length},0.3,{theta}", cache_start=start
@@ -332,9 +325,7 @@ def test_it_is_that_of_a_loop(
 
 
 @pytest.mark.parametrize("length, elements", [(3, 1500), (200, 2**20), (400, 1500)])
-def test_it_does_not_depend_on_the_cut_into_windows_and_chunks(
-    length, elements, build_tiny_lm, score_text, monkeypatch
-):
+def test_it_does_not_depend_on_the_cut_into_windows_and_chunks(length, elements, score_text, monkeypatch):
     monkeypatch.setattr(test_time, "CHUNK_ELEMENTS", elements)
     model, tokens = build_tiny_lm("mos").double(), torch.randint(V, (601,))
     whole, *others = [
@@ -354,7 +345,7 @@ def test_a_gated_model_caches_the_states_of_its_base_models(tokens, score_text):
     torch.testing.assert_close(found[0], mixed_by_hand(static[0], [cache], 0.3), rtol=1e-11, atol=1e-11)
 
 
-def test_large_products_do_not_overflow(build_tiny_lm, tokens, score_text):
+def test_large_products_do_not_overflow(tokens, score_text):
     found = score_text([build_tiny_lm("tied")], tokens, cache="30,0.5,1e6", cache_start="first")
     assert found.isfinite().all()
     in_double = score_text([build_tiny_lm("tied").double()], tokens, cache="30,0.5,1e3", cache_start="first")
@@ -363,7 +354,7 @@ def test_large_products_do_not_overflow(build_tiny_lm, tokens, score_text):
 
 
 @pytest.mark.parametrize("length, is_told, num_rows", [(37, False, 1), (37, False, 3), (38, True, 3), (40, True, 1)])
-def test_a_cache_that_is_never_full_is_told(num_rows, length, is_told, build_tiny_lm, score_text, capsys):
+def test_a_cache_that_is_never_full_is_told(num_rows, length, is_told, score_text, capsys):
     model, tokens = build_tiny_lm("tied"), torch.randint(V, (40 * num_rows,))
     found = score_text([model], tokens, num_rows=num_rows, cache=f"{length},0.3,1")
     message = f"--cache {length}: a row has 40 tokens, so that the cache is never full and changes nothing: take a"
@@ -372,7 +363,7 @@ def test_a_cache_that_is_never_full_is_told(num_rows, length, is_told, build_tin
 
 
 @pytest.mark.parametrize("length, num_rows, window", [(1, 3, 7), (8, 1, 1000), (8, 2, 1), (500, 3, 7)])
-def test_it_is_the_count_over_the_last_words(length, num_rows, window, build_tiny_lm, tokens, score_text):
+def test_it_is_the_count_over_the_last_words(length, num_rows, window, tokens, score_text):
     model = build_tiny_lm("tied").double()
     static = score_text([model], tokens, num_rows=num_rows)
     found = score_text([model], tokens, num_rows=num_rows, window=window, unigram_cache=f"{length},0.4")
@@ -384,14 +375,14 @@ def test_it_is_the_count_over_the_last_words(length, num_rows, window, build_tin
             torch.testing.assert_close(found[row, t - 1], expected, rtol=1e-12, atol=1e-12)
 
 
-def test_a_cache_makes_room_for_a_row(make_dictionary):
+def test_a_cache_makes_room_for_a_row():
     text = EvaluatedText(torch.zeros(1000, dtype=torch.long), dictionary=make_dictionary(9), num_rows=10)
     for flags in ({"unigram-cache": "1000000,0.1"}, {"cache": "1000000,0.1,1"}):
         _, (options,) = read_methods(flags)
         assert options.build(text).window == 100
 
 
-def test_in_long_windows(build_tiny_lm, score_text):
+def test_in_long_windows(score_text):
     model, tokens = build_tiny_lm("tied").double(), torch.randint(23, (700,))
     found = [score_text([model], tokens, window=window, unigram_cache="200,0.4") for window in (1000, 150, 3)]
     torch.testing.assert_close(found[1:], [found[0]] * 2, rtol=1e-10, atol=1e-10)
@@ -410,7 +401,7 @@ MODELS_AND_METHODS = [("one", flags) for flags in METHODS.values()]
 MODELS_AND_METHODS += [(kind, ALL) for kind in ("ensemble", "iog", "iog-lstm")]
 
 
-def build_models(kind, build_tiny_lm):
+def build_models(kind):
     rates = {"dropout_output": 0.4, "dropout_weight": 0.4}
     if kind.startswith("iog"):
         return [build_tiny_gated_lm(tiny_base_flags("mos", **rates), output_gate=kind, gate_dropout=0.4)]
@@ -430,10 +421,8 @@ def score_text(score_text):
 
 
 @pytest.mark.parametrize("kind, flags", MODELS_AND_METHODS)
-def test_every_method_says_something_reads_the_past_alone_and_leaves_nothing_behind(
-    kind, flags, build_tiny_lm, tokens, score_text
-):
-    models, changed_from, other = build_models(kind, build_tiny_lm), 33, tokens.clone()
+def test_every_method_says_something_reads_the_past_alone_and_leaves_nothing_behind(kind, flags, tokens, score_text):
+    models, changed_from, other = build_models(kind), 33, tokens.clone()
     other[changed_from:] = (other[changed_from:] + 1) % 23
     static = torch.cat([-window.nll for window in score_windows(models, tokens, window=7)], dim=1)
     assert torch.equal(score_text(models, tokens), static)
@@ -447,7 +436,7 @@ def test_every_method_says_something_reads_the_past_alone_and_leaves_nothing_beh
     assert not any(model.decoder.carried_state._streams for model in models)
 
 
-def test_caches_keep_states_without_dropout(build_tiny_lm, tokens, score_text):
+def test_caches_keep_states_without_dropout(tokens, score_text):
     model = build_tiny_lm("tied", dropout_output=0.5, dropout_weight=0.5, dropout_hidden=0.5).double()
     flags = {"cache_start": "first", "cache": "9,0.5,0.5"}
     clean = score_text([model], tokens, **flags).exp() - 0.5 * score_text([model], tokens).exp()

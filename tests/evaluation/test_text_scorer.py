@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from builders import build_tiny_gated_lm, tiny_base_flags
+from builders import build_tiny_gated_lm, build_tiny_lm, tiny_base_flags
 from fairseq_models import FAIRSEQ_ARCHITECTURES, build_fairseq_lm
 
 from fairseq_plugins.evaluation.raw_text import Blanks, SideText
@@ -22,7 +22,7 @@ def scorer_of(*models, **options):
 
 
 @pytest.fixture
-def scorer(build_tiny_lm):
+def scorer():
     return scorer_of(build_tiny_lm("doc", seed=1).double())
 
 
@@ -41,7 +41,7 @@ def nll_of_stream(scorer, lines, *, window=5):
 
 
 @pytest.mark.parametrize("kind", ["tied", "drill", "doc", "gated", "ensemble"])
-def test_a_line_is_the_sum_of_its_tokens_and_the_stream_of_an_end_mark_and_the_line(kind, build_tiny_lm):
+def test_a_line_is_the_sum_of_its_tokens_and_the_stream_of_an_end_mark_and_the_line(kind):
     if kind == "gated":
         models = [build_tiny_gated_lm(tiny_base_flags("tied"), tiny_base_flags("mos"))]
     else:
@@ -71,7 +71,7 @@ def test_a_line_does_not_depend_on_its_neighbours(max_tokens, buffer, scorer):
         assert line.log_probs == pytest.approx(expected, rel=TOLERANCE)
 
 
-def test_in_float32_neighbours_change_a_line_by_rounding_alone(build_tiny_lm):
+def test_in_float32_neighbours_change_a_line_by_rounding_alone():
     scorer = scorer_of(build_tiny_lm("doc", seed=1))
     for line, alone in zip(scorer.score(LINES), [scorer.score([line])[0] for line in LINES], strict=True):
         assert line.log_probs == pytest.approx(alone.log_probs, rel=2e-6, abs=2e-6)
@@ -105,7 +105,7 @@ def test_a_stream_that_was_left_within_a_line_restarts_after_an_end_mark(scorer)
 
 
 @pytest.mark.parametrize("arch", FAIRSEQ_ARCHITECTURES)
-def test_fairseqs_models_score_lines_and_documents(arch, build_tiny_lm):
+def test_fairseqs_models_score_lines_and_documents(arch):
     models = [build_fairseq_lm(arch).double().eval(), build_tiny_lm("tied").double()]
     scorer = scorer_of(*models)
     for line, text in zip(scorer.score(LINES), LINES, strict=True):
@@ -148,7 +148,7 @@ def test_a_buffer_of_long_lines_is_full_before_its_number_of_lines(scorer):
 
 
 @pytest.mark.parametrize("name, context", [("tied", "document"), ("drill", "line"), ("doc", "document")])
-def test_threads_find_the_same_scores(name, context, build_tiny_lm):
+def test_threads_find_the_same_scores(name, context):
     scorer = scorer_of(build_tiny_lm(name, seed=1))
     texts = [LINES[start:] + LINES[:start] for start in range(len(LINES))] * 3
     with ThreadPoolExecutor(4) as threads:

@@ -5,6 +5,7 @@ from inspect import unwrap
 from types import SimpleNamespace
 
 import pytest
+from builders import make_dictionary
 from fairseq import checkpoint_utils, tasks
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -16,7 +17,7 @@ from fairseq_plugins.options import UserError
 
 
 @pytest.fixture
-def data(tmp_path, make_dictionary):
+def data(tmp_path):
     folder = tmp_path / "data"
     folder.mkdir()
     (folder / "train.de-en.de.idx").touch()

@@ -13,6 +13,7 @@ import fairseq_cli.validate
 import pytest
 import torch
 from binarised_lines import copy_data, write_split
+from builders import make_dictionary
 from commands import PLUGINS
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary, data_utils
@@ -256,7 +257,7 @@ TEST = [[5, 3, 2], [2], [9, 5, 6, 2]]
 
 
 @pytest.fixture
-def dictionary(make_dictionary):
+def dictionary():
     return make_dictionary(V)
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from builders import build_encdec, build_lm
 from fairseq import options
 from fairseq.dataclass import FairseqDataclass
 
@@ -27,7 +28,7 @@ NO_MATCH = re.compile("give the last layer the width of the embedding|compares h
 
 
 @pytest.fixture
-def build(build_lm, build_encdec):
+def build():
     """``build(arch, **flags)``: a model of 23 words without memory."""
 
     def build(arch, **flags):

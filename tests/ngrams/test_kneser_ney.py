@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from builders import make_dictionary
 from corpora import corpus_folder
 from fairseq.data import Dictionary
 from plain_kneser_ney import FALLBACK, PlainKneserNey
@@ -22,7 +23,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name, order", [*zip(TEXTS, (1, 2, 3, 5)), *zip(TEXTS, (5, 3, 2, 1))])
-def test_probabilities_are_those_of_the_equations(name, order, make_dictionary):
+def test_probabilities_are_those_of_the_equations(name, order):
     dictionary = make_dictionary(V)
     plain = PlainKneserNey(TEXTS[name], order=order, vocabulary=vocabulary_of(dictionary))
     estimate = estimate_model(stream_of(TEXTS[name], dictionary), dictionary, order=order)
@@ -37,7 +38,7 @@ def test_probabilities_are_those_of_the_equations(name, order, make_dictionary):
         assert probs.dtype == torch.float64 and probs.tolist() == pytest.approx(expected, rel=1e-11)
 
 
-def test_lines_do_not_know_each_other(make_dictionary):
+def test_lines_do_not_know_each_other():
     dictionary = make_dictionary(V)
     lines = random_lines(num_words=30)
     model = estimate_model(stream_of(lines, dictionary), dictionary, order=5).model
@@ -89,7 +90,7 @@ def test_each_count_has_its_own():
 
 
 @pytest.fixture
-def dictionary(make_dictionary):
+def dictionary():
     return make_dictionary(24)
 
 

@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from builders import make_dictionary
 from small_texts_of_ngrams import random_lines, stream_of
 
 from fairseq_plugins.ngrams import arpa
@@ -55,13 +56,13 @@ def read(tmp_path):
 
 
 @pytest.fixture
-def dictionary(make_dictionary):
+def dictionary():
     """With the words w0, w1, w2."""
     return make_dictionary(7)
 
 
 @pytest.mark.parametrize("newline, separator", [("\n", " "), ("\r\n", "\t")])
-def test_a_file_made_by_hand(newline, separator, read, make_dictionary):
+def test_a_file_made_by_hand(newline, separator, read):
     model = read(BY_HAND.replace("\t", separator).replace("\n", newline), make_dictionary(6))
     assert model.order == 3 and [model.num_ngrams(k) for k in (1, 2, 3)] == [5, 3, 2]
     lines = [["w0", "w1"], ["w1", "w0"], [], ["w0", "w0", "w1", "w1"], ["<unk>", "w0"]]
@@ -106,7 +107,7 @@ def test_start_and_padding_are_never_predicted(read, dictionary):
 
 
 @pytest.mark.parametrize("name, order", [("model.arpa", 4), ("model.arpa.gz", 1), ("model.arpa.gz", 4)])
-def test_what_is_written_is_read_again(name, order, make_dictionary, tmp_path, monkeypatch):
+def test_what_is_written_is_read_again(name, order, tmp_path, monkeypatch):
     monkeypatch.setattr(model_module, "PLACES_AT_ONCE", 50)  # several pieces an order
     monkeypatch.setattr(arpa, "LINES_AT_ONCE", 30)
     dictionary = make_dictionary(30)
@@ -123,7 +124,7 @@ def test_what_is_written_is_read_again(name, order, make_dictionary, tmp_path, m
     assert path.read_bytes() == written and list(tmp_path.iterdir()) == [path]
 
 
-def test_equal_models_give_equal_files_whatever_name_and_time(make_dictionary, tmp_path, monkeypatch):
+def test_equal_models_give_equal_files_whatever_name_and_time(tmp_path, monkeypatch):
     dictionary = make_dictionary(24)
     model = estimate_model(stream_of(random_lines(num_words=20), dictionary), dictionary, order=2).model
     written = []
@@ -153,7 +154,7 @@ def test_a_byte_order_mark_is_no_part_of_the_text(read, dictionary):
     assert read(BY_HAND, dictionary).log_probs(torch.zeros(0, dtype=torch.int64)).shape == (0,)
 
 
-def test_the_order_of_lines_in_a_file_means_nothing(make_dictionary, tmp_path, read):
+def test_the_order_of_lines_in_a_file_means_nothing(tmp_path, read):
     dictionary = make_dictionary(30)
     lines = random_lines(num_words=24)
     model = estimate_model(stream_of(lines, dictionary), dictionary, order=3).model
@@ -169,7 +170,7 @@ def test_the_order_of_lines_in_a_file_means_nothing(make_dictionary, tmp_path, r
 
 
 @pytest.mark.parametrize("places_at_once", [1, 7])
-def test_pieces_know_what_stands_before_them(places_at_once, make_dictionary, monkeypatch):
+def test_pieces_know_what_stands_before_them(places_at_once, monkeypatch):
     dictionary = make_dictionary(30)
     stream = stream_of(random_lines(num_words=24), dictionary)
     model = estimate_model(stream, dictionary, order=5).model
@@ -245,7 +246,7 @@ def test_a_missing_file_or_a_folder_is_named(tmp_path, dictionary):
         ("-0.05\t<s> w0 w1", "-0.05\t<s> w0 w1\n-0.05\t<s> w0 </s>", "after '<s> w0' .* sum to 1.8"),
     ],
 )
-def test_probabilities_that_sum_to_more_than_one_are_refused(line, changed, message, read, make_dictionary):
+def test_probabilities_that_sum_to_more_than_one_are_refused(line, changed, message, read):
     dictionary = make_dictionary(6)
     text = BY_HAND.replace(line, changed).replace("ngram 3=2", f"ngram 3={2 + changed.count(chr(10))}")
     assert line in BY_HAND
@@ -256,7 +257,7 @@ def test_probabilities_that_sum_to_more_than_one_are_refused(line, changed, mess
 
 
 @pytest.mark.parametrize("order", [1, 2, 4])
-def test_sums_of_an_estimated_model_are_one(order, make_dictionary, tmp_path, monkeypatch):
+def test_sums_of_an_estimated_model_are_one(order, tmp_path, monkeypatch):
     dictionary = make_dictionary(30)
     model = estimate_model(stream_of(random_lines(num_words=24), dictionary), dictionary, order=order).model
     model.write_arpa(tmp_path / "model.arpa")
@@ -281,6 +282,6 @@ S, E = 0, 2
         ([], []),
     ],
 )
-def test_each_line_has_one_before_it(stream, words, make_dictionary):
+def test_each_line_has_one_before_it(stream, words):
     marked, places = mark_lines(torch.tensor(stream, dtype=torch.int64), make_dictionary(10))
     assert marked.tolist() == words and marked.dtype == torch.int64 and marked[places].tolist() == stream

@@ -4,6 +4,7 @@ import ast
 
 import pytest
 import torch
+from builders import build_lm
 from built_systems import build_system
 
 from fairseq_plugins.recipes import find_recipe, training_arguments
@@ -147,7 +148,7 @@ CASES = [(corpus, system, millions) for corpus, row in MILLIONS.items() for syst
 
 
 @pytest.mark.parametrize("corpus, system, millions", CASES)
-def test_networks_have_the_papers_numbers_of_parameters(corpus, system, millions, build_lm):
+def test_networks_have_the_papers_numbers_of_parameters(corpus, system, millions):
     flags = find_recipe(f"mmlstm_{corpus}").flags(system)
     shaping = ("hidden-sizes", "major-proportions", "minor-input", "rnn-cell")
     network = {name.replace("-", "_"): flags[name] for name in shaping if name in flags}

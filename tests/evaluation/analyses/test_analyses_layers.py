@@ -102,7 +102,7 @@ def tokens():
 
 
 @pytest.fixture
-def model(build_tiny_lm):
+def model():
     return build_tiny_lm("tied", dropout_output=0.5, dropout_hidden=0.5).double()
 
 
@@ -116,7 +116,7 @@ def perplexity(model, tokens, layers, probability, kind="element", seed=1, **opt
     "layers, probability, cell",
     [([1], 0.3, "lstm"), ([2], 1.0, "lstm"), *(([1, 2], 0.3, cell) for cell in sorted(RECURRENT_CELLS))],
 )
-def test_it_is_that_of_the_equations_with_the_masks(layers, probability, cell, kind, build_tiny_lm, tokens):
+def test_it_is_that_of_the_equations_with_the_masks(layers, probability, cell, kind, tokens):
     model = build_tiny_lm("tied", rnn_cell=cell).double()
     seed = 5
     generator, e = torch.Generator().manual_seed(seed), model.decoder.embedding.weight[tokens[None, :-1]]
@@ -137,7 +137,7 @@ def test_nothing_masked_is_the_plain_perplexity(kind, model, tokens):
     assert perplexity(model, tokens, [1, 2], 0.0, kind) == expected
 
 
-def test_without_a_mask_there_is_one_run(build_tiny_lm, tokens):
+def test_without_a_mask_there_is_one_run(tokens):
     models = {"LM": build_tiny_lm("tied", hidden_sizes="8")}
     curves = masking_curves(models, tokens, probabilities=[0, 0.5], kind="element", num_runs=3, unknown=UNKNOWN)
     assert [len(runs.perplexities) for runs in curves] == [1, 3]
@@ -247,14 +247,14 @@ def outputs_of(model, stream):
 
 @pytest.mark.parametrize("window", [1, 7, 1000])
 @pytest.mark.parametrize("cell", ["lstm", "mmlstm"])
-def test_matrices_are_those_of_all_outputs_at_once(window, cell, build_tiny_lm, stream):
+def test_matrices_are_those_of_all_outputs_at_once(window, cell, stream):
     model = build_tiny_lm("tied", rnn_cell=cell, dropout_hidden=0.5, dropout_output=0.5).double()
     matrices = correlation_matrices(model, stream, window=window)
     for matrix, output in zip(matrices, outputs_of(model, stream), strict=True):
         np.testing.assert_allclose(matrix.numpy(), np.corrcoef(output.T), rtol=1e-9, atol=1e-12)
 
 
-def test_features_far_from_zero_lose_no_digits(build_tiny_lm, stream):
+def test_features_far_from_zero_lose_no_digits(stream):
     model = build_tiny_lm("tied").double()
     expected = np.corrcoef(outputs_of(model, stream)[1].T)
     with changed_layer_outputs(model, lambda n, output: output + 1e6 if n == 2 else output):
@@ -262,7 +262,7 @@ def test_features_far_from_zero_lose_no_digits(build_tiny_lm, stream):
     np.testing.assert_allclose(matrices[1].numpy(), expected, rtol=1e-6, atol=1e-7)
 
 
-def test_means_are_over_pairs_of_different_features_and_by_part(build_tiny_lm, stream):
+def test_means_are_over_pairs_of_different_features_and_by_part(stream):
     model = build_tiny_lm("tied", rnn_cell="mmlstm", major_proportions="0.75").double()
     found = layer_correlations(model, stream)
     for n, (layer, output, sizes) in enumerate(zip(found, outputs_of(model, stream), [(9, 3), (6, 2)]), start=1):
@@ -278,13 +278,13 @@ def test_means_are_over_pairs_of_different_features_and_by_part(build_tiny_lm, s
         assert layer.between == pytest.approx(matrix[:major, major:].mean(), rel=1e-9)
 
 
-def test_a_part_of_one_feature_has_no_pair(build_tiny_lm, stream):
+def test_a_part_of_one_feature_has_no_pair(stream):
     model = build_tiny_lm("tied", rnn_cell="mmlstm", hidden_sizes="10 8", major_proportions="0.9 0.5")
     first, second = layer_correlations(model, stream)
     assert first.within["minor"] is None and first.within["major"] is not None and second.within["minor"] is not None
 
 
-def test_pairs_between_are_those_of_any_two_groups(build_tiny_lm, stream, monkeypatch):
+def test_pairs_between_are_those_of_any_two_groups(stream, monkeypatch):
     groups = {"a": slice(0, 2), "b": slice(2, 5), "c": slice(5, 8)}
     monkeypatch.setattr(WeightDropLSTM, "feature_groups", groups)
     model = build_tiny_lm("tied", hidden_sizes="8").double()
@@ -295,7 +295,7 @@ def test_pairs_between_are_those_of_any_two_groups(build_tiny_lm, stream, monkey
     assert layer.between == pytest.approx(matrix[group_of[:, None] != group_of].mean(), rel=1e-9)
 
 
-def test_features_that_never_change_are_left_out_and_counted(build_tiny_lm, stream):
+def test_features_that_never_change_are_left_out_and_counted(stream):
     model = build_tiny_lm("tied").double()
 
     def hold(n, output):

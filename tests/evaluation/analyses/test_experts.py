@@ -127,7 +127,7 @@ V = 61
 
 @pytest.mark.parametrize("window", [7, 1000])
 @pytest.mark.parametrize("name", ["tied", "drill", "mos"])
-def test_singular_values_are_those_of_the_whole_matrix(name, window, build_tiny_lm, monkeypatch):
+def test_singular_values_are_those_of_the_whole_matrix(name, window, monkeypatch):
     model, tokens = build_tiny_lm(name, vocab_size=V).double(), torch.randint(V, (141,))
     with torch.no_grad():
         log_probs, _ = model.eval()(tokens[None, :-1])
@@ -136,7 +136,7 @@ def test_singular_values_are_those_of_the_whole_matrix(name, window, build_tiny_
     torch.testing.assert_close(values, torch.linalg.svdvals(log_probs[0]), rtol=1e-6, atol=1e-4)
 
 
-def test_one_softmax_has_the_rank_of_its_features_and_a_mixture_more(build_tiny_lm):
+def test_one_softmax_has_the_rank_of_its_features_and_a_mixture_more():
     tokens = torch.randint(V, (400,))
     ranks = {
         name: rank(singular_values(build_tiny_lm(name, vocab_size=V).double(), tokens), threshold=1e-3)
@@ -145,7 +145,7 @@ def test_one_softmax_has_the_rank_of_its_features_and_a_mixture_more(build_tiny_
     assert ranks["tied"] == ranks["drill"] == 8 + 2 and ranks["mos"] > 30
 
 
-def test_there_are_no_more_values_than_positions(build_tiny_lm):
+def test_there_are_no_more_values_than_positions():
     values = singular_values(build_tiny_lm("mos", vocab_size=V).double(), torch.randint(V, (4,)))
     assert rank(values, threshold=0) == 3 and len(values) == V
 

@@ -18,7 +18,7 @@ from fairseq_plugins.evaluation.scoring import evaluate_perplexity
 V = 23
 
 
-def test_losses_by_type_add_up_to_the_loss_and_are_those_of_each_word(build_tiny_lm):
+def test_losses_by_type_add_up_to_the_loss_and_are_those_of_each_word():
     model, tokens = build_tiny_lm("tied").double(), torch.randint(V, (301,))
     losses = losses_by_type([model], tokens, vocab_size=V, window=17)
     assert losses.sum().item() == pytest.approx(evaluate_perplexity([model], tokens, unknown=3).nll * 300, rel=1e-12)
