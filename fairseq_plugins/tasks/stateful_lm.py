@@ -128,6 +128,10 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
     """See :func:`~fairseq_plugins.optim.column_norm.constrain_columns`."""
     reports_validation = True
     """See :class:`~fairseq_plugins.optim.nt_asgd.NTASGD`."""
+    _decoder: StreamDecoder
+    """Of the model, once it is built."""
+    _position: StreamPosition
+    """In the training text, once it is read."""
 
     def __init__(
         self,
@@ -138,9 +142,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
     ):
         super().__init__(args, dictionary, output_dictionary, targets)
         self._config: StatefulLanguageModelingConfig = args
-        self._model: Optional[FairseqLanguageModel] = None
         self._optimizer: Optional[FairseqOptimizer] = None
-        self._position: Optional[StreamPosition] = None
         self._nominal_lengths: List[int] = []  # since gradients were cleared, of several windows by --update-freq
         self._first_subset_pending = False
         self._described_splits: Set[str] = set()
@@ -182,7 +184,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
                 f"--task stateful_lm needs a model that carries its state, such as --arch lstm_lm_awd; "
                 f"train {type(model).__name__} with --task language_modeling"
             )
-        self._model = model
+        self._decoder = model.decoder
         return model
 
     # data
@@ -297,16 +299,6 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
 
     # training
 
-    @property
-    def _decoder(self) -> StreamDecoder:
-        assert self._model is not None
-        return self._model.decoder
-
-    @property
-    def _stream_position(self) -> StreamPosition:
-        assert self._position is not None
-        return self._position
-
     def train_step(
         self,
         sample: Dict[str, Any],
@@ -327,32 +319,28 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         # --amp repeats all windows of an update whose gradients overflowed, so their start states are kept.
         self._decoder.carried_state.num_repeatable = len(self._nominal_lengths) + 1
         end = sample["net_input"]["position"] + sample["target"].size(1)
+        num_groups = self._config.row_groups
+        step = partial(
+            super().train_step,
+            model=model,
+            criterion=criterion,
+            optimizer=optimizer,
+            update_num=update_num,
+            ignore_grad=ignore_grad,
+        )
         try:
-            if self._config.row_groups == 1:
-                result = super().train_step(sample, model, criterion, optimizer, update_num, ignore_grad)
+            if num_groups == 1:
+                result = step(sample)
             else:
-                step = partial(
-                    super().train_step,
-                    model=model,
-                    criterion=criterion,
-                    optimizer=optimizer,
-                    update_num=update_num,
-                    ignore_grad=ignore_grad,
-                )
                 result = train_step_in_micro_batches(
-                    step,
-                    sample,
-                    num_groups=self._config.row_groups,
-                    model=model,
-                    decoder=self._decoder,
-                    criterion=criterion,
+                    step, sample, num_groups=num_groups, model=model, decoder=self._decoder, criterion=criterion
                 )
         except RuntimeError as error:
-            if "out of memory" in str(error) and self._stream_position.is_shared:
-                self._stream_position.advance(self._decoder, position=end)
+            if "out of memory" in str(error) and self._position.is_shared:
+                self._position.advance(self._decoder, position=end)
             raise
         self._nominal_lengths.append(sample["nominal_length"])
-        self._stream_position.advance(self._decoder, position=end)
+        self._position.advance(self._decoder, position=end)
         return result
 
     def optimizer_step(self, optimizer: FairseqOptimizer, model: nn.Module, update_num: int) -> None:
@@ -376,7 +364,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         if not self._first_subset_pending:
             return
         self._first_subset_pending = False
-        if self._stream_position.is_end_of_epoch and isinstance(self._optimizer, NTASGD):
+        if self._position.is_end_of_epoch and isinstance(self._optimizer, NTASGD):
             self._optimizer.record_validation(float(agg["loss"].avg))
 
     def _show_average(self) -> None:
@@ -392,7 +380,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         if the last update was skipped.
         """
         self._show_average()
-        return {type(self).__name__: self._stream_position.checkpoint()}
+        return {type(self).__name__: self._position.checkpoint()}
 
     def set_checkpoint_dict(self, saved: Dict[str, Any]) -> None:
         """Resume the training text where a checkpoint stopped.
@@ -400,4 +388,4 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         Raises:
             UserError: if, inside an epoch, the rows, windows or model differ from the checkpoint's.
         """
-        self._stream_position.restore(saved, self._decoder)
+        self._position.restore(saved, self._decoder)

@@ -138,9 +138,7 @@ class StreamPosition:
         and no collective operation can run by then. If memory ran out in the window, the state before it is noted.
         """
         start = decoder.initial_state(len(self._streams.rows))
-        state = decoder.carried_state.get(self._streams.name, position)
-        if state is None:
-            state = start
+        state = decoder.carried_state.get(self._streams.name, position) or start
         if self.is_shared:
             # Gathering needs one dtype. With --amp a process that ran out of memory holds the start, in 32 bits, while
             # the others carry 16-bit states.
@@ -162,12 +160,13 @@ class StreamPosition:
             ``text``: the digest of the text, or None at the end of an epoch.
         """
         window = self._next_window()
-        state = self._state if window is not None and window[0] > 0 else None
+        if window is None:
+            return dict.fromkeys(("hidden_state", "next_window", "row_offsets", "text"))
         return {
-            "hidden_state": None if state is None else named_tensors(state),
-            "next_window": window,
-            "row_offsets": self._row_offsets(),
-            "text": None if window is None else self._streams.digest,
+            "hidden_state": None if self._state is None or window.start == 0 else named_tensors(self._state),
+            "next_window": [window.start, window.length, self._streams.rows.size(1)],
+            "row_offsets": list(window.row_offsets),
+            "text": self._streams.digest,
         }
 
     def restore(self, saved: Dict[str, Any], decoder: StreamDecoder) -> None:
@@ -187,23 +186,23 @@ class StreamPosition:
         start = decoder.initial_state(num_rows)
         zeros = named_tensors(start)
         saved_state = zeros if saved["hidden_state"] is None else named_tensors(saved["hidden_state"])
-        num_saved_rows = len(next(iter(saved_state.values())))
+        num_saved_rows, here = len(next(iter(saved_state.values()))), self.checkpoint()
         if num_saved_rows != num_rows:
             raise UserError(
                 f"the checkpoint stopped inside an epoch of {num_saved_rows} rows and cannot go on with "
                 f"{num_rows}: use the same --batch-size times processes, {_ANEW}"
             )
-        if saved["next_window"] != self._next_window():
+        if saved["next_window"] != here["next_window"]:
             raise UserError(
                 "the checkpoint stopped inside an epoch that was cut into other windows: use the same text, --seed, "
                 f"--tokens-per-sample, --window-lengths and --max-window, {_ANEW}"
             )
-        if saved["row_offsets"] != self._row_offsets():
+        if saved["row_offsets"] != here["row_offsets"]:
             raise UserError(
                 "the checkpoint stopped inside an epoch whose rows begin elsewhere: use the same --row-offsets and "
                 f"--seed, {_ANEW}"
             )
-        if saved["text"] != self._streams.digest:
+        if saved["text"] != here["text"]:
             raise UserError(
                 f"the checkpoint stopped inside an epoch of another text: use the text that it was trained on, {_ANEW}"
             )
@@ -222,17 +221,7 @@ class StreamPosition:
         assert isinstance(streams, ContiguousStreams)
         return streams
 
-    def _next_window(self) -> Optional[List[int]]:
-        """Start and length of the next window, and the length of a row."""
-        window = self._window()
-        return None if window is None else [window.start, window.length, self._streams.rows.size(1)]
-
-    def _row_offsets(self) -> Optional[List[int]]:
-        """The row offsets of the next window."""
-        window = self._window()
-        return None if window is None else list(window.row_offsets)
-
-    def _window(self) -> Optional[Window]:
+    def _next_window(self) -> Optional[Window]:
         """The next window of the epoch; None at its end."""
         index, windows = self._iterator.iterations_in_epoch, self._iterator.frozen_batches
         if index >= len(windows):

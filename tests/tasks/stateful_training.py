@@ -13,8 +13,7 @@ BASE_LENGTH = 20
 
 
 def make_optimizer(model):
-    config = NTASGDConfig()
-    config.lr, config.task, config.lr_scheduler, config.fp16, config.bf16 = [LR], "stateful_lm", "fixed", False, False
+    config = NTASGDConfig(lr=[LR], task="stateful_lm", lr_scheduler="fixed", fp16=False, bf16=False)
     return NTASGD(config, list(model.parameters()))
 
 
@@ -46,10 +45,13 @@ class Training:
             window_lengths=window_lengths,
             row_offsets=row_offsets,
             row_groups=row_groups,
+            seed=seed,
+            train_subset="train",
+            valid_subset="valid",
         )
-        config.seed, config.train_subset, config.valid_subset = seed, "train", "valid"
         self.task = StatefulLanguageModelingTask(config, make_dictionary(23))
-        self.task._model = self.model = model
+        self.model = model
+        self.task._decoder = model.decoder
         self.criterion = RegularizedCrossEntropy(self.task)
         self.optimizer = make_optimizer(model)
         self.iterator = self.task.get_batch_iterator(

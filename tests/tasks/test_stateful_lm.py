@@ -56,13 +56,10 @@ def losses_of(training, *, splits):
 
 def test_batches_by_tokens_are_refused_in_training(training):
     """fairseq's ``fairseq-eval-lm`` names a number of them always."""
-    for use in ("scoring", "training"):
-        stream = TokenStream(random_tokens(90), "train", use=use)
-        if use == "scoring":
-            training.task.get_batch_iterator(stream, max_tokens=9, max_sentences=2)
-            continue
-        with pytest.raises(ValueError, match="--max-tokens 9: --task stateful_lm reads --batch-size rows: leave it"):
-            training.task.get_batch_iterator(stream, max_tokens=9, max_sentences=2)
+    scored, trained = (TokenStream(random_tokens(90), "train", use=use) for use in ("scoring", "training"))
+    training.task.get_batch_iterator(scored, max_tokens=9, max_sentences=2)
+    with pytest.raises(ValueError, match="--max-tokens 9: --task stateful_lm reads --batch-size rows: leave it"):
+        training.task.get_batch_iterator(trained, max_tokens=9, max_sentences=2)
 
 
 def test_training_and_every_validation_subset_have_states_of_their_own():
@@ -118,11 +115,17 @@ def test_sentences_to_go_on_from_are_refused(training):
         training.task.inference_step(generator, [training.model], next(iter(windows)))
 
 
-def test_shards_are_refused(tmp_path):
-    for part in ("a", "b"):
-        (tmp_path / part).mkdir()
-    config = StatefulLanguageModelingConfig(data=f"{tmp_path}/a:{tmp_path}/b")
-    with pytest.raises(ValueError, match="a:.*b: --task stateful_lm reads one directory, not shards joined by colons"):
+@pytest.mark.parametrize(
+    "flags, told",
+    [
+        (dict(data="a:b"), "^a:b: --task stateful_lm reads one directory, not shards joined by colons"),
+        (dict(valid_subset="valid,train"), "--valid-subset valid,train holds the training split"),
+        (dict(row_groups=0), "--row-groups 0: give at least 1"),
+    ],
+)
+def test_flags_that_cannot_be_are_refused(flags, told):
+    config = StatefulLanguageModelingConfig(**{"data": "x", "train_subset": "train", "valid_subset": "valid", **flags})
+    with pytest.raises(ValueError, match=told):
         StatefulLanguageModelingTask.setup_task(config)
 
 
@@ -202,13 +205,6 @@ def test_a_skipped_update_leaves_the_average_to_validation_and_checkpoints(then,
     else:
         training.task.get_checkpoint_dict()
     assert all(torch.equal(a, b) for a, b in zip(average, training.model.parameters()))
-
-
-def test_training_text_as_validation_is_refused():
-    config = StatefulLanguageModelingConfig(data="unused")
-    config.train_subset, config.valid_subset = "train", "valid,train"
-    with pytest.raises(ValueError, match="--valid-subset valid,train holds the training split"):
-        StatefulLanguageModelingTask.setup_task(config)
 
 
 def test_each_split_is_described_once(training, caplog):

@@ -13,7 +13,6 @@ from stateful_training import BASE_LENGTH, LR, Training, make_optimizer
 from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy
 from fairseq_plugins.modules.cell import map_state, state_tensors, with_tensors
 from fairseq_plugins.tasks import stateful_lm
-from fairseq_plugins.tasks.stateful_lm import StatefulLanguageModelingConfig, StatefulLanguageModelingTask
 from fairseq_plugins.tasks.streams import agreed_scale, scaled_learning_rate
 
 pytestmark = pytest.mark.usefixtures("gates_of_the_examples")
@@ -180,10 +179,6 @@ def test_validation_is_of_all_rows_at_once():
 def test_groups_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="--row-groups 6: a process has 5 rows; give at most that many groups"):
         start(6)
-    config = StatefulLanguageModelingConfig(data="unused", row_groups=0)
-    config.train_subset, config.valid_subset = "train", "valid"
-    with pytest.raises(ValueError, match="--row-groups 0: give at least 1"):
-        StatefulLanguageModelingTask.setup_task(config)
     training = start(2)
     training.criterion.logging_outputs_can_be_summed = lambda: False
     with pytest.raises(ValueError, match="--row-groups 2: what RegularizedCrossEntropy logs cannot be summed over gro"):
@@ -315,7 +310,7 @@ def test_processes_share_states_of_one_type(train, monkeypatch):
         return [packed]
 
     training = train()
-    position, decoder = training.task._stream_position, training.model.decoder
+    position, decoder = training.task._position, training.model.decoder
     monkeypatch.setattr(type(position), "is_shared", True)
     monkeypatch.setattr(distributed_utils, "all_gather", all_gather)
     left = map_state(lambda x: torch.full_like(x, 0.5, dtype=torch.float16), decoder.initial_state(2))
