@@ -112,10 +112,10 @@ def best_old_value(values: Sequence[float], nonmonotone_interval: int) -> float:
 def is_triggered(values: Sequence[float], nonmonotone_interval: int) -> bool:
     """Whether v_t > min(v_1 .. v_{t-1-n}), for the validation losses v_1 .. v_t and n = ``nonmonotone_interval``.
 
-    The last n values before v_t do not count: validation noise should not start averaging, a lack of progress over n
-    validations should.
+    Without a loss it is False. The last n values before v_t do not count: validation noise should not start averaging,
+    a lack of progress over n validations should.
     """
-    return values[-1] > best_old_value(values, nonmonotone_interval)
+    return bool(values) and values[-1] > best_old_value(values, nonmonotone_interval)
 
 
 @dataclass
@@ -186,12 +186,14 @@ class NTASGD(ConfiguredOptimizer):
             logger.warning(f"--optimizer nt_asgd {lost} only after a validation, and --disable-validation makes none")
         self._optimizer = AveragedSGD(params, **self.optimizer_config)
         for group in self.param_groups:
-            group.update(validation_losses=[], is_finished=False, averaging=str(cfg.averaging))
+            group.update(validation_losses=[], averaging=str(cfg.averaging))
         if cfg.averaging == "immediate":
             self._optimizer.start_averaging()
 
     def get_lr(self) -> float:
-        return -math.inf if self.param_groups[0]["is_finished"] else super().get_lr()
+        losses = self.param_groups[0]["validation_losses"]
+        is_finished = self.cfg.averaging == "immediate" and is_triggered(losses, self.cfg.nonmonotone_interval)
+        return -math.inf if is_finished else super().get_lr()
 
     def show_average(self) -> None:
         """See :meth:`AveragedSGD.show_average`."""
@@ -205,18 +207,12 @@ class NTASGD(ConfiguredOptimizer):
         """
         super().load_state_dict(state_dict, optimizer_overrides)
         group = self.param_groups[0]
-        was_immediate = group["averaging"] == "immediate"
-        if self.cfg.averaging == "immediate" and not was_immediate:
+        if self.cfg.averaging == "immediate" and group["averaging"] != "immediate":
             raise UserError(
                 "--averaging immediate needs a fresh average, and the checkpoint brings the state of a run that "
                 "was not averaged from its start: name it with --finetune-from-model, or add --reset-optimizer"
             )
         group["averaging"] = str(self.cfg.averaging)
-        # Another --averaging or --nonmonotone-interval may continue a run that had ended.
-        losses = group["validation_losses"]
-        group["is_finished"] = (
-            self.cfg.averaging == "immediate" and bool(losses) and is_triggered(losses, self.cfg.nonmonotone_interval)
-        )
 
     def record_validation(self, loss: float) -> None:
         """Take the validation loss of an epoch and act on the trigger."""
@@ -226,7 +222,6 @@ class NTASGD(ConfiguredOptimizer):
             return
         if self.cfg.averaging == "immediate":
             logger.info(f"fine-tuning ends: {self._explain(losses)}")
-            self.param_groups[0]["is_finished"] = True
         elif not self._optimizer.is_averaging:
             logger.info(f"averaging starts: {self._explain(losses)}")
             self._optimizer.start_averaging()
@@ -234,7 +229,6 @@ class NTASGD(ConfiguredOptimizer):
     def forget_validations(self) -> None:
         """Drop the losses so far, which cannot be compared with those of another validation set."""
         self.param_groups[0]["validation_losses"].clear()
-        self.param_groups[0]["is_finished"] = False
 
     def _explain(self, losses: Sequence[float]) -> str:
         interval = self.cfg.nonmonotone_interval

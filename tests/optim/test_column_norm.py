@@ -92,8 +92,7 @@ def test_every_update_leaves_the_columns_as_long():
 
 
 def test_averaged_sgd_is_refused():
-    config = NTASGDConfig()
-    config.lr, config.task, config.lr_scheduler, config.fp16, config.bf16 = [0.05], "stateful_lm", "fixed", False, False
+    config = NTASGDConfig(lr=[0.05], task="stateful_lm", lr_scheduler="fixed", fp16=False, bf16=False)
     with pytest.raises(ValueError, match="nt_asgd does not keep the columns .*: give --column-norm 0, or another"):
         NTASGD(config, Model().parameters())
 

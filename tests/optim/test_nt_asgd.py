@@ -17,6 +17,7 @@ INF = math.inf
 
 TABLE = [
     # values, n, triggered
+    ([], 0, False),
     ([5.0], 0, False),
     ([5.0, 6.0], 0, True),
     ([5.0, 5.0], 0, False),
