@@ -251,8 +251,7 @@ class NoiseContrastive(FairseqCriterion):
             return
         logging_outputs = read_at_once(logging_outputs)
         log_mean("objective", logging_outputs, shown_as="loss")
-        if any("log_normaliser" in log for log in logging_outputs):
-            log_mean("log_normaliser", logging_outputs)
+        log_mean("log_normaliser", logging_outputs)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

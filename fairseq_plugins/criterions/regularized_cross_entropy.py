@@ -214,8 +214,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
         """Log means over the tokens of all processes: ``loss`` in nats, ``ppl`` = exp(loss)."""
         logging_outputs = read_at_once(logging_outputs)
         for name in ("loss", *PENALTIES):
-            if any(name in log for log in logging_outputs):
-                log_mean(name, logging_outputs)
+            log_mean(name, logging_outputs)
         metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["loss"].avg, base=math.e))
 
     @staticmethod
@@ -231,10 +230,11 @@ def read_at_once(logging_outputs: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
 
 
 def log_mean(name: str, logging_outputs: List[Dict[str, Any]], *, shown_as: Optional[str] = None) -> None:
-    """Log a sum over tokens as a mean over the tokens of all processes. Some processes may lack it."""
-    num_tokens = sum(log["ntokens"] for log in logging_outputs)
-    total = sum(log.get(name, 0) for log in logging_outputs)
-    metrics.log_scalar(shown_as or name, total / num_tokens, num_tokens, round=5)
+    """Log a sum over tokens as a mean over the tokens of all processes. Some may lack it; without any there is none."""
+    sums = [log[name] for log in logging_outputs if name in log]
+    if sums:
+        num_tokens = sum(log["ntokens"] for log in logging_outputs)
+        metrics.log_scalar(shown_as or name, sum(sums) / num_tokens, num_tokens, round=5)
 
 
 def check_architecture(model: nn.Module, *, criterion: str, argument: str) -> None:

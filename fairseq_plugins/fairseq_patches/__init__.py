@@ -20,7 +20,7 @@ SWITCH = "FAIRSEQ_PLUGINS_PATCHES"
 def apply_patches() -> None:
     """Apply all patches, or those that :data:`SWITCH` selects. Calling it again has no effect.
 
-    Raises ValueError if it has another value.
+    Raises UserError if it has another value.
     """
     # imported here, because these modules import wrap
     from fairseq_plugins.fairseq_patches import (

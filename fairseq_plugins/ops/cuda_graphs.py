@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Hashable, List, Optional, Sequence, Tupl
 import torch
 from torch import Tensor
 
-from fairseq_plugins.ops.matmul import backward_keeps_graph
+from fairseq_plugins.ops.matmul import backward_keeps_graph, is_recorded
 
 logger = logging.getLogger(__name__)
 
@@ -94,8 +94,7 @@ class LoopGraphs:
         The forward and backward pass of the function launch the same kernels whatever the values are.
         """
         tensors = [x for x in args if isinstance(x, Tensor)]
-        learns = torch.is_grad_enabled() and any(x.requires_grad for x in tensors)
-        if not learns or not all(map(self._recorder.takes, tensors)) or torch.compiler.is_compiling():
+        if not is_recorded(tensors) or not all(map(self._recorder.takes, tensors)) or torch.compiler.is_compiling():
             return function.apply(*args)
         key = (function, *((x.shape, x.dtype, x.device, x.requires_grad) if isinstance(x, Tensor) else x for x in args))
         free = self._free.get(key)

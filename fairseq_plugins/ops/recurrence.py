@@ -420,7 +420,7 @@ class StepProducts:
         precomputed, matrix = precomputed.to(dtype), matrix.to(dtype)
         self._gathers = gathers_gradients(matrix) and not torch.compiler.is_compiling()  # torch.export
         self._operands: List[Optional[Tensor]] = [None] * len(precomputed)
-        self._learns = torch.is_grad_enabled() and matrix.requires_grad
+        self._learns = is_recorded([matrix])
         if self._gathers:
             # A has its gradient in _GatherGradients alone, whose backward pass runs after those of all steps.
             precomputed, matrix = _GatherGradients.apply(precomputed, matrix, self._operands), matrix.detach()

@@ -425,6 +425,7 @@ def test_a_precomputed_part_may_be_expanded_and_need_no_gradient(both_ways):
 
 
 def test_two_losses_of_one_run_add_up(both_ways):
+    """Each leaves results of other steps unused."""
     inputs = draw()
     results = ours(*inputs)
     results[:2].sum().backward(retain_graph=True)
@@ -460,12 +461,6 @@ def test_where_no_step_is_taken_the_matrix_has_a_gradient_of_zero():
     products = StepProducts(precomputed, matrix)
     (gradient,) = torch.autograd.grad(products._precomputed[0].sum(), matrix)
     assert gradient.shape == matrix.shape and not gradient.any()
-
-
-def test_a_steps_result_may_go_unused(both_ways):
-    inputs = draw()
-    results = [torch.autograd.grad(function(*inputs)[2].sum(), inputs) for function in (ours, plain)]
-    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-12)
 
 
 def test_the_gradient_of_the_matrix_is_one_product_of_all_steps(monkeypatch):
