@@ -246,7 +246,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
             skip_remainder_batch=skip_remainder_batch,
         )
         if in_training:
-            self._position = StreamPosition(iterator)
+            self._position = StreamPosition(iterator, self._decoder)
         return iterator
 
     # fairseq's programs score windows of the stream, and cannot pass sentences
@@ -337,10 +337,10 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
                 )
         except RuntimeError as error:
             if "out of memory" in str(error) and self._position.is_shared:
-                self._position.advance(self._decoder, position=end)
+                self._position.advance(position=end)
             raise
         self._nominal_lengths.append(sample["nominal_length"])
-        self._position.advance(self._decoder, position=end)
+        self._position.advance(position=end)
         return result
 
     def optimizer_step(self, optimizer: FairseqOptimizer, model: nn.Module, update_num: int) -> None:
@@ -388,4 +388,4 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         Raises:
             UserError: if, inside an epoch, the rows, windows or model differ from the checkpoint's.
         """
-        self._position.restore(saved, self._decoder)
+        self._position.restore(saved)

@@ -111,14 +111,16 @@ _ANEW = "or train on from these weights, beginning at epoch 1 again, with --rese
 class StreamPosition:
     """The position of a run in its training text: the next window, and the state before it of all processes' rows.
 
-    It is part of every checkpoint. The decoders that are passed to the methods hold the rows of this process only.
+    It is part of every checkpoint.
 
     Args:
         iterator: over windows of :class:`ContiguousStreams`.
+        decoder: of the model that reads them. It holds the state of this process's rows only.
     """
 
-    def __init__(self, iterator: EpochBatchIterator):
+    def __init__(self, iterator: EpochBatchIterator, decoder: StreamDecoder):
         self._iterator = iterator
+        self._decoder = decoder
         self._state: Optional[State] = None
 
     @property
@@ -131,14 +133,14 @@ class StreamPosition:
         """Whether other processes hold rows of the text as well."""
         return len(self._streams.rows) < self._streams.num_rows
 
-    def advance(self, decoder: StreamDecoder, *, position: int) -> None:
+    def advance(self, *, position: int) -> None:
         """Note the state before the token at ``position``, after a window; a collective operation.
 
         The rows of all processes are gathered after every window, because only the first process writes checkpoints
         and no collective operation can run by then. If memory ran out in the window, the state before it is noted.
         """
-        start = decoder.initial_state(len(self._streams.rows))
-        state = decoder.carried_state.get(self._streams.name, position) or start
+        start = self._decoder.initial_state(len(self._streams.rows))
+        state = self._decoder.carried_state.get(self._streams.name, position) or start
         if self.is_shared:
             # Gathering needs one dtype. With --amp a process that ran out of memory holds the start, in 32 bits, while
             # the others carry 16-bit states.
@@ -169,12 +171,11 @@ class StreamPosition:
             "text": self._streams.digest,
         }
 
-    def restore(self, saved: Dict[str, Any], decoder: StreamDecoder) -> None:
+    def restore(self, saved: Dict[str, Any]) -> None:
         """Give the decoder its rows of a saved state, if the iterator stands inside an epoch.
 
         Args:
             saved: returned by :meth:`checkpoint`.
-            decoder: of the model that is resumed.
 
         Raises:
             UserError: if the rows, windows, offsets or text differ from the checkpoint's, or the state is that of
@@ -183,7 +184,7 @@ class StreamPosition:
         if self._iterator.iterations_in_epoch == 0:
             return
         num_rows = self._streams.num_rows
-        start = decoder.initial_state(num_rows)
+        start = self._decoder.initial_state(num_rows)
         zeros = named_tensors(start)
         saved_state = zeros if saved["hidden_state"] is None else named_tensors(saved["hidden_state"])
         num_saved_rows, here = len(next(iter(saved_state.values()))), self.checkpoint()
@@ -213,7 +214,7 @@ class StreamPosition:
             )
         self._state = with_tensors(start, (x.to(zeros[name]) for name, x in saved_state.items()))
         own = select_rows(self._state, self._streams.own_rows)
-        decoder.carried_state.set(self._streams.name, saved["next_window"][0], own)
+        self._decoder.carried_state.set(self._streams.name, saved["next_window"][0], own)
 
     @property
     def _streams(self) -> ContiguousStreams:

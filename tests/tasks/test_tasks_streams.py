@@ -315,9 +315,9 @@ def test_processes_share_states_of_one_type(train, monkeypatch):
     monkeypatch.setattr(distributed_utils, "all_gather", all_gather)
     left = map_state(lambda x: torch.full_like(x, 0.5, dtype=torch.float16), decoder.initial_state(2))
     decoder.carried_state.set("train", 5, left)
-    position.advance(decoder, position=5)
+    position.advance(position=5)
     decoder.carried_state.forget("train")
-    position.advance(decoder, position=0)
+    position.advance(position=0)
     assert [(packed.dtype, packed.unique().tolist()) for packed in shared] == [
         (torch.float32, [0.5]),
         (torch.float32, [0.0]),
@@ -390,7 +390,7 @@ def test_processes_save_the_state_of_all_rows_and_each_takes_its_own(train, flag
     positions = [sample[1]["net_input"]["position"] + sample[1]["target"].size(1) for sample in samples]
     saved = []
     for process, position in zip(processes, positions):
-        process.task._position.advance(process.model.decoder, position=position)
+        process.task._position.advance(position=position)
         saved.append(process.task.get_checkpoint_dict()[KEY])
     assert saved[0]["next_window"] == saved[1]["next_window"]
     for name, part in saved[0]["hidden_state"].items():
