@@ -9,7 +9,7 @@ load models read their flags by ``parse_args_and_arch``. Only fairseq-train call
 import functools
 import os
 from types import ModuleType
-from typing import Any, Callable, Iterator, Union
+from typing import Any, Callable, Iterator, Mapping, Union
 
 from fairseq_plugins.options import UserError
 
@@ -99,6 +99,11 @@ def wrap(owner: Union[ModuleType, type], name: str, wrapper: Callable[..., Any])
     vars(wrapped)["wrapper"] = wrapper
     is_static = isinstance(vars(owner).get(name), staticmethod)
     setattr(owner, name, staticmethod(wrapped) if is_static else wrapped)
+
+
+def get_flag(flags: object, name: str) -> Any:
+    """A flag of a configuration or of the flags of argparse, or None."""
+    return flags.get(name) if isinstance(flags, Mapping) else getattr(flags, name, None)
 
 
 def _wrappers(function: Any) -> Iterator[Callable[..., Any]]:

@@ -29,7 +29,7 @@ from omegaconf import AnyNode, DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.base import ContainerMetadata, Metadata
 
 import fairseq_plugins
-from fairseq_plugins.fairseq_patches import wrap
+from fairseq_plugins.fairseq_patches import get_flag, wrap
 from fairseq_plugins.fairseq_patches.generation import check_task_direction
 from fairseq_plugins.options import UserError, flag_of
 from fairseq_plugins.parts import naming_parts
@@ -455,10 +455,6 @@ def _check_registered(registered: Optional[type], flag: str, *, is_allowed: bool
 
 def _items(flags: object) -> Dict[str, Any]:
     return dict(flags) if isinstance(flags, Mapping) else vars(flags)
-
-
-def get_flag(flags: object, name: str) -> Any:
-    return flags.get(name) if isinstance(flags, Mapping) else getattr(flags, name, None)
 
 
 def _all_values(flags: object, *, depth: int = 0) -> Iterator[Tuple[str, Any]]:

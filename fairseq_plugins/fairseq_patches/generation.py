@@ -2,7 +2,6 @@
 
 import argparse
 import os
-from argparse import Namespace
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import torch
@@ -19,7 +18,7 @@ from fairseq.tokenizer import tokenize_line
 from omegaconf import DictConfig
 from torch import Tensor
 
-from fairseq_plugins.fairseq_patches import wrap
+from fairseq_plugins.fairseq_patches import get_flag, wrap
 from fairseq_plugins.fairseq_patches.errors import exit_with_fault
 from fairseq_plugins.options import UserError
 
@@ -46,8 +45,7 @@ def patch_translation_direction() -> None:
 
 def languages_of(flags: Any) -> Languages:
     """The two languages in the flags of a task or a run."""
-    flags = Namespace(**flags) if isinstance(flags, dict) else flags
-    return getattr(flags, "source_lang", None), getattr(flags, "target_lang", None)
+    return get_flag(flags, FLAGS[0]), get_flag(flags, FLAGS[1])
 
 
 def complete_languages(given: Languages, data: str) -> Tuple[str, str]:

@@ -23,8 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
 from fairseq_plugins.console import INTERRUPTED, did_you_mean
-from fairseq_plugins.fairseq_patches import wrap
-from fairseq_plugins.fairseq_patches.checkpoints import get_flag
+from fairseq_plugins.fairseq_patches import get_flag, wrap
 from fairseq_plugins.fairseq_patches.errors import exit_with_fault, program_name
 from fairseq_plugins.files import LAST, newest_checkpoint, write_text
 from fairseq_plugins.processes import COMMAND_VARIABLE
