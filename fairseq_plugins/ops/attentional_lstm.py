@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.ops.cuda_graphs import LoopGraphs, run_loop
-from fairseq_plugins.ops.matmul import accumulation_dtype, autocast_dtype, is_recorded, matmul
+from fairseq_plugins.ops.matmul import accumulation_dtype, is_recorded, matmul, product_dtype
 from fairseq_plugins.ops.recurrence import lstm_cell, lstm_cell_backward, tanh_backward
 
 LayerInput = Tuple[Tensor, Tensor, Tensor, Tensor, Optional[Tensor]]
@@ -52,7 +52,7 @@ def attentional_lstm(
         the outputs of the layers, masked, (T, B, D_n); h~, (T, B, D_N); the weights a, (T, B, S), in float32 or wider;
         and h and c of each layer after the last step, (B, D_n). All are differentiable once.
     """
-    dtype = autocast_dtype(keys) or keys.dtype
+    dtype = product_dtype(keys)
     tensors = [fed, keys, annotations, combine, *(x for layer in layers for x in layer[:4])]
     masks = [mask for *_, mask in layers[:-1]]
     mask = None

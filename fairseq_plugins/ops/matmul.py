@@ -96,7 +96,7 @@ def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
     """x weight' + bias of x (N, C), weight (D, C) and bias (D) or None: (N, D), differentiable once."""
     if torch.compiler.is_compiling():  # torch.export keeps neither the function below nor oneDNN's operator
         return torch.nn.functional.linear(x, weight, bias)
-    dtype = autocast_dtype(x) or x.dtype
+    dtype = product_dtype(x)
     with torch.autocast(x.device.type, enabled=False):
         return _Linear.apply(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
 
@@ -140,8 +140,13 @@ def autocast_dtype(x: Tensor) -> Optional[torch.dtype]:
     return torch.get_autocast_dtype(device)
 
 
+def product_dtype(x: Tensor) -> torch.dtype:
+    """The type that products of ``x`` are taken in: autocast's, or its own."""
+    return autocast_dtype(x) or x.dtype
+
+
 def is_normal(totals: Tensor) -> Tensor:
-    """Where sums of e^z are far from the ends of the numbers of bfloat16 and float32."""
+    """Where sums of e^z are far from underflow and overflow in bfloat16 and float32."""
     return (totals > 1e-8) & (totals < 1e30)
 
 

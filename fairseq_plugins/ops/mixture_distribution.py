@@ -12,7 +12,7 @@ from torch import Tensor
 from fairseq_plugins.ops.kernel_choice import choose_kernels
 from fairseq_plugins.ops.kernels import Kernels
 from fairseq_plugins.ops.logit_gate import LogitGate, gated_logits
-from fairseq_plugins.ops.matmul import SMALLEST_PROBABILITY, accumulation_dtype, autocast_dtype, is_normal
+from fairseq_plugins.ops.matmul import SMALLEST_PROBABILITY, accumulation_dtype, is_normal, product_dtype
 from fairseq_plugins.ops.mixture_chunk import default_chunk_size
 
 
@@ -64,7 +64,7 @@ def mixture_log_probs_from_latents(
     """
     num_experts, width = latents.shape[-2:]
     leading, vocab_size = latents.shape[:-2], weight.size(0)
-    operand_dtype = chunk_dtype or autocast_dtype(latents) or latents.dtype
+    operand_dtype = chunk_dtype or product_dtype(latents)
     rows = latents.reshape(-1, num_experts, width).to(operand_dtype)
     priors = log_prior.reshape(-1, num_experts)
     log_probs = priors.new_empty(rows.size(0), vocab_size)

@@ -17,7 +17,7 @@ from fairseq_plugins.ops.adversarial_margin import TargetMargins, adversarial_ma
 from fairseq_plugins.ops.kernel_choice import choose_kernels
 from fairseq_plugins.ops.kernels import Kernels
 from fairseq_plugins.ops.logit_gate import LogitGate, gate_gradient, multiply_by_gate
-from fairseq_plugins.ops.matmul import accumulation_dtype, autocast_dtype, backward_keeps_graph, matmul, project
+from fairseq_plugins.ops.matmul import accumulation_dtype, backward_keeps_graph, matmul, product_dtype, project
 from fairseq_plugins.ops.mixture_chunk import (
     Interpolation,
     LogitGradient,
@@ -134,7 +134,7 @@ def mixture_nll(
     if chunk_size is None:
         chunk_size = default_chunk_size(num_experts, weight.size(0), dtype=log_prior.dtype, device=latents.device)
     chunk_size = even_chunk_size(num_tokens, chunk_size)
-    operand_dtype = chunk_dtype or autocast_dtype(latents) or latents.dtype
+    operand_dtype = chunk_dtype or product_dtype(latents)
     is_narrow = chunk_dtype is not None or kernels.bfloat16_logits and operand_dtype == torch.bfloat16
     has_ignored = token_weights is not None
     drop_ignored = has_ignored and kernels.may_synchronize

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.ops.cuda_graphs import LoopGraphs, run_loop
-from fairseq_plugins.ops.matmul import autocast_dtype, backward_keeps_graph, is_recorded, matmul, onednn_kernel
+from fairseq_plugins.ops.matmul import backward_keeps_graph, is_recorded, matmul, onednn_kernel, product_dtype
 from fairseq_plugins.ops.recurrence import lstm_cell, lstm_cell_backward
 
 
@@ -43,7 +43,7 @@ def mogrifier_lstm(
     Returns:
         h of all steps, (T, B, D), and c after the last, (B, D), differentiable once.
     """
-    dtype = autocast_dtype(inputs) or inputs.dtype
+    dtype = product_dtype(inputs)
     parameters = [tensor for b, matrices in rounds for tensor in (b, *matrices)]
     learns = is_recorded([inputs, weight, bias, h, c, *parameters])
     with torch.autocast(inputs.device.type, enabled=False):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.ops.cuda_graphs import LoopGraphs, run_loop
-from fairseq_plugins.ops.matmul import accumulation_dtype, autocast_dtype, backward_keeps_graph, is_recorded, matmul
+from fairseq_plugins.ops.matmul import accumulation_dtype, backward_keeps_graph, is_recorded, matmul, product_dtype
 
 
 def masked_lstm(
@@ -35,7 +35,7 @@ def masked_lstm(
     Returns:
         h of all steps, (T, B, D), and c after the last, (B, D), differentiable once.
     """
-    dtype = autocast_dtype(inputs) or inputs.dtype
+    dtype = product_dtype(inputs)
     learns = is_recorded([inputs, weight, h, c])
     with torch.autocast(inputs.device.type, enabled=False):
         return run_loop(graphs, _MaskedLSTM, *(x.to(dtype) for x in (inputs, weight, mask, h, c)), learns)
@@ -171,7 +171,7 @@ def recurrent_highway(
     Returns:
         s after all steps, (T, B, D), differentiable once.
     """
-    dtype = autocast_dtype(inputs) or inputs.dtype
+    dtype = product_dtype(inputs)
     learns = is_recorded([inputs, s, *weights, *biases])
     factors = s.new_ones(1, 1) if mask is None else mask
     function = _RecurrentHighway
@@ -320,7 +320,7 @@ def fused_gru(gates: Tensor, rest: Tensor, s: Tensor) -> Tuple[Tensor, Tensor]:
 
     Args:
         gates: pre-activations of r, z and the candidate, (B, 3 D).
-        rest: the other part of the same, of which r scales the candidate's.
+        rest: a second part that is added to them, (B, 3 D); r multiplies that of the candidate.
         s: before the step, (B, D).
 
     Returns:
@@ -416,7 +416,7 @@ class StepProducts:
     """
 
     def __init__(self, precomputed: Tensor, matrix: Tensor):
-        dtype = autocast_dtype(matrix) or matrix.dtype
+        dtype = product_dtype(matrix)
         precomputed, matrix = precomputed.to(dtype), matrix.to(dtype)
         self._gathers = gathers_gradients(matrix) and not torch.compiler.is_compiling()  # torch.export
         self._operands: List[Optional[Tensor]] = [None] * len(precomputed)
