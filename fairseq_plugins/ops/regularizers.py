@@ -64,14 +64,18 @@ def prior_balance_by_batch(prior: Tensor, mask: Tensor) -> Tensor:
 
 def absolute_sum(weights: Iterable[Tensor]) -> Tensor:
     """L1: sum of |w| over all weights, each of any shape."""
-    return torch.stack(
-        [torch.linalg.vector_norm(weight, ord=1, dtype=accumulation_dtype(weight)) for weight in weights]
-    ).sum()
+    return _sum(torch.linalg.vector_norm(weight, ord=1, dtype=accumulation_dtype(weight)) for weight in weights)
 
 
 def half_square_sum(weights: Iterable[Tensor]) -> Tensor:
     """L2: half the sum of w^2 over all weights, each of any shape; its gradient is the weight."""
-    return torch.stack([_widen(weight).square().sum() / 2 for weight in weights]).sum()
+    return _sum(_widen(weight).square().sum() / 2 for weight in weights)
+
+
+def _sum(parts: Iterable[Tensor]) -> Tensor:
+    """The sum of scalars, of which there may be none."""
+    scalars = list(parts)
+    return torch.stack(scalars).sum() if scalars else torch.zeros(())
 
 
 def _widen(x: Tensor) -> Tensor:

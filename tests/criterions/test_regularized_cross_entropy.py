@@ -134,6 +134,17 @@ def test_weights_that_are_frozen_have_no_l1_and_no_l2(sample):
     assert logged["l2"].item() / sample_size == pytest.approx(expected.item(), rel=1e-10)
 
 
+@pytest.mark.parametrize("name", ["l1", "l2"])
+def test_a_penalty_on_frozen_weights_alone_is_refused(name, sample):
+    """Of the weights that learn, L1 takes matrices alone."""
+    model = build_tiny_lm("full")
+    for weight in model.parameters():
+        weight.requires_grad_(name == "l1" and weight.dim() == 1)
+    told = f"^--{name}-regularization: what it acts on is frozen and cannot learn; leave it out$"
+    with pytest.raises(ValueError, match=told):
+        make_criterion(**{f"{name}_regularization": 0.1})(model, sample)
+
+
 def test_a_training_loss_without_gradients_is_no_sign_of_frozen_weights(sample):
     with torch.no_grad():
         _, _, logged = make_criterion(**COEFFICIENTS)(build_tiny_lm("mos"), sample)
