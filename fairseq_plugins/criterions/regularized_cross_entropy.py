@@ -113,15 +113,16 @@ class RegularizedCrossEntropy(FairseqCriterion):
         if not 0.0 <= label_smoothing < 1.0:
             raise UserError(f"--label-smoothing {label_smoothing}: give a share, 0 <= share < 1")
         self.label_smoothing = label_smoothing
-        self.coefficients = {
+        given = {
             "activation": activation_regularization,
             "temporal_activation": temporal_activation_regularization,
             "balance": balance,
             "l1": l1_regularization,
             "l2": l2_regularization,
         }
-        for name, coefficient in self.coefficients.items():
+        for name, coefficient in given.items():
             check_not_negative(coefficient, flag=PENALTIES[name])
+        self.coefficients = {name: coefficient for name, coefficient in given.items() if coefficient > 0}
         if balance_form != "row" and not balance:
             raise UserError(
                 f"--balance-form {balance_form} has no effect without --balance: leave it out, or give both"
@@ -182,7 +183,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
     @property
     def penalty_factors(self) -> Dict[str, float]:
         """The coefficients above zero, by flag."""
-        return {PENALTIES[name]: factor for name, factor in self.coefficients.items() if factor > 0}
+        return {PENALTIES[name]: coefficient for name, coefficient in self.coefficients.items()}
 
     def penalties(self, model: nn.Module, extra: Mapping[str, Any], mask: Tensor) -> Dict[str, Tensor]:
         """The penalties with a coefficient above zero, by name. Each is a scalar: a mean, or for weights a sum.
@@ -190,22 +191,21 @@ class RegularizedCrossEntropy(FairseqCriterion):
         Raises:
             UserError: on a balance term without a mixture.
         """
-        wanted = {name for name, coefficient in self.coefficients.items() if coefficient > 0}
         values = {}
-        if "activation" in wanted:
+        if "activation" in self.coefficients:
             values["activation"] = activation_regularization(extra["states"].layers[-1], mask)
-        if "temporal_activation" in wanted:
+        if "temporal_activation" in self.coefficients:
             values["temporal_activation"] = temporal_activation_regularization(extra["states"].top, mask)
-        if "balance" in wanted:
+        if "balance" in self.coefficients:
             mixture_weights = extra["scores"].mixture_weights
             if mixture_weights is None:
                 raise UserError("--balance needs a mixture: take --output-layer mos or doc, or leave it out")
             values["balance"] = self.balance_penalty(mixture_weights, mask)
-        if "l1" in wanted:
+        if "l1" in self.coefficients:
             values["l1"] = absolute_sum(
                 weight for weight in model.parameters() if weight.requires_grad and weight.dim() > 1
             )
-        if "l2" in wanted:
+        if "l2" in self.coefficients:
             values["l2"] = half_square_sum(weight for weight in model.parameters() if weight.requires_grad)
         return values
 
