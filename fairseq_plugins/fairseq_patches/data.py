@@ -13,13 +13,13 @@ from fairseq import checkpoint_utils, utils
 from fairseq.data import Dictionary, LanguagePairDataset, bucket_pad_length_dataset, data_utils, indexed_dataset
 from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset
 from fairseq.dataclass.configs import CheckpointConfig
-from fairseq.distributed import utils as distributed_utils
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.fairseq_task import LegacyFairseqTask
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.data.text import DIGESTS_FILE, check_digest, read_digests
 from fairseq_plugins.fairseq_patches import wrap
+from fairseq_plugins.fairseq_patches.distributed import is_saving
 from fairseq_plugins.files import file_digest, write_json
 from fairseq_plugins.options import UserError
 
@@ -80,7 +80,7 @@ def _load_and_add_digests(
     """Start a run, and write missing digests of its data if the folder is writable."""
     loaded = load_checkpoint(cfg, trainer, **kwargs)
     data: str = getattr(trainer.cfg.task, "data", None) or ""
-    if not cfg.no_save and distributed_utils.is_master(trainer.cfg.distributed_training):
+    if is_saving(cfg, trainer):
         for folder in utils.split_paths(data):
             try:
                 _add_digests(Path(folder))

@@ -6,12 +6,19 @@ from typing import Any, Callable, ContextManager, Dict, Iterator, List
 from weakref import WeakKeyDictionary
 
 import torch
+from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.distributed import LegacyDistributedDataParallel
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 
 from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.options import UserError
+
+
+def is_saving(cfg: CheckpointConfig, trainer: Trainer) -> bool:
+    """Whether this process writes to ``--save-dir``: the first of a run that saves."""
+    return not cfg.no_save and distributed_utils.is_master(trainer.cfg.distributed_training)
+
 
 Logged = List[Dict[str, Any]]
 

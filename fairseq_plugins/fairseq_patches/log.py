@@ -24,6 +24,7 @@ from torch import nn
 
 from fairseq_plugins.console import INTERRUPTED, did_you_mean
 from fairseq_plugins.fairseq_patches import get_flag, wrap
+from fairseq_plugins.fairseq_patches.distributed import is_saving
 from fairseq_plugins.fairseq_patches.errors import exit_with_fault, program_name
 from fairseq_plugins.files import LAST, newest_checkpoint, write_text
 from fairseq_plugins.processes import COMMAND_VARIABLE
@@ -114,7 +115,7 @@ def _precision(model: nn.Module) -> Iterator[str]:
 def _load_and_write_config(load_checkpoint: Callable[..., Any], cfg: Any, trainer: Trainer, **kwargs: Any) -> Any:
     _start.clear()
     loaded = load_checkpoint(cfg, trainer, **kwargs)
-    if not cfg.no_save and distributed_utils.is_master(trainer.cfg.distributed_training):
+    if is_saving(cfg, trainer):
         modules = "".join(f"# {line}\n" for line in str(trainer.model).splitlines())
         file = Path(cfg.save_dir) / CONFIG_FILE
         for left in file.parent.glob(f".{file.stem}.*{file.suffix}"):  # by a run that was killed while it wrote

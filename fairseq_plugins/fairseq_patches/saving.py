@@ -18,7 +18,6 @@ from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.data import LanguagePairDataset, MonolingualDataset
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass.configs import CheckpointConfig
-from fairseq.distributed import utils as distributed_utils
 from fairseq.file_io import PathManager
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from fairseq.tasks.language_modeling import LanguageModelingTask
@@ -28,6 +27,7 @@ from fairseq.trainer import Trainer
 from fairseq_plugins.data.streams import TokenStream
 from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.fairseq_patches.checkpoints import saved_version
+from fairseq_plugins.fairseq_patches.distributed import is_saving
 from fairseq_plugins.fairseq_patches.resume import PATIENCE
 from fairseq_plugins.files import LAST, newest_checkpoint
 from fairseq_plugins.options import UserError, flag_of
@@ -61,7 +61,7 @@ def patch_save_dir_lock() -> None:
 
 
 def _lock_and_load(load_checkpoint: Callable[..., Any], cfg: CheckpointConfig, trainer: Trainer, **kwargs: Any) -> Any:
-    if not cfg.no_save and distributed_utils.is_master(trainer.cfg.distributed_training):
+    if is_saving(cfg, trainer):
         lock_for_training(os.path.abspath(cfg.save_dir))
     return load_checkpoint(cfg, trainer, **kwargs)
 
@@ -304,7 +304,7 @@ def _load_and_compare(
             f"the best {former['metric']} of the checkpoint is not compared with this run's {own['metric']}: "
             f"{'the validation set' if is_other_set else 'the metric'} is another one"
         )
-    if not cfg.no_save and distributed_utils.is_master(trainer.cfg.distributed_training) and cfg.restore_file:
+    if is_saving(cfg, trainer) and cfg.restore_file:
         _compare_with_best_file(cfg, trainer.checkpoint_suffix, own)
     return state, iterator
 
