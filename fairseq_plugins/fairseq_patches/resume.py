@@ -23,6 +23,9 @@ from fairseq_plugins.options import UserError
 
 logger = logging.getLogger(__name__)
 
+Loaded = Tuple[Optional[Dict[str, Any]], EpochBatchIterator]
+"""Result of ``load_checkpoint``: the extra state of the checkpoint, None without one, and the batches to go on with."""
+
 PATIENCE = "patience"
 """Key in the extra state of a checkpoint: the counts of ``--patience``."""
 _COUNTED = ("best", "num_runs")
@@ -151,11 +154,8 @@ def _load_bad_epochs(
 
 
 def _load_patience_and_step_scheduler(
-    load_checkpoint: Callable[..., Tuple[Optional[Dict[str, Any]], EpochBatchIterator]],
-    cfg: CheckpointConfig,
-    trainer: Trainer,
-    **options: Any,
-) -> Tuple[Optional[Dict[str, Any]], EpochBatchIterator]:
+    load_checkpoint: Callable[..., Loaded], cfg: CheckpointConfig, trainer: Trainer, **options: Any
+) -> Loaded:
     """Load a checkpoint and the counts of patience; at the end of an epoch, make up for the scheduler's step."""
     state, iterator = load_checkpoint(cfg, trainer, **options)
     if state is None or trainer.get_num_updates() == 0:  # the weights alone are of the checkpoint
@@ -182,11 +182,8 @@ def patch_finished_training() -> None:
 
 
 def _stop_if_finished(
-    load_checkpoint: Callable[..., Tuple[Optional[Dict[str, Any]], EpochBatchIterator]],
-    cfg: CheckpointConfig,
-    trainer: Trainer,
-    **options: Any,
-) -> Tuple[Optional[Dict[str, Any]], EpochBatchIterator]:
+    load_checkpoint: Callable[..., Loaded], cfg: CheckpointConfig, trainer: Trainer, **options: Any
+) -> Loaded:
     state, iterator = load_checkpoint(cfg, trainer, **options)
     reason = _why_finished(state or {}, cfg, trainer)
     if reason is not None:

@@ -9,14 +9,13 @@ import socket
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional, Union
 
 import torch
 from fairseq import checkpoint_utils
 from fairseq.criterions.adaptive_loss import AdaptiveLoss
 from fairseq.criterions.cross_entropy import CrossEntropyCriterion
 from fairseq.data import LanguagePairDataset, MonolingualDataset
-from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.file_io import PathManager
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
@@ -28,7 +27,7 @@ from fairseq_plugins.data.streams import TokenStream
 from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.fairseq_patches.checkpoints import saved_version
 from fairseq_plugins.fairseq_patches.distributed import is_saving
-from fairseq_plugins.fairseq_patches.resume import PATIENCE
+from fairseq_plugins.fairseq_patches.resume import PATIENCE, Loaded
 from fairseq_plugins.files import LAST, newest_checkpoint
 from fairseq_plugins.options import UserError, flag_of
 
@@ -281,11 +280,8 @@ def patch_best_checkpoint() -> None:
 
 
 def _load_and_compare(
-    load_checkpoint: Callable[..., Tuple[Optional[Dict[str, Any]], EpochBatchIterator]],
-    cfg: CheckpointConfig,
-    trainer: Trainer,
-    **options: Any,
-) -> Tuple[Optional[Dict[str, Any]], EpochBatchIterator]:
+    load_checkpoint: Callable[..., Loaded], cfg: CheckpointConfig, trainer: Trainer, **options: Any
+) -> Loaded:
     """Start or resume a run. Raises UserError if the metric is not logged, or ``checkpoint_best.pt`` cannot be read."""
     vars(checkpoint_utils.save_checkpoint).pop("best", None)  # from an earlier run in this process
     if trainer.cfg.dataset.disable_validation:
