@@ -45,7 +45,7 @@ def prior_balance_by_row(prior: Tensor, mask: Tensor) -> Tensor:
     num_experts = prior.size(-1)
     mass = (_widen(prior) * mask.unsqueeze(-1)).sum(dim=1)
     if num_experts == 1:
-        return 0 * mass.sum()
+        return 0 * mass.sum()  # a single row would have no variance
     return (num_experts - 1) * mass.var() / mass.mean().pow(2)
 
 

@@ -64,8 +64,8 @@ class L2Adam(ConfiguredOptimizer):
     There the second form takes shorter steps until b2^t is near zero.
 
     Raises:
-        UserError: if ``--adam-betas`` are not two numbers from 0 on, below 1, ``--adam-eps`` is not above
-            zero, or another value is below zero.
+        UserError: if ``--adam-betas`` are not two numbers in [0, 1), ``--adam-eps`` is not above zero, or another value
+            is below zero.
     """
 
     def __init__(self, cfg: L2AdamConfig, params: Iterable[nn.Parameter]):
@@ -93,7 +93,7 @@ def parse_betas(text: str) -> Tuple[float, float]:
             return first, second
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         pass
-    raise UserError(f'--adam-betas {text}: give two numbers from 0 on, below 1, as in "(0.9, 0.999)"')
+    raise UserError(f'--adam-betas {text}: give two numbers of at least 0 and below 1, as in "(0.9, 0.999)"')
 
 
 @dataclass

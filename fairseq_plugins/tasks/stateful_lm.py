@@ -177,7 +177,9 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
     def build_model(self, args: Any, from_checkpoint: bool = False) -> FairseqLanguageModel:
         arch = getattr(args, "arch", None)
         if issubclass(ARCH_MODEL_REGISTRY.get(arch, type(None)), FairseqEncoderDecoderModel):
-            raise UserError(f"--task stateful_lm reads one text, and --arch {arch} pairs: give --task translation")
+            raise UserError(
+                f"--arch {arch} reads sentence pairs, and --task stateful_lm one text: give --task translation"
+            )
         model = super().build_model(args, from_checkpoint)
         if not isinstance(model.decoder, StreamDecoder):
             raise UserError(
