@@ -231,9 +231,8 @@ def test_going_on_inside_an_epoch_is_going_on_without_a_stop(train, flags, optio
     resumed.model.load_state_dict(copy.deepcopy(training.model.state_dict()))
     resumed.task.set_checkpoint_dict(saved)
     again = resumed.task.get_checkpoint_dict()[KEY]
-    assert again["next_window"] == saved["next_window"] and again["hidden_state"].keys() == saved["hidden_state"].keys()
-    assert again["row_offsets"] == saved["row_offsets"]
-    assert all(torch.equal(again["hidden_state"][name], part) for name, part in saved["hidden_state"].items())
+    torch.testing.assert_close(again["hidden_state"], saved["hidden_state"], rtol=0, atol=0)
+    assert all(again[name] == saved[name] for name in ("next_window", "row_offsets", "text"))
     expected = losses(training, training.windows)
     assert losses(resumed, resumed.windows) == expected and len(expected) > 3
 
@@ -245,9 +244,6 @@ def test_offsets_are_saved_inside_an_epoch_and_drawn_anew_for_the_next(train):
         saved = checkpoint_after(training, 2)
         assert len(saved["row_offsets"]) == 2 and max(saved["row_offsets"]) < saved["next_window"][2]
         offsets.append(saved["row_offsets"])
-        for sample in training.windows:
-            training.update([sample])
-        assert training.task.get_checkpoint_dict()[KEY]["row_offsets"] is None
     assert offsets[0] != offsets[1]
     training = train(**SHUFFLED)
     for _ in training.windows:
@@ -255,17 +251,6 @@ def test_offsets_are_saved_inside_an_epoch_and_drawn_anew_for_the_next(train):
     training.iterator.next_epoch_itr()
     assert training.task.get_checkpoint_dict()[KEY]["row_offsets"] == offsets[1]
     assert checkpoint_after(train(), 2)["row_offsets"] == []
-
-
-@pytest.mark.parametrize(
-    "saved_by, resumed_by",
-    [(SHUFFLED, {**SHUFFLED, "seed": 2}), (SHUFFLED, UNSHUFFLED), (UNSHUFFLED, SHUFFLED)],
-    ids=["another seed", "switched off", "switched on"],
-)
-def test_rows_that_begin_elsewhere_are_refused(train, saved_by, resumed_by):
-    saved = checkpoint_after(train(**saved_by), 3)
-    with pytest.raises(ValueError, match="rows begin elsewhere: use the same --row-offsets and --seed, .*-dataloader"):
-        train(3, **resumed_by).task.set_checkpoint_dict(saved)
 
 
 def test_the_state_of_a_gate_is_saved_with_that_of_the_layers_and_decides_how_a_training_goes_on(train):
@@ -335,7 +320,7 @@ def test_the_state_is_saved_by_name_and_only_inside_an_epoch(train):
     for sample in training.windows:
         training.update([sample])
     saved = training.task.get_checkpoint_dict()[KEY]
-    assert saved["hidden_state"] is None and saved["next_window"] is None
+    assert saved == dict.fromkeys(("hidden_state", "next_window", "row_offsets", "text"))
 
 
 def test_at_the_start_of_an_epoch_nothing_is_taken_over(train):
@@ -347,33 +332,33 @@ def test_at_the_start_of_an_epoch_nothing_is_taken_over(train):
 
 
 ANEW = "or train on from these weights, beginning at epoch 1 again, with --reset-dataloader$"
+ELSEWHERE = "rows begin elsewhere: use the same --row-offsets and --seed, "
 
 
 @pytest.mark.parametrize(
-    "changed, told",
+    "saved_by, resumed_by, told",
     [
-        ({"window_lengths": "fixed"}, "cut into other windows: "),
-        ({"num_tokens": 390}, "cut into other windows: "),
-        ({"text": 1}, "inside an epoch of another text: use the text that it was "),
-        ({"num_shards": 2, "num_tokens": 800}, "epoch of 2 rows and cannot go on with 4: "),
-        ({"flags": {"hidden_sizes": "8 8"}}, "hidden state of another model: "),
+        ({}, UNSHUFFLED, "cut into other windows: "),
+        ({}, {"num_tokens": 390}, "cut into other windows: "),
+        ({}, {"text": 1}, "inside an epoch of another text: use the text that it was "),
+        ({}, {"num_shards": 2, "num_tokens": 800}, "epoch of 2 rows and cannot go on with 4: "),
+        ({}, {"flags": {"hidden_sizes": "8 8"}}, "hidden state of another model: "),
+        (SHUFFLED, {**SHUFFLED, "seed": 2}, ELSEWHERE),
+        (SHUFFLED, UNSHUFFLED, ELSEWHERE),
+        (UNSHUFFLED, SHUFFLED, ELSEWHERE),
     ],
 )
-def test_what_does_not_go_on_with_a_checkpoint_is_refused(train, changed, told):
-    saved = checkpoint_after(train(), 3)
-    with pytest.raises(ValueError, match=f"{told}.*, {ANEW}"):
-        train(3, **changed).task.set_checkpoint_dict(saved)
+def test_what_does_not_go_on_with_a_checkpoint_is_refused(train, saved_by, resumed_by, told):
+    saved = checkpoint_after(train(**saved_by), 3)
+    with pytest.raises(ValueError, match=f"{told}.*{ANEW}"):
+        train(3, **resumed_by).task.set_checkpoint_dict(saved)
 
 
-def test_the_text_is_that_of_the_rows_of_all_processes_and_kept_inside_an_epoch_alone(train):
-    training = train()
-    digest = checkpoint_after(training, 1)["text"]
+def test_the_text_is_that_of_the_rows_of_all_processes(train):
+    digest = checkpoint_after(train(), 1)["text"]
     shards = [train(num_shards=2, shard_id=shard, num_rows=1) for shard in range(2)]
     assert [shard.iterator.dataset.digest for shard in shards] == [digest] * 2
     assert train(text=1).iterator.dataset.digest != digest
-    for sample in training.windows:
-        training.update([sample])
-    assert training.task.get_checkpoint_dict()[KEY]["text"] is None
 
 
 @with_and_without_a_gate
