@@ -115,7 +115,6 @@ class ScoredTranslationTask(TranslationTask):
                     f"--eval-scorer-remove-bpe '{cfg.eval_scorer_remove_bpe}' is no kind of subwords: give '@@ ', or "
                     "sentencepiece"
                 ) from error
-        self._model: Optional[BaseFairseqModel] = None
         self._generator: Optional[SequenceGenerator] = None
 
     @property
@@ -124,12 +123,12 @@ class ScoredTranslationTask(TranslationTask):
         return {str(self._scoring.eval_scorer): True}
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> BaseFairseqModel:
-        self._model = super().build_model(cfg, from_checkpoint)
+        model = super().build_model(cfg, from_checkpoint)
         try:
-            self._generator = self.build_generator([self._model], self._generation)
+            self._generator = self.build_generator([model], self._generation)
         except (AssertionError, ValueError) as error:  # of fairseq, or of a model of this package
             raise UserError(f"--eval-scorer-args: {error}") from error
-        return self._model
+        return model
 
     def load_dataset(self, split: str, epoch: int = 1, combine: bool = False, **kwargs: Any) -> None:
         """Read a split. fairseq reads validation sets before it trains, so their script and lengths are checked here.
@@ -154,7 +153,7 @@ class ScoredTranslationTask(TranslationTask):
     ) -> Tuple[Tensor, int, Dict[str, Any]]:
         """fairseq's step, with the statistics of the decoded batch added to the logging output."""
         loss, sample_size, logging_output = super().valid_step(sample, model, criterion)
-        logging_output.update(zip(self._names, self._decode(sample).tolist()))
+        logging_output.update(zip(self._names, self._decode(sample, model).tolist()))
         return loss, sample_size, logging_output
 
     def reduce_metrics(self, logging_outputs: List[Dict[str, Any]], criterion: FairseqCriterion) -> None:
@@ -168,12 +167,11 @@ class ScoredTranslationTask(TranslationTask):
     def _score(self, meters: Mapping[str, Any]) -> float:
         return self._metric.score(np.array([meters[name].sum for name in self._names]))
 
-    def _decode(self, sample: Dict[str, Any]) -> np.ndarray:
+    def _decode(self, sample: Dict[str, Any], model: nn.Module) -> np.ndarray:
         """Decode a batch; the statistics summed over its sentences."""
-        assert self._model is not None and self._generator is not None
         device = sample["target"].device
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):  # for sampling
-            found = self.inference_step(self._generator, [self._model], sample)
+            found = self.inference_step(self._generator, [model], sample)
         total = np.zeros(len(self._names))
         for hypotheses, target in zip(found, sample["target"]):
             hypothesis = self._text(hypotheses[0]["tokens"], unknown=UNKNOWN_IN_HYPOTHESIS)
