@@ -3,7 +3,7 @@
 The docstring of each ``patch_...`` names the problem and the test that shows that it is still needed, and the patch if
 its code does not tell. They were written for fairseq 0.12.2 and ve-fairseq 0.12.3. ``README.md`` says what fails
 without each. All commands of fairseq except fairseq-generate, -preprocess and -score run by ``call_main``. Those that
-load models read their flags by ``parse_args_and_arch``. Only fairseq-train calls ``load_checkpoint``, when they start.
+load models read their flags by ``parse_args_and_arch``. Only fairseq-train calls ``load_checkpoint``, at its start.
 """
 
 import functools

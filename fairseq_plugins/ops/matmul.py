@@ -12,8 +12,6 @@ CACHED_BYTES = 2 * 2**20
 """A block of a sum that stays in a core's cache."""
 MAX_PRODUCT_BYTES = 64 * 2**20
 """A larger product is added to its total in place, which oneDNN cannot do."""
-SMALLEST_PROBABILITY = {torch.float32: 1e-30, torch.float64: 1e-300}
-"""Sums of probabilities are exact from here on. Below, a summand may have been rounded to zero."""
 CPU_FLAGS = {"avx512_bf16", "amx_bf16", "bf16"}
 """Flags in /proc/cpuinfo of processors with products in bfloat16: x86 with vectors, x86 with tiles, Arm."""
 
@@ -143,11 +141,6 @@ def autocast_dtype(x: Tensor) -> Optional[torch.dtype]:
 def product_dtype(x: Tensor) -> torch.dtype:
     """The type that products of ``x`` are taken in: autocast's, or its own."""
     return autocast_dtype(x) or x.dtype
-
-
-def is_normal(totals: Tensor) -> Tensor:
-    """Where sums of e^z are far from underflow and overflow in bfloat16 and float32."""
-    return (totals > 1e-8) & (totals < 1e30)
 
 
 @lru_cache(maxsize=None)

@@ -20,7 +20,7 @@ from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 import torch
 from torch import Tensor
 
-from fairseq_plugins.ops.matmul import SMALLEST_PROBABILITY, accumulation_dtype, is_normal
+from fairseq_plugins.ops.matmul import accumulation_dtype
 
 CPU_CHUNK_BYTES = 32 * 2**20
 """Logits of a chunk on a CPU: about a last-level cache."""
@@ -29,6 +29,8 @@ GPU_CHUNK_SHARE = 1 / 128
 MIN_CHUNK_ROWS = 480
 """Fewer rows slow the matrix products down, so a chunk has at least about this many. :func:`even_chunk_size` may halve
 the number. From 17,477 words on, such a chunk exceeds :data:`CPU_CHUNK_BYTES`."""
+SMALLEST_PROBABILITY = {torch.float32: 1e-30, torch.float64: 1e-300}
+"""Sums of probabilities are exact from here on. Below, a summand may have been rounded to zero."""
 
 Tokens = Union[slice, Tensor]
 """Indices of the tokens of a chunk."""
@@ -203,6 +205,11 @@ def _recompute_improbable(
         log_softmax = torch.log_softmax(recompute_logits(improbable), dim=-1, dtype=joint.dtype)
         words = target[improbable].view(-1, 1, 1).expand(-1, joint.size(1), 1)
         joint[improbable] = log_prior[improbable] + log_softmax.gather(2, words).squeeze(2)
+
+
+def is_normal(totals: Tensor) -> Tensor:
+    """Where sums of e^z are far from underflow and overflow in bfloat16 and float32."""
+    return (totals > 1e-8) & (totals < 1e30)
 
 
 def target_places(target: Tensor, *, num_experts: int, vocab_size: int) -> Tensor:

@@ -12,8 +12,8 @@ from torch import Tensor
 from fairseq_plugins.ops.kernel_choice import choose_kernels
 from fairseq_plugins.ops.kernels import Kernels
 from fairseq_plugins.ops.logit_gate import LogitGate, gated_logits
-from fairseq_plugins.ops.matmul import SMALLEST_PROBABILITY, accumulation_dtype, is_normal, product_dtype
-from fairseq_plugins.ops.mixture_chunk import default_chunk_size
+from fairseq_plugins.ops.matmul import accumulation_dtype, product_dtype
+from fairseq_plugins.ops.mixture_chunk import SMALLEST_PROBABILITY, default_chunk_size, is_normal
 
 
 def mixture_log_probs(logits: Tensor, log_prior: Tensor) -> Tensor:
