@@ -4,7 +4,7 @@ Shapes: * any leading dimensions, N tokens or the n tokens of a chunk, J experts
 features of the gate, V words. A row is one expert of one token.
 """
 
-from typing import NamedTuple, Optional, Union
+from typing import NamedTuple, Optional
 
 import torch
 from torch import Tensor
@@ -29,7 +29,7 @@ class LogitGate(NamedTuple):
         """The same gate with features (N, D_g), a row for each token."""
         return self._replace(features=self.features.reshape(-1, self.features.size(-1)))
 
-    def select(self, chosen: Union[slice, Tensor]) -> "LogitGate":
+    def select(self, chosen: slice) -> "LogitGate":
         """The gate of some tokens, for features (N, D_g)."""
         return self._replace(features=self.features[chosen])
 

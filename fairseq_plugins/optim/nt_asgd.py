@@ -216,22 +216,18 @@ class NTASGD(ConfiguredOptimizer):
 
     def record_validation(self, loss: float) -> None:
         """Take the validation loss of an epoch and act on the trigger."""
-        losses = self.param_groups[0]["validation_losses"]
+        losses, interval = self.param_groups[0]["validation_losses"], self.cfg.nonmonotone_interval
         losses.append(loss)
-        if not is_triggered(losses, self.cfg.nonmonotone_interval):
+        if not is_triggered(losses, interval):
             return
+        old = f"{best_old_value(losses, interval):.5f}, the best that is more than {interval} validations old"
+        reason = f"validation loss {loss:.5f} is above {old}"
         if self.cfg.averaging == "immediate":
-            logger.info(f"fine-tuning ends: {self._explain(losses)}")
+            logger.info(f"fine-tuning ends: {reason}")
         elif not self._optimizer.is_averaging:
-            logger.info(f"averaging starts: {self._explain(losses)}")
+            logger.info(f"averaging starts: {reason}")
             self._optimizer.start_averaging()
 
     def forget_validations(self) -> None:
         """Drop the losses so far, which cannot be compared with those of another validation set."""
         self.param_groups[0]["validation_losses"].clear()
-
-    def _explain(self, losses: Sequence[float]) -> str:
-        interval = self.cfg.nonmonotone_interval
-        best = best_old_value(losses, interval)
-        old = f"{best:.5f}, the best that is more than {interval} validations old"
-        return f"validation loss {losses[-1]:.5f} is above {old}"
