@@ -451,7 +451,6 @@ class _GatherGradients(torch.autograd.Function):
     def forward(ctx: Any, precomputed: Tensor, matrix: Tensor, operands: List[Optional[Tensor]]) -> Tensor:
         ctx.operands = operands
         ctx.matrix_shape = matrix.shape
-        ctx.is_spent = False
         return precomputed.view_as(precomputed)
 
     @staticmethod
@@ -460,14 +459,13 @@ class _GatherGradients(torch.autograd.Function):
     def backward(ctx: Any, d_results: Tensor) -> Tuple[Tensor, Optional[Tensor], None]:
         if not ctx.needs_input_grad[1]:
             return d_results, None, None
-        if ctx.is_spent:
+        if not ctx.operands:
             raise RuntimeError("the operands are gone after a backward pass: give it retain_graph=True")
         # steps that the caller did not take have no operand
         taken = [t for t, operand in enumerate(ctx.operands) if operand is not None]
         operands = [ctx.operands[t] for t in taken]
         if not backward_keeps_graph():
             ctx.operands.clear()
-            ctx.is_spent = True
         if not taken:
             return d_results, d_results.new_zeros(ctx.matrix_shape), None
         d_taken = d_results if len(taken) == len(d_results) else d_results[taken]
