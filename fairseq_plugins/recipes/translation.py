@@ -279,6 +279,9 @@ IWSLT14_PARTIAL = replace(
     name="iwslt14_partial",
     title=f"A random part of IWSLT 2014, {_JOINED_TITLE}",
     corpus="bash data-prep/iwslt14/prepare.sh de-en --partial --joined-dictionary",
+    training={**MULTI30K_JOINED.training, "force-anneal": 3, "max-epoch": 5, "dropout": 0.2},
+    notes=f"""{MULTI30K_JOINED.notes}
+Here epochs are fewer, and the dropout is that of the recipe tatoeba: results/iwslt14_partial.""",
 )
 
 TATOEBA = replace(
