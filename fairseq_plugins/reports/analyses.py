@@ -73,9 +73,8 @@ def draw_frequency_bands(bands: Sequence[FrequencyBand], *, names: Sequence[str]
         axes.bar([position + shift for position in positions], values, width=0.4, label=label)
     axes.axhline(0, color="black", linewidth=0.8)
     axes.set_xticks(positions, [_band_title(band) for band in bands], rotation=30, ha="right")
-    axes.set(
-        xlabel="occurrences in the training text", ylabel=f"gain of {as_label(names[1])} over {as_label(names[0])}, %"
-    )
+    axes.set_xlabel("occurrences in the training text")
+    axes.set_ylabel(f"gain of {as_label(names[1])} over {as_label(names[0])}, %", wrap=True)
     axes.legend()
     return picture
 

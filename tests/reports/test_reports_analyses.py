@@ -77,4 +77,5 @@ def test_both_statistics_are_bars():
     (axes,) = draw_frequency_bands(BANDS, names=["LSTM", "DOC"]).axes
     heights = [[bar.get_height() for bar in bars] for bars in axes.containers]
     assert heights == [[12.25, -1.0], [6.0, -0.5]] and axes.get_ylabel() == "gain of DOC over LSTM, %"
+    assert axes.yaxis.label.get_wrap()  # long names of systems stay in the picture
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1 to 9", "1,000 and more"]
