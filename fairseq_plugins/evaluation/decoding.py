@@ -24,6 +24,9 @@ from fairseq_plugins.processes import run_fairseq
 GENERATED_FILE = "generate.txt"
 """File in the folder of a decoding: the output of ``fairseq-generate``."""
 
+SCORED_FILES = ("hypotheses.txt", "scores.txt", "rouge.txt")
+"""Files beside it, of commands that score it."""
+
 RUN_FILE = "run.json"
 """File beside it: the record of the decoding.
 
@@ -147,7 +150,8 @@ class Decoding:
         try:
             with replaced_file(self.generated) as aside:
                 run_fairseq("generate", [*IN_ONE_PROCESS, *self.arguments], log=log, output=aside)
-                self.generated.unlink(missing_ok=True)  # an old output must never stand beside the new record
+                for earlier in (GENERATED_FILE, *SCORED_FILES):  # they must never stand beside the new record
+                    (self.out / earlier).unlink(missing_ok=True)
                 write_json(self.out / RUN_FILE, record)
         except ProgramFailed as failure:
             if wrong := _WRONG_FLAGS.search(str(failure)):

@@ -49,6 +49,15 @@ def decoded(folder, monkeypatch):
     return decode
 
 
+def test_scores_of_an_earlier_decoding_go_with_it(folder, decoded):
+    assert decoded() == 1
+    scores = [folder / "out" / name for name in ("scores.txt", "rouge.txt", "hypotheses.txt")]
+    for path in scores:
+        path.touch()
+    assert decoded() == 1 and all(path.exists() for path in scores)
+    assert decoded(beam=2) == 2 and not any(path.exists() for path in scores)
+
+
 @pytest.mark.parametrize("flag", [["--lm-path", "lm.pt"], ["--lm-path=lm.pt"]])
 def test_it_is_done_again_where_anything_that_it_reads_has_changed(flag, folder, decoded, monkeypatch):
     monkeypatch.chdir(folder)
