@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Translate a split, or take a text, and measure BLEU and chrF: fairseq-plugins evaluate bleu, of this checkout.
 set -euo pipefail
-if ! type python > /dev/null 2>&1; then
-  echo "${0##*/}: no python here: source .venv/bin/activate, after bash scripts/setup.sh" >&2
+if ! python -P -c 'import importlib.util as of; raise SystemExit(not of.find_spec("fairseq"))' > /dev/null 2>&1; then
+  echo "${0##*/}: no python with fairseq here: source .venv/bin/activate, after bash scripts/setup.sh" >&2
   exit 2
 fi
 root=$(CDPATH= cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)

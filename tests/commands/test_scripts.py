@@ -48,11 +48,15 @@ def test_a_script_takes_the_package_of_its_checkout_and_all_arguments(tmp_path, 
 
 
 @pytest.mark.parametrize("score", ["bleu", "rouge"])
-def test_a_missing_python_is_told_with_the_remedy(score, tmp_path):
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_missing_python_or_one_without_fairseq_is_told_with_the_remedy(is_there, score, tmp_path):
+    if is_there:
+        (tmp_path / "python").write_text(f'#!{shutil.which("bash")}\nexec "{PYTHON}" -I -S "$@"\n')
+        (tmp_path / "python").chmod(0o755)
     script = ROOT / f"scripts/evaluate_{score}.sh"
     command = [shutil.which("bash"), script, "data"]
     result = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
-    remedy = "no python here: source .venv/bin/activate, after bash scripts/setup.sh"
+    remedy = "no python with fairseq here: source .venv/bin/activate, after bash scripts/setup.sh"
     assert (result.returncode, result.stderr) == (2, f"{script.name}: {remedy}\n")
 
 
