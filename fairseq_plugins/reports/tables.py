@@ -7,6 +7,7 @@ import json
 import math
 import statistics
 import unicodedata
+import warnings
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple
@@ -178,8 +179,9 @@ def enclose_logarithmically(axis: "Axis", values: Iterable[float]) -> None:
 
 
 def save_picture(picture: "Figure", path: Path) -> None:
-    """Write a picture in the format of the path's suffix."""
-    with replaced_file(path) as aside:
+    """Write a picture in the format of the path's suffix. Boxes stand for letters that its font lacks."""
+    with warnings.catch_warnings(), replaced_file(path) as aside:
+        warnings.filterwarnings("ignore", r"Glyph .* missing from font")
         picture.savefig(aside, dpi=DOTS_PER_INCH)
 
 

@@ -160,7 +160,8 @@ def test_scores_of_decoded_text_have_panels_in_the_colours_of_the_runs():
     assert (line.get_label(), line.get_color()) == ("A, seed 1: 9.00", perplexity.lines[0].get_color())
 
 
-@pytest.mark.parametrize("name", ["$a_b_c$", r"$\a$", "$", "5 $ or 6 $", "a\tb\x07", "DOC, 1", "_a"])
+@pytest.mark.filterwarnings("error")  # letters without a glyph are boxes
+@pytest.mark.parametrize("name", ["$a_b_c$", r"$\a$", "$", "5 $ or 6 $", "a\tb\x07", "DOC, 1", "_a", "ไทย 😀"])
 def test_any_name_can_be_drawn(name, tmp_path):
     picture = new_picture()
     axes = picture.subplots()
