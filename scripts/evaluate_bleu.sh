@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Translate a split, or take a text, and measure BLEU and chrF: fairseq-plugins evaluate bleu, of this checkout.
 set -euo pipefail
-if ! python -P -c 'import importlib.util as of; raise SystemExit(not of.find_spec("fairseq"))' > /dev/null 2>&1; then
+if ! python -P -c 'import importlib.util, sys; sys.exit(importlib.util.find_spec("fairseq") is None)' > /dev/null 2>&1; then
   echo "${0##*/}: no python with fairseq here: source .venv/bin/activate, after bash scripts/setup.sh" >&2
   exit 2
 fi

@@ -68,8 +68,9 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         type=count,
         default=1,
         metavar="N",
-        help="runs, each with its decoding, at once; on CPUs give each a core by OMP_NUM_THREADS=1 "
-        "in the environment, and a shared GPU goes further under NVIDIA's multi-process service (default: 1)",
+        help="runs, each with its decoding, at once, which go on where one fails; on CPUs give each a core by "
+        "OMP_NUM_THREADS=1 in the environment, and a shared GPU goes further under NVIDIA's multi-process service "
+        "(default: 1, which stops where one fails)",
     )
     add_cpu(parser)
     add_out(parser, help="directory for the table (default: no table is made)", required=False)

@@ -24,8 +24,11 @@ from fairseq_plugins.processes import run_fairseq
 GENERATED_FILE = "generate.txt"
 """File in the folder of a decoding: the output of ``fairseq-generate``."""
 
-SCORED_FILES = ("hypotheses.txt", "scores.txt", "rouge.txt")
-"""Files beside it, of commands that score it."""
+HYPOTHESES_FILE = "hypotheses.txt"
+"""File beside it: the last scored text, a sentence a line."""
+
+SCORED_FILES = (HYPOTHESES_FILE, "scores.txt", "rouge.txt")
+"""Files beside it of commands that score it."""
 
 RUN_FILE = "run.json"
 """File beside it: the record of the decoding.

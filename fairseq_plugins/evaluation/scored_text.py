@@ -9,15 +9,12 @@ from fairseq.data.data_utils import post_process
 
 from fairseq_plugins.command_line import add_beam, add_checkpoints, add_cpu, add_data, add_input, add_out, add_split
 from fairseq_plugins.evaluation.checkpoints import num_sentences, raw_reference
-from fairseq_plugins.evaluation.decoding import SCORED_FILES, Decoding
+from fairseq_plugins.evaluation.decoding import HYPOTHESES_FILE, Decoding
 from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compared_case, is_language, subword_kind
 from fairseq_plugins.evaluation.translation_scores import TextFormat, check_blank_references
 from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, read_lines, write_text
 from fairseq_plugins.metrics.corpus import LetterCase
 from fairseq_plugins.options import UserError, count, flag_of
-
-HYPOTHESES_FILE = SCORED_FILES[0]
-"""File in the folder of a decoding: the last scored text, a sentence a line."""
 
 DECODING_HELP = """\
 Flags of fairseq-generate may follow a --: -- --lenpen 2 --min-len 8. Decoded text is kept and used again unless the
