@@ -47,7 +47,7 @@ PARTS: Dict[str, Any] = {
     "Optimiser `l2_adam`": L2AdamConfig,
     "Optimiser `damped_adagrad`": DampedAdagradConfig,
 }
-"""What declares the flags of each part: a dataclass, or a registry of parts with dataclasses."""
+"""By title: the dataclass that holds the flags of a part, or a registry of parts, which have a dataclass each."""
 
 
 def commands_page() -> str:

@@ -60,7 +60,7 @@ class NBestLists:
         """The texts of all candidates."""
         return [text for _, text in self.numbered]
 
-    @property
+    @cached_property
     def numbered(self) -> List[Tuple[int, str]]:
         """The number of the sentence and the text of each candidate."""
         return [(number, candidate.text) for number, found in enumerate(self.candidates) for candidate in found]

@@ -56,7 +56,7 @@ Figures = Dict[str, Any]
 
 @contextmanager
 def tf32(kind: str) -> Iterator[None]:
-    """Within the context, products of float32 operands round these to TF32 if ``kind`` is "TF32", and else do not."""
+    """Within the context, float32 products round their operands to TF32 if ``kind`` is "TF32"."""
     before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     try:
         torch.set_float32_matmul_precision("high" if kind == "TF32" else "highest")
