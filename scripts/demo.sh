@@ -50,9 +50,8 @@ python -m fairseq_plugins translate "$work/data-bin.pairs" --path "$work/lstm_en
 paste "$work/sentences.de" "$work/sentences.en" | awk -F '\t' '{ print "   " $1 "\n   -> " $2 }' | tee "$out/pairs/sentences.txt"
 cat << END
 
-Shown: language models of equal size and translators with one softmax and with DOC, a mixture of softmaxes that read several layers.
-The translator with DOC has 5 % more parameters. A lower perplexity and a higher BLEU are better. One seed says little:
-results/demo/seeds has six of translators of equal size.
+Shown: language models and translators, each pair of equal size, with one softmax and with DOC, a mixture of softmaxes that read
+several layers. A lower perplexity and a higher BLEU are better. One seed says little: results/demo/seeds has six of the translators.
 Tables and pictures: $out/lm, $out/pairs
 Checkpoints and logs: $work/lstm_lm_awd-1, $work/lstm_lm_doc-1, $work/lstm_encdec-1, $work/lstm_encdec_doc-1
 Next, after "source .venv/bin/activate":

@@ -415,7 +415,7 @@ DEMO_TRANSLATION = Recipe(
     title="The demo's translators: one softmax and DOC on short sentences, German to English",
     corpus=_DEMO_CORPUS.format("de-en") + " --merges 1500",
     systems={
-        "lstm_encdec": System({"arch": "lstm_encdec"}),
+        "lstm_encdec": System({"arch": "lstm_encdec", "hidden-sizes": 167}),
         "lstm_encdec_doc": System({"arch": "lstm_encdec_doc", "experts-per-layer": "0 2 2", "expert-warmup": 300}),
     },
     training={
@@ -437,6 +437,6 @@ DEMO_TRANSLATION = Recipe(
     },
     training_of_presets="left out",
     compared_by="bleu",
-    notes="""One layer of width 160. The rate falls for the last epoch. The warm-up of the experts is not in the
-paper. Results: results/demo/README.md.""",
+    notes="""Both have 1.1M parameters in one layer. The rate falls for the last epoch. The warm-up of the experts is
+not in the paper. Results: results/demo/README.md.""",
 )
