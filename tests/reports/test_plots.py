@@ -1,4 +1,4 @@
-"""Generalization, attention, surprisal and experts: tables and pictures."""
+"""Learning curves, generalization, attention, surprisal and experts: tables and pictures."""
 
 import json
 import math
@@ -6,6 +6,8 @@ import math
 import numpy as np
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_hex
 from typed_commands import refused, type_command
 
 from fairseq_plugins.evaluation.analyses.experts import WordExperts
@@ -21,6 +23,7 @@ from fairseq_plugins.reports.plots import (
     draw_expert_map,
     draw_generalization,
     draw_history,
+    draw_learning_curves,
     draw_surprisal,
     expert_names,
     generalization_table,
@@ -251,3 +254,104 @@ def test_a_layer_has_its_colour_in_every_panel():
     assert [line.get_label() for line in shares.lines] == ["layer 1", "layer 2"]
     assert [list(line.get_ydata()) for line in gradients.lines] == [[0.5, 0.25], [0.125, 0.25]]
     assert shares.lines[1].get_color() == deeper_shares.lines[1].get_color() == "C2"
+
+
+LEARNING_CURVES = [
+    {"name": "A", "seed": 1, "valid_curve": {1: 20.0, 2: 10.0}},
+    {"name": "A", "seed": 2, "valid_curve": {1: 21.0, 2: 11.0}},
+    {"name": "B", "seed": 1, "valid_curve": {1: 19.0}},
+]
+
+
+def test_a_curve_for_each_run_with_its_seed_where_names_repeat():
+    (axes,) = draw_learning_curves(LEARNING_CURVES).axes
+    labels = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert labels == ["A, seed 1: 10.00", "A, seed 2: 11.00", "B: 19.00"]
+    assert list(axes.lines[1].get_ydata()) == [21.0, 11.0] and list(axes.lines[1].get_xdata()) == [1, 2]
+    assert axes.get_yscale() == "log"
+    first, second, other = axes.lines
+    assert first.get_color() == second.get_color() != other.get_color()
+    assert first.get_linestyle() == other.get_linestyle() != second.get_linestyle()
+
+
+def _run(name, seed):
+    return {"name": name, "seed": seed, "valid_curve": {1: 9.0}}
+
+
+@pytest.mark.parametrize(
+    "runs", [[_run("A", seed) for seed in range(6)], [_run(f"N{number}", 1) for number in range(30)]]
+)
+def test_many_runs_look_unlike_and_have_a_whole_legend(runs):
+    picture = draw_learning_curves(runs)
+    (axes,) = picture.axes
+    looks = {(to_hex(line.get_color()), line.get_linestyle(), line.get_marker()) for line in axes.lines}
+    assert len(looks) == len(runs)
+    if picture.legends:
+        FigureCanvasAgg(picture).draw()
+        legend, whole = picture.legends[0].get_window_extent(), picture.bbox
+        assert whole.y0 <= legend.y0 and legend.y1 <= whole.y1 and legend.x1 <= whole.x1
+
+
+@pytest.mark.parametrize("num_runs, place", [(4, "inside"), (5, "beside")])
+def test_the_legend_of_many_runs_stands_beside_their_curves(num_runs, place):
+    scores = {"bleu": {1: 3.0}}
+    runs = [{"name": f"N{n}", "seed": 1, "valid_curve": {1: 9.0}, "score_curves": scores} for n in range(num_runs)]
+    picture = draw_learning_curves(runs)
+    inside = [axes.get_legend() for axes in picture.axes]
+    (legend,) = picture.legends or inside[:1]
+    assert [text.get_text() for text in legend.get_texts()] == [f"N{n}: 9.00" for n in range(num_runs)]
+    assert [one is None for one in inside] == [place == "beside"] * 2
+    if place == "beside":
+        FigureCanvasAgg(picture).draw()
+        assert all(axes.get_window_extent().x1 < legend.get_window_extent().x0 for axes in picture.axes)
+
+
+@pytest.mark.parametrize(
+    "highest, lowest, written",
+    [
+        (20.0, 9.5, "8 10 15 20"),
+        (68.0, 11.96, "10 15 20 30 40 50 60 80"),
+        (700.0, 4.5, "2 5 10 20 50 100 200 500 1,000"),
+        (5.9, 5.31, "5.3 5.4 5.5 5.6 5.7 5.8 5.9"),
+        (1000.0000000000001, 990.0, "990 992 994 996 998 1,000 1,010"),
+    ],
+)
+def test_ticks_are_apart_and_enclose_the_perplexities(highest, lowest, written):
+    picture = draw_learning_curves([{"name": "A", "seed": 1, "valid_curve": {1: highest, 2: lowest}}])
+    FigureCanvasAgg(picture).draw()
+    shown = picture.axes[0].yaxis.get_major_ticks()
+    assert [tick.label1.get_text() for tick in shown] == written.split()
+    extents = [tick.label1.get_window_extent() for tick in shown if tick.label1.get_text()]
+    boxes = sorted(extents, key=lambda box: box.y0)
+    assert all(lower.y1 < upper.y0 for lower, upper in zip(boxes, boxes[1:]))
+
+
+@pytest.mark.parametrize("num_epochs, every", [(40, 1), (200, 5)])
+def test_of_a_long_curve_some_points_are_marked(num_epochs, every):
+    curve = {epoch: 10.0 - epoch / 10 for epoch in range(1, num_epochs + 1)}
+    (axes,) = draw_learning_curves([{"name": "A", "seed": 1, "valid_curve": curve}]).axes
+    assert axes.lines[0].get_marker() == "o" and axes.lines[0].get_markevery() == every
+
+
+def test_scores_of_decoded_text_have_panels_in_the_colours_of_the_runs():
+    curves = [{"rouge1": {1: 9.0}}, {"bleu": {1: 3.0, 2: 5.0}}, {}]
+    picture = draw_learning_curves([{**run, "score_curves": scores} for run, scores in zip(LEARNING_CURVES, curves)])
+    perplexity, bleu, rouge = picture.axes
+    titles = [axes.get_title() for axes in picture.axes]
+    assert titles == ["Validation perplexity", "Validation BLEU", "Validation ROUGE-1"]
+    assert len(perplexity.lines) == 3 and bleu.get_yscale() == rouge.get_yscale() == "linear"
+    (line,) = bleu.lines
+    assert list(line.get_xdata()) == [1, 2] and list(line.get_ydata()) == [3.0, 5.0]
+    assert (line.get_label(), line.get_color()) == ("A, seed 2: 5.00", perplexity.lines[1].get_color())
+    (line,) = rouge.lines
+    assert (line.get_label(), line.get_color()) == ("A, seed 1: 9.00", perplexity.lines[0].get_color())
+
+
+def test_training_curves_of_few_runs_are_dotted():
+    run = {"name": "A", "seed": 1, "valid_curve": {1: 30.0, 2: 20.0}, "train_curve": {1: 90.0, 2: 15.0}}
+    (axes,) = draw_learning_curves([run]).axes
+    valid, train = axes.lines
+    assert list(train.get_ydata()) == [90.0, 15.0] and train.get_linestyle() == ":"
+    assert train.get_color() == valid.get_color() and axes.get_ylim() == (15.0, 100.0)
+    (axes,) = draw_learning_curves([{**run, "name": name} for name in "ABCDE"]).axes
+    assert len(axes.lines) == 5
