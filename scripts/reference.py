@@ -8,15 +8,14 @@ import argparse
 import re
 import sys
 from pathlib import Path
-from typing import Any, Dict, Iterator, List
+from typing import Any, Dict, Iterator
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 
-from fairseq_plugins.commands.app import COMMANDS, PROGRAM, load_command
+from fairseq_plugins.commands.app import COMMANDS, PROGRAM
 from fairseq_plugins.criterions.noise_contrastive import NoiseContrastiveConfig
 from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropyConfig
 from fairseq_plugins.models.gated_lm import GatedLanguageModelConfig
-from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.models.recurrent_encdec import RecurrentEncoderDecoderConfig
 from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModelConfig
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
@@ -51,37 +50,33 @@ PARTS: Dict[str, Any] = {
 
 
 def commands_page() -> str:
-    """All commands, what they do, and an example of each."""
-    rows = ["| command | what it does |", "|---|---|"]
-    examples: List[str] = []
-    for name, (_, summary) in COMMANDS.items():
-        rows.append(f"| `{name}` | {summary} |")
-        examples.append(f"{PROGRAM} {name} {load_command(name).example}".rstrip())
-    lines = ["# List of commands", MADE, *rows, "", "An example of each:", "", "```", *examples, "```"]
-    return "\n".join(lines) + "\n"
+    """All commands, and what they do."""
+    lines = ["# List of commands", MADE, "`--help` after a command explains it with an example.", ""]
+    return "\n".join([*lines, *(f"* `{name}`: {summary}" for name, (_, summary) in COMMANDS.items())]) + "\n"
 
 
 def flags_page() -> str:
     """Flags by part, with the defaults of the code; presets set others."""
-    lines = ["# Architectures and flags", MADE]
-    lines += [f"`{PROGRAM} flags ARCH` prints the flags of one architecture with the values of its preset.", ""]
-    lines += ["## Architectures", "", ", ".join(f"`{name}`" for name in ARCHITECTURES), ""]
-    lines += ["The Transformers have fairseq's flags as well.", ""]
+    lines = ["# Flags", MADE]
+    lines += [f"`{PROGRAM} flags ARCH` prints the flags of one architecture with the values of its preset, and"]
+    lines += [f"`{PROGRAM} train --list presets` prints all [architectures](README.md)."]
+    lines += ["Transformers also have fairseq's flags."]
+    lines += ["Names before a colon are the cells or output layers that have the flag.", ""]
     for title, part in PARTS.items():
         parser = argparse.ArgumentParser(add_help=False, conflict_handler="resolve")
         if isinstance(part, type):
             gen_parser_from_dataclass(parser, part())
         else:
             part.add_args(parser)
-        lines += [f"## {title}", "", "| flag | what it sets |", "|---|---|", *_rows(parser), ""]
+        lines += [f"## {title}", "", *_items(parser), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _rows(parser: argparse.ArgumentParser) -> Iterator[str]:
+def _items(parser: argparse.ArgumentParser) -> Iterator[str]:
     for action in (action for action in parser._actions if action.option_strings):
-        values = " " + ", ".join(map(str, action.choices)) if action.choices else ""
-        words = re.sub(r"\s+", " ", action.help or "").replace("|", "\\|")
-        yield f"| `{action.option_strings[0]}`{values} | {words} |"
+        values = f" ({', '.join(map(str, action.choices))})" if action.choices else ""
+        words = re.sub(r"\s+", " ", action.help or "")
+        yield f"* `{action.option_strings[0]}`{values}: {words}"
 
 
 def main() -> None:
