@@ -83,8 +83,8 @@ class NoiseContrastiveConfig(FairseqDataclass):
     accidental_hits: AccidentalHits = field(
         default="left-out",
         metadata={
-            "help": "noise words that are the target of their token. counted: scores become log-probabilities, as in "
-            "the paper; left-out: they become log-odds, log p / (1 - p), which differ where p is large"
+            "help": "what to do with a noise word that equals the target. counted: scores become log-probabilities, as "
+            "in the paper; left-out: they become log-odds, log p / (1 - p), which differ where p is large"
         },
     )
     normaliser: Normaliser = field(

@@ -31,7 +31,10 @@ class MogrifierOptions(RecurrentDropoutOptions):
     )
     mogrifier_rank: int = field(
         default=0,
-        metadata={"help": "rank of a round's matrix, then a product of two; 0: one matrix of full rank (default: 0)"},
+        metadata={
+            "help": "rank of a round's matrix, which is then a product of two matrices; 0: one matrix of full rank "
+            "(default: 0)"
+        },
     )
 
 

@@ -173,8 +173,8 @@ class ProjectedOptions(FairseqDataclass):
     output_chunk: Optional[int] = field(
         default=None,
         metadata={
-            "help": "tokens per chunk of the fused loss; fewer need less memory (default: logits of 32 MiB on a "
-            "CPU, of 1/128 of a GPU's memory, at least about 480 rows)"
+            "help": "tokens per chunk of the fused loss; fewer need less memory (default: as many as have "
+            "32 MiB of logits on a CPU, or 1/128 of a GPU's memory, but at least about 480 tokens times experts)"
         },
     )
     output_kernels: OutputKernels = field(
