@@ -16,13 +16,12 @@ stamp=$root/.venv/.installed log=$root/.venv/install.log
 # not where the environment was moved or copied with its checkout, since its programs name the place where it was made,
 # or where making it was interrupted
 was_made_here() {
-  [[ $(sed -n "s|^command = .* -m venv [^/]*/|/|p" "$root/.venv/pyvenv.cfg" 2> /dev/null) -ef $root/.venv ]] &&
+  [[ $(sed -n "s|^command = .* -m venv /|/|p" "$root/.venv/pyvenv.cfg" 2> /dev/null) -ef $root/.venv ]] &&
     "$root/.venv/bin/python" -c "import pip" 2> /dev/null
 }
-# the log is the first file and stays while others are made or removed; before it did, this script passed --clear
+# the log is the first file and stays while others are made or removed
 may_be_replaced() {
-  [[ -e $stamp || -e $log || -z $(ls -A "$root/.venv" 2> /dev/null) ]] ||
-    grep -qs "^command = .* -m venv --clear /.*/\.venv$" "$root/.venv/pyvenv.cfg"
+  [[ -e $stamp || -e $log || -z $(ls -A "$root/.venv" 2> /dev/null) ]]
 }
 python=${PYTHON:-}
 [[ -n $python ]] || { was_made_here && python=$root/.venv/bin/python; } || python=python3

@@ -132,14 +132,13 @@ def test_it_makes_an_environment_once(checkout):
 @pytest.mark.parametrize(
     "left, imports_pip",
     [
-        ({"pyvenv.cfg": "command = python -m venv --clear {root}/.venv\n"}, "exit 1"),
         ({"pyvenv.cfg": "command = python -m venv {root}/.venv\n", "install.log": "", "former": ""}, "exit 1"),
         ({"pyvenv.cfg": "home =", "install.log": ""}, "exit 1"),
         ({"install.log": ""}, "exit 1"),
         ({}, None),
         ({"pyvenv.cfg": MOVED, ".installed": "Python 3.11", "former": ""}, "true"),
     ],
-    ids=["formerly", "without pip", "in the first file", "before the first file", "empty", "moved"],
+    ids=["without pip", "in the first file", "before the first file", "empty", "moved"],
 )
 def test_an_environment_whose_making_was_interrupted_or_that_was_moved_is_made_again(left, imports_pip, checkout):
     checkout.write_environment(left, imports_pip=imports_pip)
@@ -161,7 +160,7 @@ def test_an_environment_that_is_known_by_a_link_is_kept(checkout, tmp_path):
     """So is the script."""
     (tmp_path / "link").symlink_to(checkout.root)
     (checkout.root / "set up").symlink_to("scripts/setup.sh")
-    cfg = f"command = python -m venv --clear {tmp_path}/link/.venv\n"
+    cfg = f"command = python -m venv {tmp_path}/link/.venv\n"
     checkout.write_environment({"pyvenv.cfg": cfg, "mine": ""}, imports_pip="true")
     status, error, calls = checkout.set_up(version="3.11", script="set up")
     assert (status, error) == (0, "") and "-m venv" not in calls and (checkout.root / ".venv/mine").exists()
