@@ -47,6 +47,9 @@ class Component:
 
 C = TypeVar("C", bound=Component)
 
+NONE = "none"
+"""Name of the component of a registry that does nothing, which is its default."""
+
 
 class Registry(Dict[str, Type[C]], Generic[C]):
     """Components by name. The names are the values of a flag.
@@ -111,6 +114,18 @@ class Registry(Dict[str, Type[C]], Generic[C]):
         ]
         all_options = make_dataclass("AllOptions", explained, bases=(FairseqDataclass,))
         gen_parser_from_dataclass(parser, all_options(), delete_default=True)
+
+    def build(self, args: Namespace, **parts: Any) -> C:
+        """Build the component that ``args`` names, by default "none" if there is one, with its options and the parts.
+
+        Raises:
+            UserError: as :meth:`read_options`, or of the component.
+        """
+        if NONE in self:
+            vars(args).setdefault(self.destination, NONE)  # presets leave it out
+        options = self.read_options(args)
+        component: Callable[..., C] = self[getattr(args, self.destination)]
+        return component(options=options, **parts)
 
     def read_options(self, args: Namespace) -> FairseqDataclass:
         """Options of the component that ``args`` names. Absent options take their defaults.
@@ -182,7 +197,7 @@ class ModelFlags:
     def defaults(self) -> Dict[str, Any]:
         """Default of each option of the model and its parts, None if the part decides."""
         options = [self.own, *(component.Options for registry in self.registries for component in registry.values())]
-        parts = {registry.destination: "none" for registry in self.registries if "none" in registry}
+        parts = {registry.destination: NONE for registry in self.registries if NONE in registry}
         return {option.name: option.default for cls in options for option in fields(cls)} | parts
 
 

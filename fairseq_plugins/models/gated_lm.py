@@ -27,7 +27,7 @@ from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.ops.mixture_distribution import mean_log_probs, responsibilities
 from fairseq_plugins.options import UserError, check_choices
 from fairseq_plugins.output_layers.base import OutputLayer, OutputPrecision, OutputPrecisionName, check_takes_gate
-from fairseq_plugins.output_layers.gates import OUTPUT_GATES, NoGate, OutputGate, build_output_gate
+from fairseq_plugins.output_layers.gates import OUTPUT_GATES, NoGate, OutputGate
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
 
 
@@ -232,7 +232,7 @@ class GatedLanguageModel(FairseqLanguageModel):
         of_members = [member.output.layer_widths for member in members]
         # the gate of an ensemble reads the first and the last layers of all
         widths = of_members[0] if len(members) == 1 else [sum(one[n] for one in of_members) for n in (0, -1)]
-        gate = build_output_gate(args, dictionary=task.source_dictionary, layer_widths=widths)
+        gate = OUTPUT_GATES.build(args, dictionary=task.source_dictionary, layer_widths=widths)
         model = cls(GatedDecoder(task.source_dictionary, members=members, gate=gate))
         return keep_vocabularies(model, task)
 

@@ -7,7 +7,7 @@ import logging
 from argparse import Namespace
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Any, Callable, Mapping, Optional, Sequence, Tuple, cast
+from typing import Any, Mapping, Optional, Sequence, Tuple, cast
 
 import torch
 from fairseq.data import Dictionary
@@ -20,7 +20,7 @@ from fairseq_plugins.ops.matmul import has_native_bfloat16
 from fairseq_plugins.ops.mixture_chunk import Interpolation
 from fairseq_plugins.options import UserError, check_choice, choices, flag_of
 from fairseq_plugins.output_layers.copying import Copying, NoCopying
-from fairseq_plugins.output_layers.gates import NoGate, OutputGate, build_output_gate
+from fairseq_plugins.output_layers.gates import OUTPUT_GATES, NoGate, OutputGate
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
 
 logger = logging.getLogger(__name__)
@@ -193,11 +193,10 @@ def build_output_layer(
         UserError: if the layer or gate does not exist, the layer takes no gate, or an option does not fit the model or
             belongs to another layer or gate.
     """
-    options = OUTPUT_LAYERS.read_options(args)
-    layer_class: Callable[..., OutputLayer] = OUTPUT_LAYERS[args.output_layer]
-    layer = layer_class(dictionary=dictionary, layer_widths=layer_widths, shared_weight=shared_weight, options=options)
+    parts = dict(dictionary=dictionary, layer_widths=layer_widths)
+    layer = OUTPUT_LAYERS.build(args, shared_weight=shared_weight, **parts)
     layer.layer_widths = layer_widths
-    layer.gate = build_output_gate(args, dictionary=dictionary, layer_widths=layer_widths)
+    layer.gate = OUTPUT_GATES.build(args, **parts)
     if layer.gate.name != NoGate.name:
         check_takes_gate(layer, gate=layer.gate.name)
     return layer

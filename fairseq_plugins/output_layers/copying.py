@@ -5,14 +5,14 @@ Shapes: B sentences, T target steps, S source positions, D_N width of the last l
 
 from argparse import Namespace
 from dataclasses import replace
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.components import Component, Registry
+from fairseq_plugins.components import NONE, Component, Registry
 from fairseq_plugins.ops.matmul import accumulation_dtype
 from fairseq_plugins.ops.mixture_chunk import Interpolation
 from fairseq_plugins.options import UserError
@@ -41,7 +41,7 @@ COPYING: Registry[Copying] = Registry("--copying", help="whether source words ar
 """Values of ``--copying``."""
 
 
-@COPYING.register("none")
+@COPYING.register(NONE)
 class NoCopying(Copying):
     """Leaves the output layer's probabilities as they are."""
 
@@ -69,10 +69,7 @@ def build_copying(
     Raises:
         UserError: if the copying does not exist, or the attention is missing.
     """
-    vars(args).setdefault(COPYING.destination, NoCopying.name)  # presets leave it out
-    options = COPYING.read_options(args)
-    copying_class: Callable[..., Copying] = COPYING[args.copying]
-    copying = copying_class(source=source, target=target, width=width, options=options)
+    copying = COPYING.build(args, source=source, target=target, width=width)
     if attention_removed_by is not None and copying.name != NoCopying.name:
         raise UserError(f"--copying {copying.name} needs attention to the source: leave out {attention_removed_by}")
     return copying

@@ -4,16 +4,15 @@ Shapes: B batch, T time, D_n width of decoder layer n (D_0: embedding, D_N: the 
 gate's own embedding, F features of the gate.
 """
 
-from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import Any, Callable, Optional, Sequence, Tuple, cast
+from typing import Any, Optional, Sequence, Tuple, cast
 
 import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.components import Component, Registry
+from fairseq_plugins.components import NONE, Component, Registry
 from fairseq_plugins.modules.cell import CellContext, LayerState, State
 from fairseq_plugins.modules.initialisation import initialise_uniformly
 from fairseq_plugins.modules.layers import BroadcastDropout
@@ -28,8 +27,8 @@ class OutputGate(Component, nn.Module):
 
     To add a value of ``--output-gate``, a subclass registers itself with ``OUTPUT_GATES.register``, declares its flags
     in the dataclass ``Options`` and implements :meth:`forward`. It works with every output layer that has logits.
-    :func:`build_output_gate` calls the constructor with keywords: ``dictionary`` (fairseq's, of size V),
-    ``layer_widths`` (D_0 .. D_N) and ``options`` (an instance of ``Options``).
+    The constructor is called with keywords: ``dictionary`` (fairseq's, of size V), ``layer_widths`` (D_0 .. D_N) and
+    ``options`` (an instance of ``Options``).
 
     A recurrent gate also overrides :meth:`initial_state`. Its state is a part of the decoder's state: it is carried
     along a stream, reordered in beam search and saved in checkpoints.
@@ -50,7 +49,7 @@ OUTPUT_GATES: Registry[OutputGate] = Registry(
 """Values of ``--output-gate``."""
 
 
-@OUTPUT_GATES.register("none")
+@OUTPUT_GATES.register(NONE)
 class NoGate(OutputGate):
     """Leaves the logits as they are."""
 
@@ -59,18 +58,6 @@ class NoGate(OutputGate):
 
     def forward(self, states: DecoderStates, state: State) -> Tuple[None, State]:
         return None, state
-
-
-def build_output_gate(args: Namespace, *, dictionary: Dictionary, layer_widths: Sequence[int]) -> OutputGate:
-    """Build the gate that ``args.output_gate`` names, by default none.
-
-    Raises:
-        UserError: if the gate does not exist, or an option does not fit the model or belongs to another gate.
-    """
-    vars(args).setdefault(OUTPUT_GATES.destination, NoGate.name)  # presets leave it out
-    options = OUTPUT_GATES.read_options(args)
-    gate_class: Callable[..., OutputGate] = OUTPUT_GATES[args.output_gate]
-    return gate_class(dictionary=dictionary, layer_widths=layer_widths, options=options)
 
 
 @dataclass

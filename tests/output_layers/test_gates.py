@@ -11,7 +11,7 @@ from nearness import assert_scores
 from torch import nn
 
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, build_output_layer
-from fairseq_plugins.output_layers.gates import OUTPUT_GATES, build_output_gate
+from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 
 pytestmark = pytest.mark.usefixtures("gates_of_the_examples")
 
@@ -115,7 +115,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS)
 
 def build_gate(kind, vocab_size=V, widths=WIDTHS, **flags):
     args = Namespace(output_gate=kind, **flags)
-    return build_output_gate(args, dictionary=make_dictionary(vocab_size), layer_widths=widths)
+    return OUTPUT_GATES.build(args, dictionary=make_dictionary(vocab_size), layer_widths=widths)
 
 
 @every_kind
