@@ -3,7 +3,7 @@
 Shapes: B batch rows, T tokens of a window, n tokens of context before it, L longest input of a model, V vocabulary.
 """
 
-from typing import Any, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from fairseq.models import FairseqDecoder, FairseqLanguageModel
@@ -18,6 +18,13 @@ from fairseq_plugins.output_layers.scores import DecoderStates, Scores
 
 DEFAULT_LENGTH = 1024
 """L of a model that is not limited, as in fairseq."""
+
+
+KeyValues = Dict[str, Dict[str, Optional[Tensor]]]
+"""fairseq's store of the keys and values of attention, (B, *) each."""
+
+SlidingState = List[Any]
+"""Tokens of the context, (B, n), and their :data:`KeyValues`, which are empty outside of a search."""
 
 
 class SlidingDecoder(StreamDecoder):
@@ -48,35 +55,47 @@ class SlidingDecoder(StreamDecoder):
         """Outputs of the embedding and of all layers, (B, t, D_n) each, for a whole input (B, t), t <= L."""
         raise NotImplementedError
 
-    def initial_layers(self, num_rows: int) -> Tensor:
-        return next(self.parameters()).new_empty(num_rows, 0, dtype=torch.long)
+    def step_outputs(self, tokens: Tensor, key_values: KeyValues) -> List[Tensor]:
+        """The outputs in a step of a search, at least those of the last token.
 
-    # pyrefly: ignore[bad-override]
-    def read(self, tokens: Tensor, context: Tensor, *, incremental: bool) -> Tuple[DecoderStates, Tensor]:
+        A decoder may keep ``key_values`` of the tokens, and take them from there in the next step, which has one token
+        more. They are empty at first, and where the context begins anew.
+        """
+        return self.outputs(tokens)
+
+    def initial_layers(self, num_rows: int) -> SlidingState:
+        return [next(self.parameters()).new_empty(num_rows, 0, dtype=torch.long), {}]
+
+    def read(self, tokens: Tensor, layers: SlidingState, *, incremental: bool) -> Tuple[DecoderStates, SlidingState]:
+        context, given = layers
+        key_values: KeyValues = {name: {**tensors} for name, tensors in given.items()}  # a step adds to them
         kept = 0 if self.training else self.length - max(1, self.length // 2)
         context = context[:, :0] if self.training else context
         pieces: List[List[Tensor]] = []
         position = 0
         while position < tokens.size(1):
             piece = tokens[:, position : position + self.length - context.size(1)]
-            pieces.append(self._read_behind(context, piece))
+            pieces.append(self._read_behind(context, piece, key_values if incremental else None))
             position += piece.size(1)
             context = torch.cat([context, piece], dim=1)
             if context.size(1) == self.length:
                 context = context[:, self.length - kept :]
+                key_values.clear()
         layers = [torch.cat(parts, dim=1) for parts in zip(*pieces)]
         states = DecoderStates(layers=layers, top=layers[-1], tokens=tokens, incremental=incremental)
-        return states, context[:, :0] if self.training else context
+        return states, [context[:, :0] if self.training else context, key_values]
 
-    def _read_behind(self, context: Tensor, tokens: Tensor) -> List[Tensor]:
-        """Outputs of all layers for the tokens (B, T) behind the context (B, n)."""
+    def _read_behind(self, context: Tensor, tokens: Tensor, key_values: Optional[KeyValues]) -> List[Tensor]:
+        """Outputs of all layers for the tokens (B, T) behind the context (B, n). A step of a search has key_values."""
         if context.size(1) > 0:
             # A row that has ended holds nothing but padding here, and attention without a key gives NaN. Nobody reads
             # the outputs of such a row.
             context, tokens = (
                 part.masked_fill(part == self.dictionary.pad(), self.dictionary.eos()) for part in (context, tokens)
             )
-        return [output[:, context.size(1) :] for output in self.outputs(torch.cat([context, tokens], dim=1))]
+        together = torch.cat([context, tokens], dim=1)
+        outputs = self.outputs(together) if key_values is None else self.step_outputs(together, key_values)
+        return [output[:, -tokens.size(1) :] for output in outputs]
 
     def max_positions(self) -> int:
         """A language model reads texts of any length."""
