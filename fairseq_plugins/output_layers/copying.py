@@ -105,16 +105,13 @@ class AttentionCopying(Copying):
         log_keep, log_copy = (x.unsqueeze(-1) for x in self._log_gate(states))
         words, weights = self._source_attention(states)
         places = words.unsqueeze(1).expand_as(weights)
-        if not torch.is_grad_enabled():
-            log_probs = scores.log_probs + log_keep
-            # Copying changes only the few source words, so their entries are updated in place. A word that occurs at
-            # several positions gets the sum at each of them, so the order in which scatter_ writes does not matter.
-            with torch.autocast(weights.device.type, enabled=False):
-                copied = weights @ (words.unsqueeze(2) == words.unsqueeze(1)).to(weights.dtype)
-            updated = torch.logaddexp(log_probs.gather(-1, places), log_copy + _log(copied.to(log_probs.dtype)))
-            return replace(scores, log_probs=log_probs.scatter_(-1, places, updated))
-        copied = torch.zeros_like(scores.log_probs).scatter_add(-1, places, weights.to(scores.log_probs.dtype))
-        return replace(scores, log_probs=torch.logaddexp(scores.log_probs + log_keep, log_copy + _log(copied)))
+        copied = torch.zeros_like(scores.log_probs).scatter_add_(-1, places, weights.to(scores.log_probs.dtype))
+        log_probs = scores.log_probs + log_keep
+        if torch.is_grad_enabled():
+            return replace(scores, log_probs=torch.logaddexp(log_probs, log_copy + _log(copied)))
+        # Only the few source words are updated, in place. All positions of a word write the same value.
+        updated = torch.logaddexp(log_probs.gather(-1, places), log_copy + _log(copied.gather(-1, places)))
+        return replace(scores, log_probs=log_probs.scatter_(-1, places, updated))
 
     def _log_gate(self, states: DecoderStates) -> Tuple[Tensor, Tensor]:
         """log (1 - g) and log g, (B, T)."""
