@@ -3,10 +3,11 @@
 Shapes: B batch rows, T tokens of a window, n tokens of context before it, L longest input of a model, V vocabulary.
 """
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple, cast
 
 import torch
 from fairseq.models import FairseqDecoder, FairseqLanguageModel
+from fairseq.models.transformer import TransformerDecoder, TransformerDecoderBase
 from torch import Tensor
 
 from fairseq_plugins.models.decoder import IncrementalState, StreamDecoder
@@ -102,6 +103,33 @@ class SlidingDecoder(StreamDecoder):
         return int(1e6)
 
 
+def transformer_outputs(
+    decoder: TransformerDecoderBase, tokens: Tensor, key_values: Optional[KeyValues] = None
+) -> List[Tensor]:
+    """Outputs of the embedding and of all layers for the tokens (B, t), or with ``key_values`` for the last one."""
+    features, extra = decoder.extract_features(tokens, None, incremental_state=key_values)
+    return [*(state.transpose(0, 1) for state in extra["inner_states"][:-1] if state is not None), features]
+
+
+def transformer_step_outputs(decoder: TransformerDecoderBase, tokens: Tensor, key_values: KeyValues) -> List[Tensor]:
+    """:meth:`SlidingDecoder.step_outputs` of a Transformer."""
+    if key_values:  # of all tokens before the last
+        outputs = transformer_outputs(decoder, tokens, key_values)
+        for buffer in key_values.values():
+            buffer.pop("prev_key_padding_mask")  # None: the context has no padding
+        return outputs
+    outputs, layers = transformer_outputs(decoder, tokens), cast(Sequence[Any], decoder.layers)
+    for layer, x in zip(layers, outputs):
+        attention = layer.self_attn
+        x = layer.self_attn_layer_norm(x) if layer.normalize_before else x
+        key, value = (
+            part.unflatten(2, (attention.num_heads, -1)).transpose(1, 2).contiguous()
+            for part in (attention.k_proj(x), attention.v_proj(x))
+        )
+        attention._set_input_buffer(key_values, {"prev_key": key, "prev_value": value})
+    return outputs
+
+
 # fairseq's own models
 
 
@@ -142,8 +170,13 @@ class FairseqDecoderInStrides(SlidingDecoder):
     def outputs(self, tokens: Tensor) -> List[Tensor]:
         return [self.decoder.extract_features(tokens, encoder_out=None)[0]]
 
+    def step_outputs(self, tokens: Tensor, key_values: KeyValues) -> List[Tensor]:
+        if type(self.decoder) is not TransformerDecoder or self.decoder.cfg.base_layers > 0:
+            return self.outputs(tokens)
+        return transformer_step_outputs(self.decoder, tokens, key_values)[-1:]
+
     def reorder_incremental_state_scripting(self, incremental_state: IncrementalState, new_order: Tensor) -> None:
-        """Reorder the tokens that were read. fairseq's decoder itself keeps nothing."""
+        """Reorder what was read. fairseq's decoder itself keeps nothing."""
         self.reorder_incremental_state(incremental_state, new_order)
 
 

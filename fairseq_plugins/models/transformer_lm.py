@@ -5,7 +5,7 @@ Shapes: B batch rows, L longest input of the decoder, V vocabulary.
 
 from argparse import Namespace
 from functools import partial
-from typing import Any, List, Optional, Sequence, cast
+from typing import Any, List
 
 from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
@@ -18,7 +18,13 @@ from fairseq_plugins.data.tasks import TextTask, check_reads_one_text
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.presets.language_models import TRANSFORMER_LM_ARCHITECTURES
 from fairseq_plugins.models.presets.translation import apply_transformer_preset
-from fairseq_plugins.models.sliding_context import DEFAULT_LENGTH, KeyValues, SlidingDecoder
+from fairseq_plugins.models.sliding_context import (
+    DEFAULT_LENGTH,
+    KeyValues,
+    SlidingDecoder,
+    transformer_outputs,
+    transformer_step_outputs,
+)
 from fairseq_plugins.models.transformer import LEFT_OUT, TransformerDecoderWithOutputLayer, check_decoder_flags
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
@@ -48,26 +54,11 @@ class TransformerLanguageModelDecoder(SlidingDecoder, TransformerDecoderWithOutp
     def embedding(self) -> nn.Embedding:
         return self.embed_tokens
 
-    def outputs(self, tokens: Tensor, key_values: Optional[KeyValues] = None) -> List[Tensor]:
-        features, extra = self.extract_features(tokens, None, incremental_state=key_values)
-        return [*(state.transpose(0, 1) for state in extra["inner_states"][:-1] if state is not None), features]
+    def outputs(self, tokens: Tensor) -> List[Tensor]:
+        return transformer_outputs(self, tokens)
 
     def step_outputs(self, tokens: Tensor, key_values: KeyValues) -> List[Tensor]:
-        if key_values:  # keys and values of all tokens before the last
-            outputs = self.outputs(tokens, key_values)
-            for buffer in key_values.values():
-                buffer.pop("prev_key_padding_mask")  # None: the context has no padding
-            return outputs
-        outputs, layers = self.outputs(tokens), cast(Sequence[Any], self.layers)
-        for layer, x in zip(layers, outputs):
-            attention = layer.self_attn
-            x = layer.self_attn_layer_norm(x) if layer.normalize_before else x
-            key, value = (
-                part.unflatten(2, (attention.num_heads, -1)).transpose(1, 2).contiguous()
-                for part in (attention.k_proj(x), attention.v_proj(x))
-            )
-            attention._set_input_buffer(key_values, {"prev_key": key, "prev_value": value})
-        return outputs
+        return transformer_step_outputs(self, tokens, key_values)
 
 
 @register_model("transformer_lm_with_output_layer")
