@@ -183,7 +183,6 @@ class NoiseContrastive(FairseqCriterion):
         if not self.training:
             return self.normalised(model, sample, reduce)
         assert reduce, "there is no loss of single tokens in training"
-        # not when the criterion is built, for which fairseq has no model
         check_architecture(model, criterion="noise_contrastive", argument="noise")
         for module in model.modules():
             if isinstance(module, nn.Embedding):

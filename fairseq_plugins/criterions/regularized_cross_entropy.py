@@ -151,7 +151,6 @@ class RegularizedCrossEntropy(FairseqCriterion):
             UserError: if the model does not compute losses itself, as those of fairseq, or if a penalty acts on frozen
                 parameters only.
         """
-        # not when the criterion is built, for which fairseq has no model
         check_architecture(model, criterion="regularized_cross_entropy", argument="token_weights")
         target = sample["target"]
         mask = target.ne(self.padding_idx)
@@ -238,7 +237,7 @@ def log_mean(name: str, logging_outputs: List[Dict[str, Any]], *, shown_as: Opti
 
 
 def check_architecture(model: nn.Module, *, criterion: str, argument: str) -> None:
-    """Check that a model computes losses itself. fairseq's models do not.
+    """Check that a model computes losses itself. fairseq's models do not. It builds the criterion without the model.
 
     Args:
         criterion: for the message.

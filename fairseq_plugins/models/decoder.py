@@ -103,9 +103,9 @@ class StreamDecoder(CachingDecoder):
         output: the output layer.
         embedding: the input embedding.
         carried_state: the states of all streams that are read.
-        state_dropout: probability that a row of a training window starts from the initial state instead of the carried
-            one (Melis et al. 2020). Evaluation starts from the initial state. Dropping makes training see it more.
-            Torch's generator, which fairseq seeds at every update, draws the rows, so a resumed run draws the same.
+        state_dropout: probability that a row of a training window starts from the initial state, as evaluation does,
+            and not from the carried one (Melis et al. 2020). Torch's generator, which fairseq seeds at every update,
+            draws the rows, so a resumed run draws the same.
     """
 
     output: OutputLayer

@@ -1,7 +1,6 @@
-"""Sets of functions that the loss of a mixture runs on: a CPU's, and plain torch for other devices.
+"""What the loss of a mixture computes differently on each device: on CPUs, and in plain torch on others.
 
-Those of Triton are in ``triton_mixture.py``. All sets give the same values up to rounding. A test can give any set to
-any device.
+``triton_mixture.py`` has Triton's kernels. All give the same values up to rounding, and tests run them on any device.
 """
 
 from typing import Any

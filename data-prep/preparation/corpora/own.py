@@ -209,7 +209,7 @@ class Own(ParallelCorpus):
 
     def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """The splits. Pairs of train that lack a word are no headlines."""
-        self._check_given(files, options)
+        self._check_given(options)
         if options.split:
             paths = [files[name] for name in _names("all", options)]
             form = composed if options.nfc else str
@@ -222,7 +222,7 @@ class Own(ParallelCorpus):
         fault_of = partial(wordless, options.sides)
         return {split: screen(rows, fault_of, split, drop=split == "train") for split, rows in splits.items()}
 
-    def _check_given(self, files: dict[str, Path], options: Namespace) -> None:
+    def _check_given(self, options: Namespace) -> None:
         """DataError unless the given tokenizer, codes and dictionaries can be read."""
         try:
             self.load_tokenizer(options.sides[0], options)
