@@ -20,7 +20,7 @@ from fairseq_plugins.options import UserError, choices
 StackState = List[LayerState]
 """States of the layers, bottom first."""
 
-CudaGraphs = choices(["auto", "off"])
+CudaGraphs = choices(["off", "auto"])
 
 
 @dataclass
@@ -28,10 +28,10 @@ class CudaGraphFlags(FairseqDataclass):
     """Flag of models with recurrent layers."""
 
     cuda_graphs: CudaGraphs = field(
-        default="auto",
+        default="off",
         metadata={
-            "help": "auto: on a GPU, training replays recurrent loops as CUDA graphs where shapes recur and results "
-            "are equal; off: every step is launched (default: auto)"
+            "help": "off: every step of a recurrent loop is launched; auto: on a GPU, training replays the loops as CUDA "
+            "graphs where shapes recur and results are equal, which no GPU has run yet (default: off)"
         },
     )
 

@@ -224,5 +224,5 @@ def test_copies_of_a_model_share_its_graphs(graphs):
 
 
 def test_the_flag(graphs):
-    assert CudaGraphFlags().graphs() is CUDA_GRAPHS
-    assert CudaGraphFlags(cuda_graphs="off").graphs() is None
+    assert CudaGraphFlags().graphs() is None
+    assert CudaGraphFlags(cuda_graphs="auto").graphs() is CUDA_GRAPHS
