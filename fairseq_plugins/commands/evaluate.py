@@ -164,10 +164,7 @@ def _evaluate_rouge(args: argparse.Namespace) -> Results:
     text = read_scored_text(args)
     check_tokens(list(zip(*map(read_lines, text.references))), settings)  # before any work is lost
     text.decode(result="rouge.txt")
-    if text.format == "generate":
-        hypotheses = read_headlines(*text.files, references=text.references, data=text.data)
-    else:
-        hypotheses = [line for path in text.files for line in read_lines(path)]
+    hypotheses = read_headlines(*text.files, form=text.format, references=text.references, data=text.data)
     scores = score_headlines(hypotheses, text.name, text.references, settings)
     if text.decoding is not None:
         write_lines(text.decoding.out / HYPOTHESES_FILE, hypotheses)

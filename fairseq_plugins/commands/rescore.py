@@ -4,7 +4,7 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Dict, List, Literal, Mapping, Optional, Sequence
+from typing import Dict, List, Mapping, Optional, Sequence
 
 import numpy as np
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
@@ -34,15 +34,7 @@ from fairseq_plugins.files import (
     output_file,
     write_text,
 )
-from fairseq_plugins.metrics.corpus import (
-    CORPUS_METRICS,
-    TITLES,
-    bleu_of_text,
-    bootstrap_scores,
-    check_script,
-    paired_difference,
-)
-from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
+from fairseq_plugins.metrics.corpus import CORPUS_METRICS, SACREBLEU_METRICS, bleu_of_text, check_script
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint
 from fairseq_plugins.options import UserError, count, flag_of, whole_number
 from fairseq_plugins.reports.provenance import with_origin
@@ -54,8 +46,6 @@ DEFAULT_METRIC = "bleu"
 
 RESTARTS, SEED = 4, 1
 """Defaults of the search for weights."""
-
-SACREBLEU_METRICS = ("bleu", "chrf")
 
 
 def _add_rescore_arguments(parser: argparse.ArgumentParser) -> None:
@@ -138,8 +128,11 @@ def _rescore(args: argparse.Namespace) -> None:
     sums = weighted_sums(features.values, features.is_candidate, np.array(weights))
     chosen = sums.argmax(1).tolist()
     if args.output == "scores":
-        significance = "tested" if args.tune is None else "left out"  # invalid on text that weights are tuned to
-        gains = gains_by_metric(texts, chosen, metric=metric, significance=significance)
+        is_tested = args.tune is None  # on text that weights are tuned to, p would be invalid
+        gains = {
+            one.metric: {"before": one.other_value, "after": one.value, **({"p": one.p} if is_tested else {})}
+            for one in texts.gains(chosen, metric=metric)
+        }
         weights_by_feature = dict(zip(features.names, weights))
         if args.json:
             found = {"scores": gains, "weights": weights_by_feature}
@@ -256,24 +249,6 @@ def _tune(
     found = {"metric": metric, "weights": dict(zip(features.names, weights)), "digests": digests}
     write_text(args.tune, f"{json_text(with_origin(found, command=args.command_line), indent=2)}\n")
     return weights
-
-
-def gains_by_metric(
-    texts: CandidateTexts, chosen: Sequence[int], *, metric: str, significance: Literal["tested", "left out"]
-) -> Dict[str, Dict[str, float]]:
-    """Scores of the decoder's choice and of the candidates ``chosen`` by index, by titles of metrics like ``metric``.
-
-    With significance, p is that of a two-sided paired bootstrap.
-    """
-    before, after = texts.chosen(texts.lists.first), texts.chosen(chosen)
-    gains: Dict[str, Dict[str, float]] = {}
-    for name in SACREBLEU_METRICS if metric in SACREBLEU_METRICS else ROUGE_METRICS:
-        of_corpus = texts.corpus_metric(name)
-        old, new = (bootstrap_scores(of_corpus, [lines], texts.references) for lines in (before, after))
-        gains[TITLES[name]] = {"before": float(old[0]), "after": float(new[0])}
-        if significance == "tested":
-            gains[TITLES[name]]["p"] = paired_difference(new, old).p
-    return gains
 
 
 def _gains_text(gains: Mapping[str, Mapping[str, float]], weights: Mapping[str, float]) -> str:

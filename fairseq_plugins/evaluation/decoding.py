@@ -228,11 +228,6 @@ def check_decoded_by(checkpoint: Path, folder: Path) -> None:
 
 # Output of fairseq-generate.
 
-SUBWORD_MARKS = ((re.compile(r"@@( |$)"), "@@", "subword_nmt"), (re.compile("\u2581"), "\u2581", "sentencepiece"))
-
-OWN_MARKS = 0.01
-"""Share of the lines in which a model may write such marks although the references lack them."""
-
 _SENTENCE_NUMBER = re.compile("[0-9]{1,15}")
 
 
@@ -308,27 +303,3 @@ def read_sentence_number(text: str) -> int:
     if not _SENTENCE_NUMBER.fullmatch(text.strip()):
         raise UserError(f"'{text[:30]}' is not the number of a sentence")
     return int(text)
-
-
-def check_words(lines: Sequence[str], *, name: str, references: Sequence[str]) -> None:
-    """Check that subwords were joined. Raw references show in how many lines such marks belong to the text."""
-    for pattern, mark, kind in SUBWORD_MARKS:
-        marked = [number for number, line in enumerate(lines, start=1) if pattern.search(line)]
-        num_own = sum(mark in line for line in references)
-        if len(marked) > num_own + OWN_MARKS * len(lines):
-            raise UserError(
-                f"{name}, line {marked[0]}: subword mark {mark} left over: generate with --remove-bpe={kind}"
-            )
-
-
-def check_pairs(hypotheses: Sequence[str], references: Sequence[str], *, name: str, reference_name: str) -> None:
-    """Check that lists can be compared line by line: they have one length, and a hypothesis holds a word."""
-    if len(hypotheses) != len(references):
-        raise UserError(
-            f"{name} has {len(hypotheses):,} lines and {reference_name} {len(references):,}: line "
-            f"{min(len(hypotheses), len(references)) + 1} has no counterpart"
-        )
-    if not any(line.strip() for line in hypotheses):
-        raise UserError(
-            f"{name}, line 1: empty, as all lines are: was generation cut short, or is the file of a shard missing?"
-        )

@@ -17,12 +17,20 @@ from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, Fairseq
 from scipy.optimize import minimize
 
 from fairseq_plugins.console import progress
-from fairseq_plugins.evaluation.decoding import SUBWORD_MARKS, SentenceLine, read_generated_line, read_sentence_number
+from fairseq_plugins.evaluation.decoding import SentenceLine, read_generated_line, read_sentence_number
 from fairseq_plugins.evaluation.raw_text import UnicodeForm, encode_lines
 from fairseq_plugins.evaluation.scoring import score_pairs, score_sequences
-from fairseq_plugins.evaluation.translation_scores import check_blank_references, check_raw_references, detokenize
+from fairseq_plugins.evaluation.translation_scores import (
+    SUBWORD_MARKS,
+    Comparison,
+    check_blank_references,
+    check_raw_references,
+    compare,
+    detokenize,
+)
 from fairseq_plugins.files import name_of, read_json, read_lines
-from fairseq_plugins.metrics.corpus import CORPUS_METRICS, CorpusMetric, LetterCase
+from fairseq_plugins.metrics.corpus import CORPUS_METRICS, SACREBLEU_METRICS, CorpusMetric, LetterCase
+from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
 from fairseq_plugins.metrics.rouge import NO_HYPOTHESIS_HAS_THIS, UNKNOWN_REFERENCE
 from fairseq_plugins.options import UserError
 
@@ -382,7 +390,7 @@ class CandidateTexts:
         self._kind = marked_kind(lists.texts)
         self._language, self._data = language, data
         self._reference = reference
-        self.case: LetterCase = case
+        self._case: LetterCase = case
 
     @cached_property
     def references(self) -> List[str]:
@@ -397,13 +405,15 @@ class CandidateTexts:
         """The candidate of each sentence at the given index of its list, as text."""
         return self._readable([found[index].text for found, index in zip(self.lists.candidates, indices)])
 
-    def corpus_metric(self, metric: str) -> CorpusMetric:
-        """A metric of these texts, by its name in :data:`CORPUS_METRICS`."""
-        return CORPUS_METRICS[metric](case=self.case, language=self._language or "")
+    def gains(self, chosen: Sequence[int], *, metric: str) -> List[Comparison]:
+        """The candidates ``chosen`` by index against the decoder's choice, by a metric and those printed beside it."""
+        metrics = SACREBLEU_METRICS if metric in SACREBLEU_METRICS else ROUGE_METRICS
+        before, after = self.chosen(self.lists.first), self.chosen(chosen)
+        return compare(after, before, self.references, metrics=metrics, case=self._case, language=self._language or "")
 
     def tune(self, features: CandidateFeatures, *, metric: str, num_restarts: int, seed: int) -> np.ndarray:
         """Weights (F,) that maximise a metric of :data:`CORPUS_METRICS`; see :func:`tune_weights`."""
-        computed = self.corpus_metric(metric)
+        computed = CORPUS_METRICS[metric](case=self._case, language=self._language or "")
         statistics = np.zeros((*features.is_candidate.shape, len(computed.statistics("", ""))))  # (N, K, S)
         lists = progress(self.lists.candidates, desc=metric, unit="list")
         for row, found, reference in zip(statistics, lists, self.references):

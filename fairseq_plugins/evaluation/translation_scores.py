@@ -1,19 +1,21 @@
 """Translations and headlines against raw references: BLEU and chrF by sacreBLEU, ROUGE, and whether the texts match."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import List, Literal, Optional, Sequence, Tuple
+from typing import Iterable, List, Literal, Optional, Sequence, Tuple
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 from sacremoses import MosesTokenizer
 
-from fairseq_plugins.evaluation.decoding import check_pairs, check_words, read_generated
+from fairseq_plugins.evaluation.decoding import read_generated
 from fairseq_plugins.evaluation.raw_text import load_detokenizer
 from fairseq_plugins.evaluation.words import Blanks, Moses
 from fairseq_plugins.files import name_of, read_lines
 from fairseq_plugins.metrics.corpus import (
     CORPUS_METRICS,
+    SACREBLEU_METRICS,
     TITLES,
     LetterCase,
     bleu_of_text,
@@ -154,15 +156,16 @@ def compare(
     others: Sequence[str],
     references: Sequence[str],
     *,
+    metrics: Iterable[str] = SACREBLEU_METRICS,
     case: LetterCase = "kept",
     language: str = "",
 ) -> List[Comparison]:
-    """Paired bootstrap (Koehn 2004) of BLEU and chrF of detokenised text against the baseline ``others``.
+    """Paired bootstrap (Koehn 2004) of detokenised text against the baseline ``others``.
 
-    For ``case`` and ``language`` see :func:`score`.
+    The metrics are names of :data:`CORPUS_METRICS`. For ``case`` and ``language`` see :func:`score`.
     """
     found = []
-    for name in ("bleu", "chrf"):
+    for name in metrics:
         metric = CORPUS_METRICS[name](case=case, language=language)
         system, baseline = (bootstrap_scores(metric, [lines], references) for lines in (hypotheses, others))
         p = paired_difference(system, baseline).p
@@ -170,13 +173,17 @@ def compare(
     return found
 
 
-def read_headlines(*paths: Path, references: Sequence[Path] = (), data: Optional[Path] = None) -> List[str]:
-    """The best hypotheses of an output of ``fairseq-generate``, as text whose words ROUGE can count.
+def read_headlines(
+    *paths: Path, form: TextFormat, references: Sequence[Path] = (), data: Optional[Path] = None
+) -> List[str]:
+    """Plain text, or the best hypotheses of an output of ``fairseq-generate`` as text whose words ROUGE can count.
 
-    Tokens of Moses stay apart, without escapes. Those of other tokenizers, by the record of ``data``, are joined. The
-    targets of the output must belong to one of the files of raw references. Raises UserError if the files hold no
-    hypothesis, sentences are missing, or the targets belong to no reference.
+    In the latter tokens of Moses stay apart, without escapes. Those of other tokenizers, by the record of ``data``, are
+    joined. The targets of the output must belong to one of the files of raw references. Raises UserError if the files
+    hold no hypothesis, sentences are missing, or the targets belong to no reference.
     """
+    if form == "text":
+        return [line for path in paths for line in read_lines(path)]
     tokenizer = load_detokenizer(data, language="en")
     is_joined = not isinstance(tokenizer, (Moses, Blanks))
     hypotheses, targets = (
@@ -212,6 +219,45 @@ def score_headlines(
     return score_corpus(hypotheses, list(zip(*texts)), settings)
 
 
+# Whether texts can be compared line by line.
+
+SUBWORD_MARKS = ((re.compile(r"@@( |$)"), "@@", "subword_nmt"), (re.compile("\u2581"), "\u2581", "sentencepiece"))
+
+OWN_MARKS = 0.01
+"""Share of the lines in which a model may write such marks although the references lack them."""
+
+
+def check_words(lines: Sequence[str], *, name: str, references: Sequence[str]) -> None:
+    """Check that subwords were joined. Raw references show in how many lines such marks belong to the text."""
+    for pattern, mark, kind in SUBWORD_MARKS:
+        marked = [number for number, line in enumerate(lines, start=1) if pattern.search(line)]
+        num_own = sum(mark in line for line in references)
+        if len(marked) > num_own + OWN_MARKS * len(lines):
+            raise UserError(
+                f"{name}, line {marked[0]}: subword mark {mark} left over: generate with --remove-bpe={kind}"
+            )
+
+
+def check_pairs(hypotheses: Sequence[str], references: Sequence[str], *, name: str, reference_name: str) -> None:
+    """Check that lists can be compared line by line: they have one length, and a hypothesis holds a word."""
+    if len(hypotheses) != len(references):
+        raise UserError(
+            f"{name} has {len(hypotheses):,} lines and {reference_name} {len(references):,}: line "
+            f"{min(len(hypotheses), len(references)) + 1} has no counterpart"
+        )
+    if not any(line.strip() for line in hypotheses):
+        raise UserError(
+            f"{name}, line 1: empty, as all lines are: was generation cut short, or is the file of a shard missing?"
+        )
+
+
+def check_blank_references(references: Sequence[str], *, name: str) -> None:
+    """Check that no reference is blank."""
+    for number, line in enumerate(references, start=1):
+        if not line.strip():
+            raise UserError(f"{name}, line {number}: blank, nothing could be compared with it: give a reference")
+
+
 # Whether raw references are the targets that were decoded. Preparation may change case, digits, marks and escapes, and
 # a dictionary may lack words or parts of words. So no single line proves that they differ.
 
@@ -223,13 +269,6 @@ LOWEST_SIMILARITY = 50
 
 LONGEST_START = 40
 """Characters of a line in a message."""
-
-
-def check_blank_references(references: Sequence[str], *, name: str) -> None:
-    """Check that no reference is blank."""
-    for number, line in enumerate(references, start=1):
-        if not line.strip():
-            raise UserError(f"{name}, line {number}: blank, nothing could be compared with it: give a reference")
 
 
 def similarity(targets: Sequence[str], references: Sequence[str]) -> float:

@@ -28,6 +28,7 @@ from fairseq_plugins.evaluation.translation_scores import (
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.metrics.corpus import (
     CORPUS_METRICS,
+    SACREBLEU_METRICS,
     TITLES,
     CorpusMetric,
     Difference,
@@ -139,7 +140,7 @@ class BleuMetric(TextMetric):
         more: of :class:`TextMetric`.
     """
 
-    compared = ("bleu", "chrf")
+    compared = SACREBLEU_METRICS
 
     def __init__(self, reference: Path, *, language: str, case: LetterCase = "kept", **more: Any) -> None:
         super().__init__(reference, **more)
@@ -191,9 +192,7 @@ class RougeMetric(TextMetric):
         return RougeMean(name, settings=self.settings, escapes="kept")
 
     def lines(self, path: Path, form: TextFormat) -> List[str]:
-        if form == "text":
-            return read_lines(path)
-        return read_headlines(path, references=[self.reference], data=self.data)
+        return read_headlines(path, form=form, references=[self.reference], data=self.data)
 
     def scored(self, path: Path, form: TextFormat) -> Figures:
         hypotheses = self.lines(path, form)

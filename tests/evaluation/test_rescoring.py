@@ -249,11 +249,13 @@ def test_a_blank_reference_of_the_lists_is_refused_where_references_are_read():
         _ = texts.references
 
 
-def test_metrics_split_the_language_of_the_texts_as_sacrebleu_does():
-    metric = texts_of(["一只大猫在跑。", "狗在睡觉。"], language="zh").corpus_metric("bleu")
-    assert metric.score(metric.statistics("一只大猫在睡觉。", "一只大猫在跑。")) > 10
-    by_words = texts_of(REFERENCES).corpus_metric("bleu")
-    assert by_words.score(by_words.statistics("一只大猫在睡觉。", "一只大猫在跑。")) < 1
+@pytest.mark.parametrize("language, lowest, highest", [("zh", 10, 90), (None, -1, 1)])
+def test_gains_split_the_language_of_the_texts_as_sacrebleu_does(language, lowest, highest):
+    first, second = Candidate("一只大猫在睡觉。", -1.0), Candidate("一只大猫在跑。", -2.0)
+    lists = NBestLists([[first, second]], sources=[], references=[second.text])
+    bleu, chrf = CandidateTexts(lists, reference=None, language=language, case="kept").gains([1], metric="chrf")
+    assert (bleu.metric, chrf.metric) == ("BLEU", "chrF") and chrf.other_value < 99 < chrf.value
+    assert lowest < bleu.other_value < highest
 
 
 def test_raw_references_are_not_compared_with_tokens(tmp_path):

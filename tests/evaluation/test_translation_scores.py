@@ -1,4 +1,4 @@
-"""Translations read, detokenised and scored by sacreBLEU."""
+"""Translations read, checked, detokenised and scored by sacreBLEU."""
 
 import gzip
 import json
@@ -17,7 +17,9 @@ from fairseq_plugins.commands.evaluate import translation_results
 from fairseq_plugins.evaluation.translation_scores import (
     LOWEST_SIMILARITY,
     Translation,
+    check_pairs,
     check_raw_references,
+    check_words,
     compare,
     detokenize,
     read_headlines,
@@ -114,9 +116,32 @@ def test_words_are_those_of_the_tokenizer_of_the_data(tokenizer, tmp_path):
     words = load_tokenizer(tokenizer, language="vi", folder=tmp_path).split(reference)
     path.write_text("".join(f"T-{n}\t{' '.join(words)}\nH-{n}\t-1\t{' '.join(words)}\n" for n in range(9)))
     raw.write_text(f"{reference}\n" * 9)
-    assert read_headlines(path, references=[raw], data=tmp_path) == [reference] * 9
+    assert read_headlines(path, form="generate", references=[raw], data=tmp_path) == [reference] * 9
     given = dict(form="generate", references=[reference] * 9, reference_name="raw", language="vi", data=tmp_path)
     assert read_translation(path, **given).detokenized == [reference] * 9
+
+
+@pytest.mark.parametrize(
+    "line, remedy",
+    [("ein Ha@@ us", "--remove-bpe=subword_nmt"), ("Ha@@", "subword_nmt"), ("\u2581ein", "--remove-bpe=sentencepiece")],
+)
+def test_subword_marks_are_refused_with_their_line(line, remedy):
+    with pytest.raises(ValueError, match=f"hyp, line 3: subword mark .*{remedy}"):
+        check_words(["ein Haus", "mail@@x.de @ _", line], name="hyp", references=["ein Haus", "an @", "@_"])
+
+
+@pytest.mark.parametrize("own", ["diff @@ -1 +1 @@", "a block \u2581 here"])
+def test_marks_that_the_references_have_are_the_texts_own(own):
+    check_words(["ein Haus", own], name="hyp", references=["ein Haus", own])
+    check_words(["ein Haus"] * 199 + [own], name="hyp", references=["ein Haus"] * 200)
+
+
+def test_text_that_cannot_be_compared_is_refused():
+    with pytest.raises(ValueError, match="hyp has 1 lines and ref 2: line 2 has no counterpart"):
+        check_pairs(["a"], ["a", "b"], name="hyp", reference_name="ref")
+    with pytest.raises(ValueError, match="hyp, line 1: empty, as all lines are"):
+        check_pairs(["", " "], ["a", "b"], name="hyp", reference_name="ref")
+    check_pairs(["", "x"], ["a", "b"], name="hyp", reference_name="ref")
 
 
 # raw references and the targets that decoding printed
