@@ -196,6 +196,17 @@ def read_lines(
     return [unicodedata.normalize("NFC", line) for line in found] if unicode == "NFC" else found
 
 
+def regular_files(paths: Sequence[Path], *, flag: str = "--reference") -> List[Path]:
+    """The paths of texts that are read several times. Raises UserError if one cannot be."""
+    for path in paths:
+        if path.is_dir():
+            raise UserError(f"{flag} {path} is a folder: give a text file; DATA comes first, before all flags")
+        if path == STANDARD_INPUT or (path.exists() and not path.is_file()):
+            raise UserError(f"{flag} {path}: it is read several times, give a regular file")
+        read_lines(path)
+    return list(paths)
+
+
 def read_json(path: Path, fields: Mapping[str, type], *, wrong: str) -> Dict[str, Any]:
     """The object in a JSON file, with values of the types ``fields`` by name.
 

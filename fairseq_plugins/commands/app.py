@@ -24,7 +24,7 @@ COMMANDS: Dict[str, Tuple[str, str]] = {
     "lm score": ("language_models.SCORE", "Log-probability of lines of plain text, and surprisal of their words."),
     "lm generate": ("language_models.GENERATE", "Continue the beginnings of lines by sampling or beam search."),
     "translate": ("translation.TRANSLATE", "Translate raw sentences by beam search."),
-    "decode": ("translation.DECODE", "Decode a split by fairseq-generate, unless this has been done."),
+    "decode": ("decode.DECODE", "Decode a split by fairseq-generate, unless this has been done."),
     "rescore": ("rescore.RESCORE", "Rescore n-best lists by models, with weights tuned to BLEU, chrF or ROUGE."),
     "evaluate bleu": ("evaluate.BLEU", "BLEU and chrF of a split that is decoded, or of given translations."),
     "evaluate rouge": ("evaluate.ROUGE", "ROUGE-1, -2 and -L of a split that is decoded, or of given headlines."),

@@ -16,8 +16,7 @@ from fairseq_plugins.evaluation.checkpoints import (
     translation_languages,
 )
 from fairseq_plugins.evaluation.decoding import decoding_record
-from fairseq_plugins.evaluation.scored_text import regular_files
-from fairseq_plugins.files import given_path
+from fairseq_plugins.files import given_path, regular_files
 from fairseq_plugins.metrics.rouge import (
     DEFAULT_SETTINGS,
     NUM_BOOTSTRAP_SAMPLES,

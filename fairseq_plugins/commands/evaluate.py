@@ -2,39 +2,184 @@
 
 import argparse
 import re
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import List, Sequence
+from typing import List, Optional, Sequence, get_args
 
-from fairseq_plugins.command_line import add_output_file
+from fairseq_plugins.command_line import add_input, add_output_file
+from fairseq_plugins.commands.decode import DECODING_HELP, DECODING_OPTIONS, add_decoding, read_decoding
 from fairseq_plugins.commands.results import Results, results_command
-from fairseq_plugins.evaluation.decoding import GENERATED_FILE
-from fairseq_plugins.evaluation.scored_text import (
-    DECODING_HELP,
-    HYPOTHESES_FILE,
-    ScoredText,
-    add_scored_text,
-    read_scored_text,
-)
+from fairseq_plugins.evaluation.checkpoints import num_sentences, raw_reference
+from fairseq_plugins.evaluation.decoding import GENERATED_FILE, HYPOTHESES_FILE, Decoding
+from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compared_case, is_language
 from fairseq_plugins.evaluation.translation_scores import (
     NUM_BOOTSTRAP_SAMPLES,
     Comparison,
     Score,
     TextFormat,
     Translation,
+    check_blank_references,
     compare,
     read_headlines,
     read_translation,
     score,
     score_headlines,
 )
-from fairseq_plugins.files import check_not_read, given_path, read_lines, write_lines
+from fairseq_plugins.files import (
+    STANDARD_INPUT,
+    check_not_read,
+    given_path,
+    name_of,
+    read_lines,
+    regular_files,
+    write_lines,
+    write_text,
+)
 from fairseq_plugins.metrics.corpus import LetterCase, bleu_of_text
 from fairseq_plugins.metrics.rouge import add_rouge_settings, check_tokens, read_rouge_settings
-from fairseq_plugins.options import UserError
+from fairseq_plugins.options import UserError, flag_of
 
-HYPOTHESIS = re.compile(r"H-[0-9]+\t")
-"""Beginning of a line of ``fairseq-generate``."""
+
+@dataclass(frozen=True)
+class ScoredText:
+    """A text and its references.
+
+    Attributes:
+        files: with the text.
+        format: of the files.
+        references: files with raw text.
+        decoding: the decoding that writes the files, or None if they exist.
+    """
+
+    files: Sequence[Path]
+    format: TextFormat
+    references: Sequence[Path]
+    decoding: Optional[Decoding]
+
+    @property
+    def name(self) -> str:
+        """Name of the text in messages."""
+        return name_of(*self.files)
+
+    @property
+    def data(self) -> Optional[Path]:
+        """Folder that says how the text was tokenised, or None for a text that exists."""
+        return None if self.decoding is None else self.decoding.data
+
+    @property
+    def language(self) -> str:
+        """The models' target language, or the ending of the first reference's name, or ""."""
+        if self.decoding is None:
+            ending = _ending(self.references[0])
+            return ending if is_language(ending) else ""
+        return self.decoding.languages[1]
+
+    @property
+    def case(self) -> LetterCase:
+        """Case is ignored if DATA is in lower case, because its models cannot write upper case."""
+        return "kept" if self.decoding is None else compared_case(self.decoding.data)
+
+    def check_language(self, language: str) -> None:
+        """Check the language of ``--target-lang``: it exists, and the models translate into it."""
+        check_language(language, flag="--target-lang")
+        if self.decoding is not None and self.language in LANGUAGES and language != self.language:
+            raise UserError(
+                f"--target-lang {language}: {self.decoding.models[0]} translates into {self.language}: leave it out"
+            )
+
+    def check_side(self) -> None:
+        """Check that no reference has the name of the source side."""
+        if self.decoding is None:
+            return
+        source, target = self.decoding.languages
+        for reference in self.references:
+            if _ending(reference) == source != target:
+                raise UserError(
+                    f"{reference} ends in {source}, and {self.decoding.models[0]} translates {source} into {target}: "
+                    f"give a reference in {target}"
+                )
+
+    def decode(self, *, result: str) -> None:
+        """Decode, unless that was done or the text is in files. Results of an earlier scoring are removed first.
+
+        Raises UserError if a sentence has only blank references, or a file has not one reference a sentence. Then
+        earlier results stay.
+        """
+        if self.decoding is not None:
+            lines = zip(*(read_lines(reference) for reference in self.references))
+            check_blank_references(["".join(texts) for texts in lines], name=name_of(*self.references))
+            self._check_lengths(self.decoding)
+            for earlier in (result, HYPOTHESES_FILE):
+                (self.decoding.out / earlier).unlink(missing_ok=True)
+            self.decoding.run()
+
+    def _check_lengths(self, decoding: Decoding) -> None:
+        num_pairs = num_sentences(decoding.data, decoding.split, decoding.languages)
+        for reference in self.references:
+            if (num_lines := len(read_lines(reference))) != num_pairs:
+                raise UserError(
+                    f"{reference} has {num_lines} lines, and {decoding.split} of {decoding.data} {num_pairs} "
+                    f"sentences: line {min(num_lines, num_pairs) + 1} has no counterpart"
+                )
+
+    def write(self, hypotheses: Sequence[str], scores: str, *, result: str) -> None:
+        """Write hypotheses, and their scores to the file ``result``, beside a decoding; nothing without a decoding."""
+        if self.decoding is not None:
+            write_lines(self.decoding.out / HYPOTHESES_FILE, hypotheses)
+            write_text(self.decoding.out / result, f"{scores}\n")
+
+
+def _ending(path: Path) -> str:
+    """The ending of a file name without ".gz", such as its language."""
+    return Path(path.name.removesuffix(".gz")).suffix[1:]
+
+
+def add_scored_text(parser: argparse.ArgumentParser, *, several_references: bool) -> None:
+    """Declare the options of :func:`add_decoding`, ``--input FILE...``, ``--input-format`` and ``--reference``."""
+    add_decoding(parser, required=False)
+    parser.set_defaults(decoding_defaults={name: parser.get_default(name) for name in DECODING_OPTIONS})
+    add_input(parser, help="score these instead, - is the standard input (default, without DATA)")
+    parser.add_argument(
+        "--input-format",
+        choices=get_args(TextFormat),
+        help="generate: output of fairseq-generate --remove-bpe; text: plain text, a sentence a line "
+        "(default: generate)",
+    )
+    parser.add_argument(
+        "--reference",
+        type=given_path,
+        metavar="FILE",
+        nargs="+",
+        action="extend",
+        help="raw, untokenised reference, a sentence a line"
+        + (", or several, of which each sentence has one in each file" if several_references else "")
+        + " (default, with DATA: DATA/raw/SPLIT.TARGET)",
+    )
+
+
+def read_scored_text(args: argparse.Namespace) -> ScoredText:
+    """The text of the arguments of :func:`add_scored_text`, checked before anything is decoded.
+
+    Raises UserError if the arguments contradict each other or a file is missing.
+    """
+    if args.data is None:
+        if args.path or args.out or args.forwarded:
+            raise UserError("--path, --out and flags of fairseq-generate go with DATA, which comes first")
+        for name, default in args.decoding_defaults.items():
+            if getattr(args, name) != default:
+                raise UserError(f"{flag_of(name)} goes with DATA, which comes first")
+        if not args.reference:
+            raise UserError("give --reference FILE, the raw text to compare with")
+        text_format = args.input_format or "generate"
+        return ScoredText(args.input or [STANDARD_INPUT], text_format, regular_files(args.reference), None)
+    if args.input or args.input_format:
+        raise UserError("give DATA with --path, to decode, or --input, with its --input-format, but not both")
+    if not args.path or not args.out:
+        raise UserError("DATA needs --path CKPT... and --out DIR; texts that are there are given with --input")
+    decoding = read_decoding(args)
+    decoding.check()
+    references = regular_files(args.reference or [raw_reference(args.data, args.split, decoding.languages[1])])
+    return ScoredText([decoding.generated], "generate", references, decoding)
 
 
 def _add_bleu_arguments(parser: argparse.ArgumentParser) -> None:
@@ -89,11 +234,10 @@ def _evaluate_bleu(args: argparse.Namespace) -> Results:
     comparisons: List[Comparison] = []
     if baseline is not None:
         comparisons = compare(system.detokenized, baseline.detokenized, references, case=case, language=language)
-    beside = None if text.decoding is None else text.decoding.out / HYPOTHESES_FILE
-    for path in filter(None, (args.write_hypotheses, beside)):
-        write_lines(path, system.detokenized)
+    if args.write_hypotheses is not None:
+        write_lines(args.write_hypotheses, system.detokenized)
     found = translation_results(scores, comparisons)
-    text.write(found.text, result="scores.txt")
+    text.write(system.detokenized, found.text, result="scores.txt")
     return found
 
 
@@ -111,6 +255,10 @@ tokenised reference, in which words that the dictionary lacks match nothing. Pla
     example="data-bin/tatoeba.de-en --path checkpoints/tatoeba --out decoded",
     forwards_to="fairseq-generate",
 )
+
+
+HYPOTHESIS = re.compile(r"H-[0-9]+\t")
+"""Beginning of a line of ``fairseq-generate``."""
 
 
 def _read_baseline(file: Path, text: ScoredText, language: str) -> Translation:
@@ -166,8 +314,6 @@ def _evaluate_rouge(args: argparse.Namespace) -> Results:
     text.decode(result="rouge.txt")
     hypotheses = read_headlines(*text.files, form=text.format, references=text.references, data=text.data)
     scores = score_headlines(hypotheses, text.name, text.references, settings)
-    if text.decoding is not None:
-        write_lines(text.decoding.out / HYPOTHESES_FILE, hypotheses)
     signature = settings.signature(num_references=len(text.references))
     lines = [
         f"{item.metric}  F1 {item.f1:6.2f} +- {item.f1_interval:.2f}  recall {item.recall:6.2f}  "
@@ -177,7 +323,7 @@ def _evaluate_rouge(args: argparse.Namespace) -> Results:
     found = Results(
         {"scores": [asdict(item) for item in scores], "signature": signature}, "\n".join([*lines, signature])
     )
-    text.write(found.text, result="rouge.txt")
+    text.write(hypotheses, found.text, result="rouge.txt")
     return found
 
 

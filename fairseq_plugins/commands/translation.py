@@ -1,8 +1,7 @@
-"""Translation of raw text, and decoding of a split."""
+"""Translation of raw text."""
 
 import argparse
 from dataclasses import fields
-from functools import partial
 from itertools import tee
 from pathlib import Path
 from typing import List
@@ -20,7 +19,6 @@ from fairseq_plugins.command_line import (
 )
 from fairseq_plugins.console import Command
 from fairseq_plugins.evaluation.raw_text import stream_lines
-from fairseq_plugins.evaluation.scored_text import DECODING_HELP, add_decoding, read_decoding
 from fairseq_plugins.evaluation.scoring import prepare_to_score
 from fairseq_plugins.evaluation.translation import EXTRA_PIECES, GENERATION_FLAGS, SEED, SearchOptions, load_translator
 from fairseq_plugins.files import STANDARD_INPUT, name_of
@@ -149,20 +147,5 @@ A score is log2 of the probability, divided by the length to the power --lenpen.
 the model reads, and for each translation its text, score, tokens (unknown words as <unk>) and alignment, which is pairs
 of positions in source and translation. Flags of fairseq-generate may follow a --: {TAKEN_FLAGS}.""",
     example="data-bin/tatoeba.de-en --path checkpoints/tatoeba --input sentences.de --nbest 3 --scores",
-    forwards_to="fairseq-generate",
-)
-
-
-def _decode(args: argparse.Namespace) -> None:
-    decoding = read_decoding(args)
-    decoding.check()
-    decoding.run()
-
-
-DECODE = Command(
-    add_arguments=partial(add_decoding, required=True),
-    run=_decode,
-    description=f"Writes OUT/generate.txt, with subwords joined, and the log OUT/generate.log.\n\n{DECODING_HELP}",
-    example="data-bin/tatoeba.de-en --path checkpoints/tatoeba --out decoded",
     forwards_to="fairseq-generate",
 )

@@ -5,9 +5,10 @@ import shutil
 import pytest
 from short_trainings import SMALL_MODELS
 
+from fairseq_plugins.commands import evaluate
+from fairseq_plugins.commands.decode import read_decoding
+from fairseq_plugins.commands.evaluate import add_scored_text, read_scored_text
 from fairseq_plugins.console import OneLineParser
-from fairseq_plugins.evaluation import scored_text
-from fairseq_plugins.evaluation.scored_text import add_scored_text, read_decoding, read_scored_text
 
 FLAGS = ["--beam", "--max-tokens", "--remove-bpe"]
 
@@ -125,11 +126,11 @@ def test_references_that_do_not_fit_leave_earlier_scores(data, monkeypatch):
     for file in earlier:
         file.write_text("earlier\n")
     text = read_scored_text(read("--reference", "references.txt"))
-    monkeypatch.setattr(scored_text, "num_sentences", lambda *_: 2)
+    monkeypatch.setattr(evaluate, "num_sentences", lambda *_: 2)
     with pytest.raises(ValueError, match="references.txt has 1 lines, and test of .* 2 sentences: line 2 has no"):
         text.decode(result="scores.txt")
     assert all(file.read_text() == "earlier\n" for file in earlier)
-    monkeypatch.setattr(scored_text, "num_sentences", lambda *_: 1)
+    monkeypatch.setattr(evaluate, "num_sentences", lambda *_: 1)
     monkeypatch.setattr(type(text.decoding), "run", lambda decoding: None)
     text.decode(result="scores.txt")
     assert not any(file.exists() for file in earlier)
