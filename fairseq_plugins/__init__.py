@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional, Sequence, Union
 
 if TYPE_CHECKING:
-    from fairseq_plugins.evaluation.api import TrainedLanguageModel
+    from fairseq_plugins.evaluation.language_model import TrainedLanguageModel
     from fairseq_plugins.evaluation.raw_text import TextKind
     from fairseq_plugins.evaluation.translation import Translator
 

@@ -7,7 +7,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Callable, DefaultDict, Dict, Iterator, List, Optional, Sequence, Tuple
 
-import torch
 from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
 from omegaconf import DictConfig
@@ -39,11 +38,10 @@ from fairseq_plugins.evaluation.analyses.experts import (
 )
 from fairseq_plugins.evaluation.analyses.layers import LayerLearning, layer_learning
 from fairseq_plugins.evaluation.checkpoints import load_with_task, stateful_language_model
-from fairseq_plugins.evaluation.raw_text import encode_line, encode_lines, load_side_text, stream_lines
+from fairseq_plugins.evaluation.raw_text import load_side_text, number_words, stream_lines
 from fairseq_plugins.evaluation.scoring import (
     ScoredPairs,
     check_rows,
-    prepare_to_score,
     score_lines,
     score_pairs,
     score_windows,
@@ -80,8 +78,7 @@ def _add_attention_arguments(parser: argparse.ArgumentParser) -> None:
 def _analyze_attention(args: argparse.Namespace) -> None:
     paths: List[Path] = args.input or [STANDARD_INPUT]
     with_words = (line for line in stream_lines(paths) if line.strip())
-    translator = load_translator(args.path, args.data)
-    prepare_to_score(translator.models, device=choose_device(args), precision=args.output_precision)
+    translator = load_translator(args.path, args.data, device=choose_device(args), precision=args.output_precision)
     lines = list(translator.source.watched(islice(with_words, args.num), name=name_of(*paths)))
     if not lines:
         raise UserError("there is no sentence to draw, all lines are blank")
@@ -196,7 +193,7 @@ def _look_at_stream(
     else:
         text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
         lines = list(text.watched(lines, name=name_of(*args.input)))
-        sequences = [torch.tensor(encode_line(line, text, dictionary).numbers) for line in lines]
+        sequences = [number_words(text.split(line), dictionary) for line in lines]
     use = stream_expert_use(lm, score_windows([lm], tokens, num_rows=args.rows))
     return use, [word_experts(lm, scored) for scored in score_lines(lm, sequences)]
 
@@ -221,13 +218,10 @@ def _translated(
 ) -> List[Tuple[Tensor, Tensor]]:
     """Token indices of raw sources and of their translations by the model."""
     sides = model.encoder.dictionary, model.decoder.dictionary
-    translator = load_translator([path], args.data)
-    prepare_to_score(translator.models, device=choose_device(args), precision="float32")
+    translator = load_translator([path], args.data, device=choose_device(args))
     watched = translator.source.watched(lines, name=name_of(*args.input))
     found = list(translator.translate_stream(watched, SearchOptions()))
-    sources = encode_lines([" ".join(sentence.source) for sentence in found], sides[0])
-    targets = encode_lines([" ".join(sentence.target) for sentence in found], sides[1])
-    return list(zip(sources, targets))
+    return [(number_words(one.source, sides[0]), number_words(one.target, sides[1])) for one in found]
 
 
 def _experts_figures(uses: Dict[str, ExpertUse], paths: Dict[str, str], split: str) -> Dict[str, Any]:

@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 from fairseq_plugins.command_line import (
     add_checkpoints,
@@ -31,10 +31,15 @@ from fairseq_plugins.evaluation.evaluator import (
     grid_points,
     read_methods,
 )
-from fairseq_plugins.evaluation.generation import STOPS, UNKNOWN_WORDS, Continuation, Sampling, TextGenerator
-from fairseq_plugins.evaluation.raw_text import load_side_text, raise_empty, stream_lines
+from fairseq_plugins.evaluation.generation import STOPS, UNKNOWN_WORDS, Sampling, TextGenerator
+from fairseq_plugins.evaluation.language_model import (
+    CONTEXTS,
+    ScoredLine,
+    TrainedLanguageModel,
+    load_trained_language_model,
+)
+from fairseq_plugins.evaluation.raw_text import TextKind, raise_empty, stream_lines
 from fairseq_plugins.evaluation.scoring import check_vocabularies, prepare_to_score
-from fairseq_plugins.evaluation.text_scorer import CONTEXTS, ScoredLine, TextScorer
 from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, output_file, read_lines, write_text
 from fairseq_plugins.models.checkpoints import check_checkpoints
 from fairseq_plugins.options import UserError, count, whole_number
@@ -187,14 +192,11 @@ def _score(args: argparse.Namespace) -> None:
         raise UserError("--per token --json: an object holds a line with its tokens; leave out --per token")
     # an empty text is an error only if all texts are empty
     streams = [(name_of(path), stream_lines([path], when_empty="kept")) for path in paths]
-    models = load_language_models(args.path, args.data)
-    side = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
-    models = prepare_to_score(models, device=choose_device(args), precision=args.output_precision)
-    scorer = TextScorer(models, side, max_tokens=args.max_tokens)
+    lm = _load(args, max_tokens=args.max_tokens)
     scored = (
         line
         for name, lines in streams
-        for line in scorer.score_stream(lines, context=args.context, buffer=buffer, name=name)
+        for line in lm.score_stream(lines, context=args.context, buffer=buffer, name=name)
     )
     start, draws = time.perf_counter(), args.plot is not None
     number = num_tokens = num_unknown = 0
@@ -204,9 +206,13 @@ def _score(args: argparse.Namespace) -> None:
                 num_tokens += len(line.tokens)
                 num_unknown += sum(line.unknown)
                 if draws and len(line.tokens) > 1:
-                    save_picture(draw_surprisal(line, side), args.plot)
+                    save_picture(draw_surprisal(line, lm.text), args.plot)
                     draws = False
-                print(_line_json(line, number) if args.json else _line_text(line, number, per=args.per), flush=True)
+                figures = {"line": number, **line.figures()}
+                print(
+                    json_text(figures, letters="kept") if args.json else _line_text(line, number, per=args.per),
+                    flush=True,
+                )
                 bar.update(len(line.tokens))
     finally:
         seconds = time.perf_counter() - start
@@ -245,9 +251,10 @@ def _line_text(line: ScoredLine, number: int, *, per: str) -> str:
     )
 
 
-def _line_json(line: ScoredLine, number: int) -> str:
-    figures = {"line": number, "text": line.text, "log_prob": line.total, "tokens": line.tokens}
-    return json_text({**figures, "nats": line.nats, "bits": line.bits, "unknown": line.unknown}, letters="kept")
+def _load(args: argparse.Namespace, **options: Any) -> TrainedLanguageModel:
+    kind: TextKind = "tokenised" if args.tokenised else "raw"
+    options.update(text=kind, device=choose_device(args), precision=args.output_precision)
+    return load_trained_language_model(args.path, args.data, **options)
 
 
 SEED = 1
@@ -327,18 +334,11 @@ def _generate(args: argparse.Namespace) -> None:
         raise UserError("--after - and --input -: the standard input is read once, give a file for one of them")
     lines = stream_lines(paths)
     earlier: List[str] = [] if args.after is None else read_lines(args.after, unicode="kept")
-    models = load_language_models(args.path, args.data)
-    text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
-    lines = text.watched(lines, name=name_of(*paths))
+    lm = _load(args)
+    lines = lm.text.watched(lines, name=name_of(*paths))
     if args.after is not None:
-        earlier = list(text.watched(earlier, name=name_of(args.after)))
-    generator = TextGenerator(
-        prepare_to_score(models, device=choose_device(args), precision=args.output_precision),
-        text,
-        max_length=args.max_length,
-        stop=args.stop,
-        unknown=args.unknown,
-    )
+        earlier = list(lm.text.watched(earlier, name=name_of(args.after)))
+    generator = TextGenerator(lm.models, lm.text, max_length=args.max_length, stop=args.stop, unknown=args.unknown)
     with ExitStack() as contexts:
         after = contexts.enter_context(generator.open_stream(earlier)) if earlier else None
         bar = contexts.enter_context(progress_bar("generating", unit="line"))
@@ -348,7 +348,8 @@ def _generate(args: argparse.Namespace) -> None:
             else:
                 found = generator.search(prefix, beam=args.beam, num=args.num, after=after)
             for one in found:
-                print(_continuation_json(prefix, one) if args.json else one.text.replace("\n", " </s> "), flush=True)
+                figures = {"prefix": prefix, **one.figures()}
+                print(json_text(figures, letters="kept") if args.json else one.text.replace("\n", " </s> "), flush=True)
             bar.update()
 
 
@@ -362,8 +363,3 @@ averaged. With --stop length, end marks are words like others and are printed as
 text, in which they are line breaks.""",
     example="data-bin/ptb --path checkpoints/doc --input beginnings.txt --num 3",
 )
-
-
-def _continuation_json(prefix: str, found: Continuation) -> str:
-    figures = {"prefix": prefix, "text": found.text, "log_prob": found.total}
-    return json_text({**figures, "tokens": found.tokens, "log_probs": found.log_probs}, letters="kept")

@@ -19,7 +19,6 @@ from fairseq_plugins.command_line import (
 )
 from fairseq_plugins.console import Command
 from fairseq_plugins.evaluation.raw_text import stream_lines
-from fairseq_plugins.evaluation.scoring import prepare_to_score
 from fairseq_plugins.evaluation.translation import EXTRA_PIECES, GENERATION_FLAGS, SEED, SearchOptions, load_translator
 from fairseq_plugins.files import STANDARD_INPUT, name_of
 from fairseq_plugins.options import UserError, count, flag_of, whole_number
@@ -105,8 +104,7 @@ def _translate(args: argparse.Namespace) -> None:
     names = [option.name for option in fields(SearchOptions) if option.name != "flags"]
     search = SearchOptions(**{name: getattr(args, name) for name in names}, flags=args.forwarded)
     lines = stream_lines(paths)
-    translator = load_translator(args.path, args.data)
-    prepare_to_score(translator.models, device=choose_device(args), precision=args.output_precision)
+    translator = load_translator(args.path, args.data, device=choose_device(args), precision=args.output_precision)
     lines, raw_lines = tee(translator.source.watched(lines, name=name_of(*paths)))
     translated = translator.translate_stream(
         lines,

@@ -13,7 +13,7 @@ import torch
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
-from fairseq_plugins.evaluation.raw_text import SideText, encode_line, number_words
+from fairseq_plugins.evaluation.raw_text import SideText, number_words
 from fairseq_plugins.evaluation.scoring import (
     NonFiniteLoss,
     ScoredStream,
@@ -157,6 +157,10 @@ class Continuation:
         """Natural logarithm of the probability of the continuation."""
         return sum(self.log_probs)
 
+    def figures(self) -> Dict[str, Any]:
+        """All of it, for JSON."""
+        return {"text": self.text, "log_prob": self.total, "tokens": self.tokens, "log_probs": self.log_probs}
+
 
 @dataclass
 class _Row:
@@ -284,9 +288,9 @@ class TextGenerator:
     @contextmanager
     def open_stream(self, text: Sequence[str]) -> Iterator[ScoredStream]:
         """A stream within the block that has read lines, for prefixes to follow."""
-        numbers = [number for line in text for number in encode_line(line, self.text, self.dictionary).numbers]
+        numbers = [number_words(self.text.split(line), self.dictionary) for line in text]
         with ScoredStream(self.models) as stream:
-            stream.score(torch.tensor(numbers, dtype=torch.long))
+            stream.score(torch.cat(numbers))
             yield stream
 
     def _read(self, prefix: str, *, num_rows: int, after: Optional[ScoredStream]) -> Tuple[List[str], NextWords]:

@@ -401,24 +401,6 @@ def load_pair_texts(data: Path, *, source: str, target: str) -> Tuple[SideText, 
 # Numbers of tokens in a vocabulary.
 
 
-@dataclass(frozen=True)
-class EncodedLine:
-    """A line as models read it: the raw text, n words or pieces of words, and their numbers in the vocabulary.
-
-    The last token is an end mark.
-    """
-
-    text: str
-    tokens: List[str]
-    numbers: List[int]
-
-
-def encode_line(line: str, text: SideText, dictionary: Dictionary) -> EncodedLine:
-    """A line with its end mark."""
-    pieces = text.split(line)
-    return EncodedLine(line, [*pieces, dictionary.eos_word], number_words(pieces, dictionary).tolist())
-
-
 def encode_lines(lines: Sequence[str], dictionary: Dictionary) -> List[Tensor]:
     """Lines that are tokenised as the model's training text was, split at white space, each (n,) int64."""
     return [number_words(line.split(), dictionary) for line in lines]
@@ -437,6 +419,9 @@ def number_words(words: Sequence[str], dictionary: Dictionary) -> Tensor:
 
 
 # Reading lines without waiting for the end of a file.
+
+BUFFERED_CHARACTERS = 1 << 22
+"""Characters at which a buffer is full, even with few lines."""
 
 
 def stream_lines(paths: Sequence[Path], *, when_empty: Literal["refused", "kept"] = "refused") -> Iterator[str]:
@@ -459,6 +444,29 @@ def _lines_of(paths: Sequence[Path], *, when_empty: str) -> Iterator[str]:
             yield line
     if is_empty and when_empty == "refused":
         raise_empty(paths)
+
+
+def buffered(lines: Iterable[str], *, num_lines: int) -> Iterator[List[str]]:
+    """Lines in lists of ``num_lines`` lines or :data:`BUFFERED_CHARACTERS` characters.
+
+    If reading fails, the lines before are yielded first.
+    """
+    buffer: List[str] = []
+    num_characters = 0
+    try:
+        for line in lines:
+            buffer.append(line)
+            num_characters += len(line)
+            if len(buffer) == num_lines or num_characters >= BUFFERED_CHARACTERS:
+                yield buffer
+                buffer = []
+                num_characters = 0
+    except ValueError:
+        if buffer:
+            yield buffer
+        raise
+    if buffer:
+        yield buffer
 
 
 def raise_empty(paths: Sequence[Path]) -> NoReturn:

@@ -19,9 +19,15 @@ from torch import Tensor
 
 from fairseq_plugins.evaluation.checkpoints import load_translation_models, one_pair
 from fairseq_plugins.evaluation.generation import Sampling
-from fairseq_plugins.evaluation.raw_text import SideText, Subwords, checked_lines, load_pair_texts, number_words
-from fairseq_plugins.evaluation.scoring import device_of
-from fairseq_plugins.evaluation.text_scorer import buffered
+from fairseq_plugins.evaluation.raw_text import (
+    SideText,
+    Subwords,
+    buffered,
+    checked_lines,
+    load_pair_texts,
+    number_words,
+)
+from fairseq_plugins.evaluation.scoring import device_of, prepare_to_score
 from fairseq_plugins.files import STANDARD_INPUT, read_lines
 from fairseq_plugins.metrics.rouge import without_escapes
 from fairseq_plugins.options import UserError, check_at_least_one, check_whole, flag_of
@@ -420,14 +426,18 @@ class Translator:
         return self.target.join([piece for piece in pieces if piece != self.task.target_dictionary.bos_word])
 
 
-def load_translator(paths: Sequence[Union[str, Path]], data: Union[str, Path]) -> Translator:
+def load_translator(
+    paths: Sequence[Union[str, Path]], data: Union[str, Path], *, device: str = "cpu", precision: str = "float32"
+) -> Translator:
     """A translator from checkpoints, of which several are an ensemble, and a folder of pairs that data-prep wrote.
 
-    Raises UserError if a file is missing, unreadable or not of an encoder-decoder, if its vocabulary is not the data's,
-    or if the data are not sentence pairs or lack subword codes.
+    For ``precision`` see :func:`fairseq_plugins.load`. Raises UserError if a file is missing, unreadable or not of an
+    encoder-decoder, if its vocabulary is not the data's, if the data are not sentence pairs or lack subword codes, or
+    as :func:`prepare_to_score` does.
     """
     loaded = load_translation_models(paths, data)
-    models, tasks = [model for model, _ in loaded], [task for _, task in loaded]
+    models = prepare_to_score([model for model, _ in loaded], device=device, precision=precision)
+    tasks = [task for _, task in loaded]
     source, target = one_pair((str(task.cfg.source_lang), str(task.cfg.target_lang)) for task in tasks)
     texts = load_pair_texts(Path(data), source=source, target=target)
     return Translator(models=models, task=tasks[0], source=texts[0], target=texts[1])

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, 
 
 from fairseq_plugins.evaluation.analyses.experts import WordExperts
 from fairseq_plugins.evaluation.analyses.layers import LayerLearning
+from fairseq_plugins.evaluation.language_model import ScoredLine
 from fairseq_plugins.evaluation.raw_text import SideText, Subwords
-from fairseq_plugins.evaluation.text_scorer import ScoredLine
 from fairseq_plugins.evaluation.translation import TranslatedSentence, WordAttention, word_attention
 from fairseq_plugins.metrics.corpus import TITLES
 from fairseq_plugins.options import UserError

@@ -20,8 +20,7 @@ from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 import fairseq_plugins
-from fairseq_plugins.evaluation.api import TrainedLanguageModel
-from fairseq_plugins.evaluation.text_scorer import Context
+from fairseq_plugins.evaluation.language_model import Context, TrainedLanguageModel
 from fairseq_plugins.evaluation.translation import EXTRA_PIECES, STEP, Translator
 from fairseq_plugins.options import UserError
 from fairseq_plugins.serving.batching import Batcher, Limits, TooManyWaiting
@@ -256,16 +255,9 @@ class ModelServer:
             return [Translation(**one.figures(line)) for line, one in zip(lines, found)]
         if isinstance(request, GenerateRequest):
             return [
-                [
-                    Continuation(text=one.text, log_prob=one.total, tokens=one.tokens, log_probs=one.log_probs)
-                    for one in self._model.continuations(line, **options)
-                ]
-                for line in lines
+                [Continuation(**one.figures()) for one in self._model.continuations(line, **options)] for line in lines
             ]
-        return [
-            Score(text=one.text, log_prob=one.total, tokens=one.tokens, nats=one.nats, unknown=one.unknown)
-            for one in self._model.score(lines, **options)
-        ]
+        return [Score(**one.figures()) for one in self._model.score(lines, **options)]
 
 
 def _add_refusals(api: FastAPI, limits: Limits) -> None:

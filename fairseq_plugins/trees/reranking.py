@@ -20,7 +20,7 @@ from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
 from fairseq_plugins.console import progress
-from fairseq_plugins.evaluation.raw_text import encode_lines
+from fairseq_plugins.evaluation.raw_text import number_words
 from fairseq_plugins.evaluation.scoring import average_nll, score_sequences
 from fairseq_plugins.files import numbered_lines
 from fairseq_plugins.options import UserError
@@ -230,8 +230,8 @@ def merge_candidates(
             same = hypotheses[symbols]
             hypotheses[symbols] = replace(same, best_counts=_better(same.best_counts, counts))
             continue
-        (encoded,) = encode_lines([symbols], dictionary)
-        hypotheses[symbols] = Hypothesis(candidate, rank, encoded.int(), counts, best_counts=counts)
+        numbers = number_words(symbols.split(), dictionary)
+        hypotheses[symbols] = Hypothesis(candidate, rank, numbers.int(), counts, best_counts=counts)
     return list(hypotheses.values())
 
 

@@ -27,10 +27,10 @@ from fairseq_plugins.console import Command, progress
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.dynamic_evaluation import every_parameter_learns
 from fairseq_plugins.evaluation.evaluator import Evaluator, FlagValues, read_methods
+from fairseq_plugins.evaluation.language_model import TrainedLanguageModel
 from fairseq_plugins.evaluation.raw_text import load_side_text
 from fairseq_plugins.evaluation.scoring import score_windows
 from fairseq_plugins.evaluation.test_time import EvaluatedText
-from fairseq_plugins.evaluation.text_scorer import TextScorer
 from fairseq_plugins.options import UserError, count, whole_number
 from fairseq_plugins.reports.tables import Report, as_table
 
@@ -113,12 +113,12 @@ def gradient_reading(models: Sequence[FairseqLanguageModel], tokens: Tensor) -> 
     return read
 
 
-def line_reading(scorer: TextScorer, lines: Sequence[str]) -> Reading:
+def line_reading(lm: TrainedLanguageModel, lines: Sequence[str]) -> Reading:
     """A reading of lines of text, each from fresh state."""
 
     def read() -> float:
         start = time.perf_counter()
-        num_words = sum(len(line.tokens) for line in scorer.score_stream(lines))
+        num_words = sum(len(line.tokens) for line in lm.score_stream(lines))
         return num_words / (time.perf_counter() - start)
 
     return read
@@ -200,13 +200,13 @@ def run(args: argparse.Namespace) -> None:
         )
     few = EvaluatedText(tokens[: args.words], dictionary=dictionary, num_rows=1)
     many = EvaluatedText(tokens[:num_tokens], dictionary=dictionary, num_rows=NUM_ROWS)
-    scorer = TextScorer(models, load_side_text(args.data, kind="tokenised"))
+    lm = TrainedLanguageModel(models, load_side_text(args.data, kind="tokenised"))
     speeds = median_speeds(
         {
             **method_readings(one_row, few),
             FLOOR: gradient_reading(models, few.tokens),
             PLAIN_ROWS: lambda: many_rows.evaluate(many, *read_methods({}))[1],
-            LINES: line_reading(scorer, lines),
+            LINES: line_reading(lm, lines),
         },
         num_rounds=args.rounds,
     )

@@ -9,9 +9,9 @@ from builders import build_tiny_gated_lm, build_tiny_lm, tiny_base_flags
 from fairseq_models import FAIRSEQ_ARCHITECTURES, build_fairseq_lm
 
 from fairseq_plugins.evaluation.generation import Sampling, TextGenerator
+from fairseq_plugins.evaluation.language_model import TrainedLanguageModel
 from fairseq_plugins.evaluation.raw_text import Blanks, SideText
 from fairseq_plugins.evaluation.scoring import prepare_to_score, score_sequences
-from fairseq_plugins.evaluation.text_scorer import TextScorer
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers import base
 
@@ -110,9 +110,9 @@ def test_texts_that_are_drawn_in_groups_are_those_that_are_drawn_together(model,
 def test_first_words_are_drawn_by_their_probabilities(model):
     generator = generator_of(model, max_length=1, stop="length")
     words = [found.tokens[0] for found in generator.sample("w1", num=4000)]
-    scorer = TextScorer([model], SideText(Blanks()))
+    lm = TrainedLanguageModel([model], SideText(Blanks()))
     for word in ("w0", "w5", "w9"):
-        expected = torch.tensor(scorer.score([f"w1 {word}"])[0].log_probs[1]).exp().item()
+        expected = torch.tensor(lm.score([f"w1 {word}"])[0].log_probs[1]).exp().item()
         assert words.count(word) / 4000 == pytest.approx(expected, abs=4 * (expected / 4000) ** 0.5)
 
 
@@ -126,14 +126,14 @@ def test_threads_write_the_same_texts(model):
 
 
 def test_a_prefix_follows_earlier_text(model):
-    generator, scorer = generator_of(model, max_length=6), TextScorer([model], SideText(Blanks()))
+    generator, lm = generator_of(model, max_length=6), TrainedLanguageModel([model], SideText(Blanks()))
     earlier = ["w1 w2", "w3"]
     with generator.open_stream(earlier) as after:
         found, again = generator.sample("w4", after=after), generator.sample("w4", after=after)
         searched = generator.search("w4", beam=2, after=after)
     assert found == again and found[0].log_probs != generator.sample("w4")[0].log_probs
     for one in (*found, *searched):
-        line = scorer.score([*earlier, one.text], context="document")[-1]
+        line = lm.score([*earlier, one.text], context="document")[-1]
         assert one.log_probs == pytest.approx(line.log_probs[1 : 1 + len(one.tokens)], rel=TOLERANCE)
 
 

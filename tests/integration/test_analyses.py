@@ -17,6 +17,7 @@ from fairseq_plugins.evaluation.analyses import layers
 from fairseq_plugins.evaluation.analyses.experts import stream_expert_use
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.scoring import score_windows
+from fairseq_plugins.evaluation.translation import load_translator
 
 
 @pytest.fixture
@@ -125,7 +126,12 @@ def test_sentences_are_translated_in_the_precision_of_translate(
 ):
     (tmp_path / "lines.txt").write_text("a b\n")
     asked = []
-    monkeypatch.setattr(experts, "prepare_to_score", lambda *_, **options: asked.append(options["precision"]))
+
+    def load(*given, **options):
+        asked.append(options.get("precision", "float32"))
+        return load_translator(*given, **options)
+
+    monkeypatch.setattr(experts, "load_translator", load)
     given = [prepared, "--path", translator / "checkpoint_best.pt", "--input", tmp_path / "lines.txt"]
     printed_by(command, *given, "--out", tmp_path / "out", *flags)
     assert asked == [precision]

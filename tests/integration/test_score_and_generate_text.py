@@ -15,7 +15,7 @@ from short_trainings import SMALL_MODELS
 
 import fairseq_plugins
 from fairseq_plugins.commands.language_models import LINES_AT_ONCE
-from fairseq_plugins.evaluation.text_scorer import TextScorer
+from fairseq_plugins.evaluation.language_model import TrainedLanguageModel
 from fairseq_plugins.output_layers import base
 
 DOC, MOS = (SMALL_MODELS / f"{name}.pt" for name in ("lstm_lm_doc", "mmlstm_lm_mos"))
@@ -113,13 +113,13 @@ def test_documents_are_files(prepared, score, tmp_path):
 def test_lines_that_are_typed_are_scored_one_by_one(stream, flags, buffer, prepared, score, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "one.txt").write_text("the dog\n")
-    buffers, score_stream = [], TextScorer.score_stream
+    buffers, score_stream = [], TrainedLanguageModel.score_stream
 
     def noted(self, lines, **options):
         buffers.append(options["buffer"])
         return score_stream(self, lines, **options)
 
-    monkeypatch.setattr(TextScorer, "score_stream", noted)
+    monkeypatch.setattr(TrainedLanguageModel, "score_stream", noted)
     assert score(prepared, "--path", DOC, *flags, stream=stream)[0] == 0 and set(buffers) == {buffer}
 
 

@@ -12,8 +12,8 @@ from typed_commands import refused, type_command
 
 from fairseq_plugins.evaluation.analyses.experts import WordExperts
 from fairseq_plugins.evaluation.analyses.layers import LayerLearning
+from fairseq_plugins.evaluation.language_model import ScoredLine
 from fairseq_plugins.evaluation.raw_text import Blanks, SideText, SubwordNMT
-from fairseq_plugins.evaluation.text_scorer import ScoredLine
 from fairseq_plugins.evaluation.translation import WordAttention
 from fairseq_plugins.reports import tables
 from fairseq_plugins.reports.plots import (

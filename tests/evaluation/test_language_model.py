@@ -9,34 +9,34 @@ import torch
 from builders import build_tiny_gated_lm, build_tiny_lm, tiny_base_flags
 from fairseq_models import FAIRSEQ_ARCHITECTURES, build_fairseq_lm
 
-from fairseq_plugins.evaluation.raw_text import Blanks, SideText
+from fairseq_plugins.evaluation.language_model import TrainedLanguageModel
+from fairseq_plugins.evaluation.raw_text import BUFFERED_CHARACTERS, Blanks, SideText
 from fairseq_plugins.evaluation.scoring import ScoredStream, evaluate_perplexity, score_sequences
-from fairseq_plugins.evaluation.text_scorer import BUFFERED_CHARACTERS, TextScorer
 
 LINES = ["w1 w2 w3", "", "w4", "w18 w0 w3 w5 w5 w5 w7", "w2 blorp", "", "w9 w9"]
 TOLERANCE = 1e-11
 
 
-def scorer_of(*models, **options):
-    return TextScorer(models, SideText(Blanks()), **options)
+def lm_of(*models, **options):
+    return TrainedLanguageModel(models, SideText(Blanks()), **options)
 
 
 @pytest.fixture
-def scorer():
-    return scorer_of(build_tiny_lm("doc", seed=1).double())
+def lm():
+    return lm_of(build_tiny_lm("doc", seed=1).double())
 
 
-def stream_of(scorer, lines):
+def stream_of(lm, lines):
     """One end mark and the lines, each with its own."""
-    dictionary = scorer.dictionary
+    dictionary = lm.dictionary
     return torch.cat(
         [torch.tensor([2]), *(dictionary.encode_line(line, add_if_not_exist=False).long() for line in lines)]
     )
 
 
-def nll_of_stream(scorer, lines, *, window=5):
+def nll_of_stream(lm, lines, *, window=5):
     """The sum over a stream, in nats."""
-    found = evaluate_perplexity(scorer.models, stream_of(scorer, lines), unknown=3, window=window)
+    found = evaluate_perplexity(lm.models, stream_of(lm, lines), unknown=3, window=window)
     return found.nll * found.num_tokens
 
 
@@ -47,58 +47,58 @@ def test_a_line_is_the_sum_of_its_tokens_and_the_stream_of_an_end_mark_and_the_l
     else:
         names = ["tied", "mos"] if kind == "ensemble" else [kind]
         models = [build_tiny_lm(name, seed=seed) for seed, name in enumerate(names)]
-    scorer = scorer_of(*(model.double() for model in models))
-    for line, text in zip(scorer.score(LINES), LINES, strict=True):
+    lm = lm_of(*(model.double() for model in models))
+    for line, text in zip(lm.score(LINES), LINES, strict=True):
         assert line.text == text and line.tokens == [*text.split(), "</s>"]
         assert line.total == pytest.approx(sum(line.log_probs), rel=TOLERANCE)
-        assert line.total == pytest.approx(-nll_of_stream(scorer, [text]), rel=TOLERANCE)
+        assert line.total == pytest.approx(-nll_of_stream(lm, [text]), rel=TOLERANCE)
 
 
-def test_surprisal_is_in_nats_and_bits_and_unknown_words_are_marked(scorer):
-    (line,) = scorer.score(["w2 blorp <unk>"])
+def test_surprisal_is_in_nats_and_bits_and_unknown_words_are_marked(lm):
+    (line,) = lm.score(["w2 blorp <unk>"])
     assert line.unknown == [False, True, True, False]
     assert line.nats == [-log_prob for log_prob in line.log_probs]
     assert line.bits == pytest.approx([nats / math.log(2) for nats in line.nats])
 
 
 @pytest.mark.parametrize("max_tokens, buffer", [(1, 1), (7, 2), (4096, 3), (20, 4096)])
-def test_a_line_does_not_depend_on_its_neighbours(max_tokens, buffer, scorer):
-    alone = [scorer.score([line])[0].log_probs for line in LINES]
-    scorer.max_tokens = max_tokens
-    found = list(scorer.score_stream(reversed(LINES), buffer=buffer))
+def test_a_line_does_not_depend_on_its_neighbours(max_tokens, buffer, lm):
+    alone = [lm.score([line])[0].log_probs for line in LINES]
+    lm.max_tokens = max_tokens
+    found = list(lm.score_stream(reversed(LINES), buffer=buffer))
     assert [line.text for line in found] == LINES[::-1]
     for line, expected in zip(reversed(found), alone):
         assert line.log_probs == pytest.approx(expected, rel=TOLERANCE)
 
 
 def test_in_float32_neighbours_change_a_line_by_rounding_alone():
-    scorer = scorer_of(build_tiny_lm("doc", seed=1))
-    for line, alone in zip(scorer.score(LINES), [scorer.score([line])[0] for line in LINES], strict=True):
+    lm = lm_of(build_tiny_lm("doc", seed=1))
+    for line, alone in zip(lm.score(LINES), [lm.score([line])[0] for line in LINES], strict=True):
         assert line.log_probs == pytest.approx(alone.log_probs, rel=2e-6, abs=2e-6)
 
 
 @pytest.mark.parametrize("buffer", [1, 3, 100])
 @pytest.mark.parametrize("context, texts", [("document", [(0, 7)]), ("paragraph", [(0, 2), (2, 6), (6, 7)])])
-def test_a_document_is_a_stream_and_so_is_a_paragraph_up_to_its_blank_line(context, texts, buffer, scorer):
-    found = list(scorer.score_stream(LINES, context=context, buffer=buffer))
+def test_a_document_is_a_stream_and_so_is_a_paragraph_up_to_its_blank_line(context, texts, buffer, lm):
+    found = list(lm.score_stream(LINES, context=context, buffer=buffer))
     assert [line.text for line in found] == LINES
     for first, last in texts:
         for end in range(first + 1, last + 1):
             total = sum(line.total for line in found[first:end])
-            assert -total == pytest.approx(nll_of_stream(scorer, LINES[first:end]), rel=TOLERANCE)
+            assert -total == pytest.approx(nll_of_stream(lm, LINES[first:end]), rel=TOLERANCE)
 
 
-def test_nothing_is_kept_of_a_document_not_read_to_its_end(scorer):
-    lines = scorer.score_stream(LINES, context="document", buffer=1)
+def test_nothing_is_kept_of_a_document_not_read_to_its_end(lm):
+    lines = lm.score_stream(LINES, context="document", buffer=1)
     first = [next(lines).total, next(lines).total]
     lines.close()
-    assert not scorer.models[0].decoder.carried_state._streams
-    assert [line.total for line in scorer.score(LINES[:2], context="document")] == pytest.approx(first)
+    assert not lm.models[0].decoder.carried_state._streams
+    assert [line.total for line in lm.score(LINES[:2], context="document")] == pytest.approx(first)
 
 
-def test_a_stream_that_was_left_within_a_line_restarts_after_an_end_mark(scorer):
+def test_a_stream_that_was_left_within_a_line_restarts_after_an_end_mark(lm):
     tokens = torch.tensor([5, 6, 7])
-    with ScoredStream(scorer.models) as stream:
+    with ScoredStream(lm.models) as stream:
         first = stream.score(tokens)
         stream.restart()
         assert torch.equal(stream.score(tokens), first)
@@ -107,18 +107,18 @@ def test_a_stream_that_was_left_within_a_line_restarts_after_an_end_mark(scorer)
 @pytest.mark.parametrize("arch", FAIRSEQ_ARCHITECTURES)
 def test_fairseqs_models_score_lines_and_documents(arch):
     models = [build_fairseq_lm(arch).double().eval(), build_tiny_lm("tied").double()]
-    scorer = scorer_of(*models)
-    for line, text in zip(scorer.score(LINES), LINES, strict=True):
-        (expected,) = score_sequences(models, [stream_of(scorer, [text])[1:]])
+    lm = lm_of(*models)
+    for line, text in zip(lm.score(LINES), LINES, strict=True):
+        (expected,) = score_sequences(models, [stream_of(lm, [text])[1:]])
         assert line.nats == pytest.approx(expected.tolist(), rel=1e-6)  # fairseq normalises in float32
-    (document,) = score_sequences(models, [stream_of(scorer, LINES)[1:]], window=5)
-    found = [nats for line in scorer.score(LINES, context="document") for nats in line.nats]
+    (document,) = score_sequences(models, [stream_of(lm, LINES)[1:]], window=5)
+    found = [nats for line in lm.score(LINES, context="document") for nats in line.nats]
     assert found == pytest.approx(document.tolist(), rel=1e-6)
 
 
-def test_odd_lines_are_scored_as_they_came(scorer):
+def test_odd_lines_are_scored_as_they_came(lm):
     lines = ["w1 \0 w2", "\0", "blorp " * 40, " \t ", "w1\u2028w2", "x" * 1_000_000, "\x85"]
-    found = scorer.score(lines)
+    found = lm.score(lines)
     assert [line.text for line in found] == lines
     assert [len(line.tokens) for line in found] == [3, 1, 41, 1, 3, 2, 1]  # a NUL is a blank, as in data-prep
     assert [sum(line.unknown) for line in found] == [0, 0, 40, 0, 0, 1, 0]
@@ -126,7 +126,7 @@ def test_odd_lines_are_scored_as_they_came(scorer):
 
 
 @pytest.mark.parametrize("context", ["line", "document"])
-def test_no_more_lines_are_held_than_the_buffer_has(context, scorer):
+def test_no_more_lines_are_held_than_the_buffer_has(context, lm):
     num_read = 0
 
     def lines():
@@ -134,28 +134,28 @@ def test_no_more_lines_are_held_than_the_buffer_has(context, scorer):
         for num_read in range(1, 1201):  # noqa: B007
             yield LINES[num_read % len(LINES)]
 
-    for num_given, _ in enumerate(scorer.score_stream(lines(), context=context, buffer=50), start=1):
+    for num_given, _ in enumerate(lm.score_stream(lines(), context=context, buffer=50), start=1):
         assert num_read - num_given < 50
     assert num_given == 1200
 
 
-def test_a_buffer_of_long_lines_is_full_before_its_number_of_lines(scorer):
+def test_a_buffer_of_long_lines_is_full_before_its_number_of_lines(lm):
     num_read = itertools.count()
     line = "x" * (BUFFERED_CHARACTERS // 4 + 1)
-    lines = scorer.score_stream((line for _ in zip(range(9), num_read)), buffer=100)
+    lines = lm.score_stream((line for _ in zip(range(9), num_read)), buffer=100)
     next(lines)
     assert next(num_read) == 4
 
 
 @pytest.mark.parametrize("name, context", [("tied", "document"), ("drill", "line"), ("doc", "document")])
 def test_threads_find_the_same_scores(name, context):
-    scorer = scorer_of(build_tiny_lm(name, seed=1))
+    lm = lm_of(build_tiny_lm(name, seed=1))
     texts = [LINES[start:] + LINES[:start] for start in range(len(LINES))] * 3
     with ThreadPoolExecutor(4) as threads:
-        together = list(threads.map(lambda lines: scorer.score(lines, context=context), texts))
-    assert together == [scorer.score(lines, context=context) for lines in texts]
+        together = list(threads.map(lambda lines: lm.score(lines, context=context), texts))
+    assert together == [lm.score(lines, context=context) for lines in texts]
 
 
-def test_a_context_that_does_not_exist_is_refused_at_once(scorer):
+def test_a_context_that_does_not_exist_is_refused_at_once(lm):
     with pytest.raises(ValueError, match="context page: choose one of line, paragraph, document"):
-        scorer.score_stream(LINES, context="page")
+        lm.score_stream(LINES, context="page")
