@@ -20,18 +20,18 @@ from fairseq_plugins.command_line import (
     choose_device,
     progress_bar,
 )
-from fairseq_plugins.commands.results import Results, results_command
-from fairseq_plugins.console import Command
-from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.evaluation.evaluator import (
-    Evaluator,
-    TunedPoint,
+from fairseq_plugins.commands.method_flags import (
+    FlagValues,
     add_method_flags,
     given_flags,
     grid_points,
     read_methods,
 )
-from fairseq_plugins.evaluation.generation import STOPS, UNKNOWN_WORDS, Sampling, TextGenerator
+from fairseq_plugins.commands.results import Results, results_command
+from fairseq_plugins.console import Command
+from fairseq_plugins.evaluation.checkpoints import load_language_models
+from fairseq_plugins.evaluation.evaluator import Evaluator
+from fairseq_plugins.evaluation.generation import STOPS, UNKNOWN_WORDS, Continuation, Sampling, TextGenerator
 from fairseq_plugins.evaluation.language_model import (
     CONTEXTS,
     ScoredLine,
@@ -39,7 +39,7 @@ from fairseq_plugins.evaluation.language_model import (
     load_trained_language_model,
 )
 from fairseq_plugins.evaluation.raw_text import TextKind, raise_empty, stream_lines
-from fairseq_plugins.evaluation.scoring import check_vocabularies, prepare_to_score
+from fairseq_plugins.evaluation.scoring import exponential, prepare_to_score
 from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, output_file, read_lines, write_text
 from fairseq_plugins.models.checkpoints import check_checkpoints
 from fairseq_plugins.options import UserError, count, whole_number
@@ -88,10 +88,7 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> Results:
-    flags = given_flags(args)
-    points = grid_points(args.tune, fixed=flags)
-    for point in points:
-        read_methods(point)
+    points = [(flags, read_methods(flags)) for flags in grid_points(args.tune, fixed=given_flags(args))]
     check_checkpoints(args.path)
     first = Path(args.path[0])
     choice = output_file(str(first.with_name(f"{first.stem}{CHOICE_SUFFIX}"))) if args.tune else None
@@ -100,25 +97,26 @@ def _evaluate(args: argparse.Namespace) -> Results:
         prepare_to_score(models, device=choose_device(args), precision=args.output_precision),
         checkpoints=[Path(path) for path in args.path],
         data=args.data,
-        dictionary=check_vocabularies(models),
         num_rows=args.rows,
         window=args.window,
     )
-    for point in points:
-        evaluator.check(read_methods(point)[0])
+    for _, methods in points:
+        evaluator.check(methods.passes)
     text = evaluator.text(args.split)
-    tuned: List[TunedPoint] = []
     if choice is not None:
-        tuned = evaluator.tune(evaluator.text(TUNED_SPLIT), points)
-        flags = tuned[0].flags
-        write_choice(choice, tuned, command=args.command_line)
-    result, speed = evaluator.evaluate(text, *read_methods(flags))
+        nll = evaluator.tune(evaluator.text(TUNED_SPLIT), [methods for _, methods in points])
+        order = sorted(range(len(points)), key=nll.__getitem__)
+        points = [points[number] for number in order]
+        perplexities = [exponential(nll[number]) for number in order]
+        write_choice(choice, [flags for flags, _ in points], perplexities, command=args.command_line)
+    flags, methods = points[0]  # the best, or the given flags
+    result, speed = evaluator.evaluate(text, methods)
     lines = [
         *perplexity_lines(result),
         f"words per second    {speed:,.0f}",
         f"test-time methods   {shlex.join(f'--{name}={value}' for name, value in flags.items()) or 'none'}",
     ]
-    figures = {**perplexity_figures(result), "words_per_second": speed, "methods": dict(flags)}
+    figures = {**perplexity_figures(result), "words_per_second": speed, "methods": flags}
     return Results(figures, "\n".join(lines))
 
 
@@ -132,9 +130,9 @@ checkpoints are averaged.""",
 )
 
 
-def write_choice(path: Path, tuned: Sequence[TunedPoint], *, command: str) -> None:
-    """Write the best flags and all points of the grid with their perplexity in JSON. null stands for inf."""
-    points = [{"flags": point.flags, "perplexity": point.perplexity} for point in tuned]
+def write_choice(path: Path, grid: Sequence[FlagValues], perplexities: Sequence[float], *, command: str) -> None:
+    """Write the flags of all points of a grid, the best first, with their perplexity in JSON. null stands for inf."""
+    points = [{"flags": flags, "perplexity": perplexity} for flags, perplexity in zip(grid, perplexities)]
     choice = with_origin({"split": TUNED_SPLIT, **points[0], "grid": points}, command=command)
     write_text(path, json_text(choice, indent=2) + "\n")
 
@@ -208,11 +206,7 @@ def _score(args: argparse.Namespace) -> None:
                 if draws and len(line.tokens) > 1:
                     save_picture(draw_surprisal(line, lm.text), args.plot)
                     draws = False
-                figures = {"line": number, **line.figures()}
-                print(
-                    json_text(figures, letters="kept") if args.json else _line_text(line, number, per=args.per),
-                    flush=True,
-                )
+                print(_line_json(line, number) if args.json else _line_text(line, number, per=args.per), flush=True)
                 bar.update(len(line.tokens))
     finally:
         seconds = time.perf_counter() - start
@@ -249,6 +243,10 @@ def _line_text(line: ScoredLine, number: int, *, per: str) -> str:
         f"{number}\t{token}\t{nats:.6f}\t{bits:.6f}\t{UNKNOWN_MARK if unknown else '-'}"
         for token, nats, bits, unknown in rows
     )
+
+
+def _line_json(line: ScoredLine, number: int) -> str:
+    return json_text({"line": number, **line.figures()}, letters="kept")
 
 
 def _load(args: argparse.Namespace, **options: Any) -> TrainedLanguageModel:
@@ -348,8 +346,7 @@ def _generate(args: argparse.Namespace) -> None:
             else:
                 found = generator.search(prefix, beam=args.beam, num=args.num, after=after)
             for one in found:
-                figures = {"prefix": prefix, **one.figures()}
-                print(json_text(figures, letters="kept") if args.json else one.text.replace("\n", " </s> "), flush=True)
+                print(_continuation_json(prefix, one) if args.json else one.text.replace("\n", " </s> "), flush=True)
             bar.update()
 
 
@@ -363,3 +360,7 @@ averaged. With --stop length, end marks are words like others and are printed as
 text, in which they are line breaks.""",
     example="data-bin/ptb --path checkpoints/doc --input beginnings.txt --num 3",
 )
+
+
+def _continuation_json(prefix: str, found: Continuation) -> str:
+    return json_text({"prefix": prefix, **found.figures()}, letters="kept")

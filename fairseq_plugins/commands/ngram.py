@@ -6,9 +6,10 @@ from dataclasses import asdict
 from typing import Any, Dict, List
 
 from fairseq_plugins.command_line import add_data, add_output_file, add_split
+from fairseq_plugins.commands.method_flags import FLAGS, read_methods
 from fairseq_plugins.commands.results import Results, results_command
 from fairseq_plugins.data.text import load_dictionary, load_token_stream, load_training_stream
-from fairseq_plugins.evaluation.evaluator import FLAGS, evaluate_ngram_model, read_methods
+from fairseq_plugins.evaluation.evaluator import evaluate_ngram_model
 from fairseq_plugins.evaluation.test_time import EvaluatedText
 from fairseq_plugins.files import check_not_read, given_path
 from fairseq_plugins.ngrams.kneser_ney import FALLBACK, Estimate, estimate_model

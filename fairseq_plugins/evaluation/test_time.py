@@ -412,6 +412,13 @@ class Passes:
     dynamic: Optional[DynamicOptions] = None
 
 
+class Methods(NamedTuple):
+    """Methods of an evaluation: how models read a text, and what is mixed with them, by weights of a sum below 1."""
+
+    passes: Passes
+    mixed: Dict[ComponentOptions, float]
+
+
 @dataclass(frozen=True)
 class TokenScores:
     """Scores of the targets (B, T) of a window.

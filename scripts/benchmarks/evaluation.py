@@ -23,10 +23,11 @@ from torch import Tensor
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.command_line import add_checkpoints, add_cpu, add_data, add_out, add_split, choose_device
+from fairseq_plugins.commands.method_flags import FlagValues, read_methods
 from fairseq_plugins.console import Command, progress
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.dynamic_evaluation import every_parameter_learns
-from fairseq_plugins.evaluation.evaluator import Evaluator, FlagValues, read_methods
+from fairseq_plugins.evaluation.evaluator import Evaluator
 from fairseq_plugins.evaluation.language_model import TrainedLanguageModel
 from fairseq_plugins.evaluation.raw_text import load_side_text
 from fairseq_plugins.evaluation.scoring import score_windows
@@ -87,7 +88,7 @@ def method_readings(evaluator: Evaluator, text: EvaluatedText) -> Dict[str, Read
         evaluator.statistics(passes.dynamic)
 
     def reading(name: str) -> Reading:
-        return lambda: evaluator.evaluate(text, *methods[name])[1]
+        return lambda: evaluator.evaluate(text, methods[name])[1]
 
     return {name: reading(name) for name in methods}
 
@@ -184,7 +185,6 @@ def run(args: argparse.Namespace) -> None:
             models,
             checkpoints=[Path(path) for path in args.path],
             data=args.data,
-            dictionary=dictionary,
             num_rows=num_rows,
             window=1000,
         )
@@ -205,7 +205,7 @@ def run(args: argparse.Namespace) -> None:
         {
             **method_readings(one_row, few),
             FLOOR: gradient_reading(models, few.tokens),
-            PLAIN_ROWS: lambda: many_rows.evaluate(many, *read_methods({}))[1],
+            PLAIN_ROWS: lambda: many_rows.evaluate(many, read_methods({}))[1],
             LINES: line_reading(lm, lines),
         },
         num_rounds=args.rounds,

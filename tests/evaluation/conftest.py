@@ -6,7 +6,7 @@ from binarised_lines import copy_data
 from builders import make_dictionary
 from short_trainings import SMALL_MODELS
 
-from fairseq_plugins.evaluation.evaluator import read_methods
+from fairseq_plugins.commands.method_flags import read_methods
 from fairseq_plugins.evaluation.test_time import EvaluatedText, score_tokens
 
 V = 23

@@ -5,9 +5,9 @@ import torch
 from builders import build_tiny_gated_lm, build_tiny_lm, make_dictionary, tiny_base_flags
 from example_layers import OwnSoftmax
 
+from fairseq_plugins.commands.method_flags import read_methods
 from fairseq_plugins.components import option_names
 from fairseq_plugins.evaluation import test_time
-from fairseq_plugins.evaluation.evaluator import read_methods
 from fairseq_plugins.evaluation.scoring import score_windows
 from fairseq_plugins.evaluation.test_time import (
     ComponentScores,

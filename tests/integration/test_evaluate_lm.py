@@ -24,7 +24,7 @@ import fairseq_plugins
 from fairseq_plugins.commands.language_models import write_choice
 from fairseq_plugins.data.text import load_token_stream
 from fairseq_plugins.evaluation.checkpoints import load_language_models, load_with_task
-from fairseq_plugins.evaluation.evaluator import Evaluator, TunedPoint
+from fairseq_plugins.evaluation.evaluator import Evaluator
 from fairseq_plugins.evaluation.scoring import score_windows
 from fairseq_plugins.ngrams.model import NGramModel
 from fairseq_plugins.reports.comparison import PerplexityMetric
@@ -94,10 +94,10 @@ def test_the_text_names_methods_and_their_cost(checkpoint, data, printed_by):
 
 
 def test_a_point_that_diverged_is_written_as_null(tmp_path):
-    tuned = [TunedPoint({"dynamic-rate": "0.1"}, 2.0), TunedPoint({"dynamic-rate": "1e300"}, math.inf)]
-    write_choice(tmp_path / "choice.json", tuned, command="lm eval")
+    grid = [{"dynamic-rate": "0.1"}, {"dynamic-rate": "1e300"}]
+    write_choice(tmp_path / "choice.json", grid, [2.5, math.inf], command="lm eval")
     choice = json.loads((tmp_path / "choice.json").read_text(), parse_constant=pytest.fail)
-    assert [point["perplexity"] for point in choice["grid"]] == [math.exp(2.0), None]
+    assert [point["perplexity"] for point in choice["grid"]] == [2.5, None]
 
 
 # several checkpoints that predict together

@@ -20,7 +20,7 @@ from forks import in_fork
 from short_trainings import FAMILIES, SMALL_MODELS
 
 import fairseq_plugins
-from fairseq_plugins.evaluation.evaluator import read_methods
+from fairseq_plugins.commands.method_flags import read_methods
 from fairseq_plugins.evaluation.test_time import EvaluatedText, score_tokens
 
 pytestmark = pytest.mark.slow
