@@ -7,14 +7,8 @@ from pathlib import Path
 from fairseq_plugins.command_line import add_cpu, add_data, add_folders, add_out, choose_device
 from fairseq_plugins.commands.results import Results, results_command
 from fairseq_plugins.console import Command
-from fairseq_plugins.evaluation.checkpoints import (
-    Languages,
-    check_split,
-    one_pair,
-    raw_reference,
-    split_languages,
-    translation_languages,
-)
+from fairseq_plugins.data.pairs import Languages, check_split, raw_reference, split_languages
+from fairseq_plugins.evaluation.checkpoints import one_pair, translation_languages
 from fairseq_plugins.evaluation.decoding import decoding_record
 from fairseq_plugins.files import given_path, regular_files
 from fairseq_plugins.metrics.rouge import (

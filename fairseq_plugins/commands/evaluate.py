@@ -9,7 +9,7 @@ from typing import List, Optional, Sequence, get_args
 from fairseq_plugins.command_line import add_input, add_output_file
 from fairseq_plugins.commands.decode import DECODING_HELP, DECODING_OPTIONS, add_decoding, read_decoding
 from fairseq_plugins.commands.results import Results, results_command
-from fairseq_plugins.evaluation.checkpoints import num_sentences, raw_reference
+from fairseq_plugins.data.pairs import num_sentences, raw_reference
 from fairseq_plugins.evaluation.decoding import GENERATED_FILE, HYPOTHESES_FILE, Decoding
 from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compared_case, is_language
 from fairseq_plugins.evaluation.translation_scores import (

@@ -27,7 +27,8 @@ from fairseq_plugins.command_line import (
 )
 from fairseq_plugins.commands.results import Results, results_command
 from fairseq_plugins.console import Command, progress
-from fairseq_plugins.data.text import load_token_stream
+from fairseq_plugins.data.pairs import split_pairs
+from fairseq_plugins.data.text import load_token_stream, split_lines
 from fairseq_plugins.evaluation.analyses.experts import (
     ExpertUse,
     WordExperts,
@@ -45,8 +46,6 @@ from fairseq_plugins.evaluation.scoring import (
     score_lines,
     score_pairs,
     score_windows,
-    split_lines,
-    split_pairs,
 )
 from fairseq_plugins.evaluation.translation import SearchOptions, load_translator
 from fairseq_plugins.files import STANDARD_INPUT, name_of, read_lines

@@ -11,7 +11,8 @@ from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
 
 from fairseq_plugins.command_line import add_checkpoints, add_cpu, add_data, add_input, add_json, choose_device
 from fairseq_plugins.console import Command
-from fairseq_plugins.evaluation.checkpoints import Languages, load_with_task, one_pair
+from fairseq_plugins.data.pairs import Languages
+from fairseq_plugins.evaluation.checkpoints import load_with_task, one_pair
 from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compared_case, read_record
 from fairseq_plugins.evaluation.rescoring import (
     LIST_FORMATS,

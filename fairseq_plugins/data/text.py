@@ -110,6 +110,13 @@ def load_training_stream(data_dir: Union[str, Path], dictionary: Dictionary, *, 
     return torch.cat([load_token_stream(data_dir, part, dictionary) for part in split_parts(data_dir, subset)])
 
 
+def split_lines(tokens: Tensor, *, end: int) -> List[Tensor]:
+    """The lines of a stream (n,) that are not blank, each with its end mark."""
+    ends = (tokens == end).nonzero()[:, 0].tolist()
+    spans = zip([0, *(i + 1 for i in ends)], (i + 1 for i in ends))
+    return [tokens[start:stop] for start, stop in spans if stop - start > 1]
+
+
 def dictionary_fingerprint(dictionary: Dictionary) -> str:
     """Digest of the symbols in order. Equal for dictionaries that give words the same indices."""
     return hashlib.sha256("\n".join(dictionary.symbols).encode()).hexdigest()

@@ -1,12 +1,10 @@
-"""Loading trained models for evaluation, and what folders of sentence pairs contain."""
+"""Loading trained models for evaluation."""
 
-import re
 from argparse import Namespace
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Type, Union
 
 from fairseq import checkpoint_utils, utils
-from fairseq.data import data_utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.tasks import TASK_REGISTRY, FairseqTask
@@ -14,15 +12,13 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig
 
-from fairseq_plugins.data.text import EXPORT_HAS_NO_SPLIT, load_dictionary
+from fairseq_plugins.data.pairs import Languages, split_languages
+from fairseq_plugins.data.text import load_dictionary
 from fairseq_plugins.fairseq_patches.generation import complete_languages, languages_of
 from fairseq_plugins.files import EXPORT_RECORD, data_folder, file_digest, read_json
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint, read_state
 from fairseq_plugins.models.sliding_context import stream_model
 from fairseq_plugins.options import UserError
-
-Languages = Tuple[str, str]
-"""Source and target language."""
 
 
 def trained_task(path: Union[str, Path]) -> Any:
@@ -52,6 +48,15 @@ def translation_languages(paths: Sequence[Union[str, Path]], data: Path, split: 
         source, target = languages_of(_task_of(read_state(path), path, kind=TranslationTask))
         pairs.append((source, target) if source and target else split_languages(data, split))
     return one_pair(pairs)
+
+
+def one_pair(pairs: Iterable[Languages]) -> Languages:
+    """The common pair of languages of all models. Raises UserError if they translate several pairs."""
+    found = sorted(set(pairs))
+    if len(found) > 1:
+        named = " and ".join("-".join(pair) for pair in found)
+        raise UserError(f"the models translate {named}: give models of one pair of languages")
+    return found[0]
 
 
 def load_translation_models(
@@ -134,13 +139,23 @@ def load_with_task(
     state = read_state(path, {"data": str(data_dir)})
     wanted = _task_of(state, path, kind=kind)
     if issubclass(TASK_REGISTRY[wanted._name], TranslationTask):
-        check_pair_dictionaries(Path(data_dir), wanted.source_lang, wanted.target_lang)
+        _check_pair_dictionaries(Path(data_dir), wanted.source_lang, wanted.target_lang)
     elif issubclass(TASK_REGISTRY[wanted._name], LanguageModelingTask):
         load_dictionary(data_dir)
     with naming_checkpoint(path):
         (model,), config, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
     assert config is not None and task is not None
     return model.eval(), config, task
+
+
+def _check_pair_dictionaries(data: Path, source: Optional[str], target: Optional[str]) -> None:
+    """Check that a folder has the dictionaries of two languages; None takes the languages from its file names."""
+    data_folder(str(data))
+    languages = complete_languages((source, target), str(data))
+    if not all((data / f"dict.{language}.txt").is_file() for language in languages):
+        raise UserError(
+            f"{data} has no dictionaries of {languages[0]} and {languages[1]}: give the folder that data-prep wrote"
+        )
 
 
 # Folders of a model, as export writes them.
@@ -175,92 +190,3 @@ def corpus_of(path: Union[str, Path], data: Optional[Union[str, Path]] = None) -
         origin = "" if data is not None else f", where {path} was trained,"
         raise UserError(f"{folder}{origin} is no folder: give data, the folder that data-prep wrote")
     return folder
-
-
-# Folders of sentence pairs, as fairseq-preprocess and data-prep write them.
-
-
-def split_languages(data: Path, split: str) -> Languages:
-    """The pair of languages in the file names of a split. A model may translate in the other direction.
-
-    Raises UserError if the directory or the split is missing, or holds pairs of several languages.
-    """
-    found = _named_pairs(data, split)
-    if len(found) > 1:
-        languages = ", ".join("-".join(pair) for pair in found)
-        raise UserError(f"{data} has {split} sets of several pairs of languages, {languages}: keep them apart")
-    return found[0]
-
-
-def one_pair(pairs: Iterable[Languages]) -> Languages:
-    """The common pair of languages of all models. Raises UserError if they translate several pairs."""
-    found = sorted(set(pairs))
-    if len(found) > 1:
-        named = " and ".join("-".join(pair) for pair in found)
-        raise UserError(f"the models translate {named}: give models of one pair of languages")
-    return found[0]
-
-
-def check_split(data: Path, split: str, languages: Languages) -> Languages:
-    """Check that a split has pairs of two languages. fairseq looks for both orders, too.
-
-    Returns:
-        the two in the order of its file names.
-    """
-    pairs = _named_pairs(data, split)
-    for pair in (languages, languages[::-1]):
-        if pair in pairs:
-            return pair
-    named = ", ".join("-".join(pair) for pair in pairs)
-    raise UserError(
-        f"{data} has no {split} set of {languages[0]} and {languages[1]}, which the model translates, but of {named}: "
-        "give the folder of these two languages"
-    )
-
-
-def num_sentences(data: Path, split: str, languages: Languages) -> int:
-    """Number of pairs of a split. Raises UserError as :func:`check_split`, or if the binaries are not whole."""
-    pair = check_split(data, split, languages)
-    name = f"{split}.{'-'.join(pair)}.{languages[1]}"
-    pairs = data_utils.load_indexed_dataset(str(data / name), None)
-    if pairs is None:
-        raise UserError(f"{data} lacks binaries of {name}: prepare it again")
-    return len(pairs)
-
-
-def raw_reference(
-    data: Path, split: str, language: str, *, remedy: str = "name the raw reference text with --reference"
-) -> Path:
-    """The untokenised text of a split in a language, which data-prep writes beside the binaries.
-
-    Raises UserError, with the remedy, if there is no such text.
-    """
-    path = data / "raw" / f"{split}.{language}"
-    if not path.is_file():
-        raise UserError(f"{path} does not exist: {remedy}")
-    return path
-
-
-def check_pair_dictionaries(data: Path, source: Optional[str], target: Optional[str]) -> None:
-    """Check that a folder has the dictionaries of two languages; None takes the languages from its file names."""
-    data_folder(str(data))
-    languages = complete_languages((source, target), str(data))
-    if not all((data / f"dict.{language}.txt").is_file() for language in languages):
-        raise UserError(
-            f"{data} has no dictionaries of {languages[0]} and {languages[1]}: give the folder that data-prep wrote"
-        )
-
-
-def _named_pairs(data: Path, split: str) -> List[Languages]:
-    """Pairs of languages of a split, at least one."""
-    data_folder(str(data))
-    names = [re.fullmatch(r"(.+)\.([^.-]+)-([^.-]+)\.\3\.idx", path.name) for path in sorted(data.glob("*.idx"))]
-    found = [name for name in names if name]
-    pairs = [(name[2], name[3]) for name in found if name[1] == split]
-    if not pairs:
-        splits = sorted({name[1] for name in found})
-        taken = f"take one of {', '.join(splits)}" if splits else "it holds no pairs"
-        if (data / EXPORT_RECORD).is_file():
-            taken = EXPORT_HAS_NO_SPLIT
-        raise UserError(f"{data} has no {split} set: {taken}")
-    return pairs

@@ -15,7 +15,8 @@ from fairseq import options
 
 import fairseq_plugins
 from fairseq_plugins.console import ProgramFailed
-from fairseq_plugins.evaluation.checkpoints import Languages, check_split, translation_languages
+from fairseq_plugins.data.pairs import Languages, check_split
+from fairseq_plugins.evaluation.checkpoints import translation_languages
 from fairseq_plugins.files import file_digest, name_of, read_json, read_lines, replaced_file, write_json
 from fairseq_plugins.options import UserError
 from fairseq_plugins.parts import user_dir

@@ -17,20 +17,17 @@ Shapes: M models, n tokens, B rows of a batch, T its length, V vocabulary, * any
 import math
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, List, Literal, Optional, Sequence, Tuple, TypeVar
 
 import torch
 from fairseq import utils
 from fairseq.data import Dictionary, LanguagePairDataset
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
-from fairseq.tasks import setup_task
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from fairseq_plugins.console import progress
 from fairseq_plugins.data.streams import ContiguousStreams, fixed_windows
-from fairseq_plugins.evaluation.checkpoints import check_split
 from fairseq_plugins.models.decoder import StreamState, new_stream
 from fairseq_plugins.ops.mixture_distribution import mean_log_probs
 from fairseq_plugins.options import UserError, check_choice
@@ -550,26 +547,3 @@ def scores_in_float32(models: Sequence[BaseFairseqModel]) -> Iterator[None]:
 
 def _output_precisions(models: Sequence[BaseFairseqModel]) -> List[OutputPrecision]:
     return [part for model in models for part in model.modules() if isinstance(part, OutputPrecision)]
-
-
-# Sentences of a binarised split.
-
-
-def split_lines(tokens: Tensor, *, end: int) -> List[Tensor]:
-    """The lines of a stream (n,) that are not blank, each with its end mark."""
-    ends = (tokens == end).nonzero()[:, 0].tolist()
-    spans = zip([0, *(i + 1 for i in ends)], (i + 1 for i in ends))
-    return [tokens[start:stop] for start, stop in spans if stop - start > 1]
-
-
-def split_pairs(task: Any, split: str) -> Tuple[List[Tensor], List[Tensor]]:
-    """Sources and targets of a split, each (n,) with its end mark.
-
-    ``task`` is the configuration of a trained translator's task. Raises UserError if its folder has no such split.
-    """
-    trained = setup_task(task)
-    check_split(Path(trained.cfg.data), split, (trained.cfg.source_lang, trained.cfg.target_lang))
-    trained.load_dataset(split)
-    pairs = trained.dataset(split)
-    sources, targets = ([side[number] for number in range(len(pairs))] for side in (pairs.src, pairs.tgt))
-    return sources, targets

@@ -45,7 +45,7 @@ from speed_recipes import ALL_RECIPES
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.command_line import add_cpu, add_data, add_out, choose_device
 from fairseq_plugins.console import Command, ProgramFailed, progress
-from fairseq_plugins.evaluation.checkpoints import split_languages
+from fairseq_plugins.data.pairs import split_languages
 from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.ops.matmul import has_native_bfloat16
 from fairseq_plugins.options import UserError, count, whole_number

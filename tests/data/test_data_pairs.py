@@ -6,7 +6,7 @@ import pytest
 from binarised_lines import copy_data
 from short_trainings import SMALL_MODELS
 
-from fairseq_plugins.evaluation.checkpoints import check_split, num_sentences, split_languages
+from fairseq_plugins.data.pairs import check_split, num_sentences, split_languages
 
 
 @pytest.fixture

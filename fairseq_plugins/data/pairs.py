@@ -1,0 +1,96 @@
+"""Folders of sentence pairs, as fairseq-preprocess and data-prep write them."""
+
+import re
+from pathlib import Path
+from typing import Any, List, Tuple
+
+from fairseq.data import data_utils
+from fairseq.tasks import setup_task
+from torch import Tensor
+
+from fairseq_plugins.data.text import EXPORT_HAS_NO_SPLIT
+from fairseq_plugins.files import EXPORT_RECORD, data_folder
+from fairseq_plugins.options import UserError
+
+Languages = Tuple[str, str]
+"""Source and target language."""
+
+
+def split_languages(data: Path, split: str) -> Languages:
+    """The pair of languages in the file names of a split. A model may translate in the other direction.
+
+    Raises UserError if the directory or the split is missing, or holds pairs of several languages.
+    """
+    found = _named_pairs(data, split)
+    if len(found) > 1:
+        languages = ", ".join("-".join(pair) for pair in found)
+        raise UserError(f"{data} has {split} sets of several pairs of languages, {languages}: keep them apart")
+    return found[0]
+
+
+def check_split(data: Path, split: str, languages: Languages) -> Languages:
+    """Check that a split has pairs of two languages. fairseq looks for both orders, too.
+
+    Returns:
+        the two in the order of its file names.
+    """
+    pairs = _named_pairs(data, split)
+    for pair in (languages, languages[::-1]):
+        if pair in pairs:
+            return pair
+    named = ", ".join("-".join(pair) for pair in pairs)
+    raise UserError(
+        f"{data} has no {split} set of {languages[0]} and {languages[1]}, which the model translates, but of {named}: "
+        "give the folder of these two languages"
+    )
+
+
+def num_sentences(data: Path, split: str, languages: Languages) -> int:
+    """Number of pairs of a split. Raises UserError as :func:`check_split`, or if the binaries are not whole."""
+    pair = check_split(data, split, languages)
+    name = f"{split}.{'-'.join(pair)}.{languages[1]}"
+    pairs = data_utils.load_indexed_dataset(str(data / name), None)
+    if pairs is None:
+        raise UserError(f"{data} lacks binaries of {name}: prepare it again")
+    return len(pairs)
+
+
+def raw_reference(
+    data: Path, split: str, language: str, *, remedy: str = "name the raw reference text with --reference"
+) -> Path:
+    """The untokenised text of a split in a language, which data-prep writes beside the binaries.
+
+    Raises UserError, with the remedy, if there is no such text.
+    """
+    path = data / "raw" / f"{split}.{language}"
+    if not path.is_file():
+        raise UserError(f"{path} does not exist: {remedy}")
+    return path
+
+
+def split_pairs(task: Any, split: str) -> Tuple[List[Tensor], List[Tensor]]:
+    """Sources and targets of a split, each (n,) with its end mark.
+
+    ``task`` is the configuration of a trained translator's task. Raises UserError if its folder has no such split.
+    """
+    trained = setup_task(task)
+    check_split(Path(trained.cfg.data), split, (trained.cfg.source_lang, trained.cfg.target_lang))
+    trained.load_dataset(split)
+    pairs = trained.dataset(split)
+    sources, targets = ([side[number] for number in range(len(pairs))] for side in (pairs.src, pairs.tgt))
+    return sources, targets
+
+
+def _named_pairs(data: Path, split: str) -> List[Languages]:
+    """Pairs of languages of a split, at least one."""
+    data_folder(str(data))
+    names = [re.fullmatch(r"(.+)\.([^.-]+)-([^.-]+)\.\3\.idx", path.name) for path in sorted(data.glob("*.idx"))]
+    found = [name for name in names if name]
+    pairs = [(name[2], name[3]) for name in found if name[1] == split]
+    if not pairs:
+        splits = sorted({name[1] for name in found})
+        taken = f"take one of {', '.join(splits)}" if splits else "it holds no pairs"
+        if (data / EXPORT_RECORD).is_file():
+            taken = EXPORT_HAS_NO_SPLIT
+        raise UserError(f"{data} has no {split} set: {taken}")
+    return pairs
