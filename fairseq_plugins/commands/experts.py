@@ -41,7 +41,7 @@ from fairseq_plugins.evaluation.analyses.layers import LayerLearning, layer_lear
 from fairseq_plugins.evaluation.checkpoints import load_with_task, stateful_language_model
 from fairseq_plugins.evaluation.raw_text import load_side_text, number_words, stream_lines
 from fairseq_plugins.evaluation.scoring import (
-    ScoredPairs,
+    ScoredBatch,
     check_rows,
     score_lines,
     score_pairs,
@@ -291,7 +291,7 @@ def _analyze_expert_history(args: argparse.Namespace) -> Results:
                 model, config, _ = load_with_task(path, args.data)
                 with naming_checkpoint(path):
                     sentences = sentences or _read_sentences(model, config, path, args)
-                    score: Callable[..., Iterator[ScoredPairs]] = score_pairs if len(sentences) == 2 else score_lines
+                    score: Callable[..., Iterator[ScoredBatch]] = score_pairs if len(sentences) == 2 else score_lines
                     scored = score(model.to(device), *sentences)
                     runs[name][num_updates] = layer_learning(model, scored)
                 bar.update()

@@ -122,9 +122,10 @@ def score_windows(
         with progress(total=num_predictions, unit="token") as bar:
             for cut in fixed_windows(streams.num_predictions_per_row, length=window):
                 batch = streams[cut]
+                inputs, position = batch["net_input"]["src_tokens"], batch["net_input"]["position"]
                 # a generator must not leave gradients switched on or off in the code of its reader
                 with torch.set_grad_enabled(with_gradients):
-                    scored = _score_window(models, batch, words=words)
+                    scored = _score_window(models, inputs, batch["target"], stream=name, position=position, words=words)
                 yield scored
                 bar.update(scored.target.numel())
     finally:
@@ -139,21 +140,27 @@ def check_rows(tokens: Tensor, *, num_rows: int, split: str) -> None:
 
 
 def _score_window(
-    models: Sequence[FairseqLanguageModel], batch: Dict[str, Any], *, words: Literal["targets", "all"]
+    models: Sequence[FairseqLanguageModel],
+    inputs: Tensor,
+    target: Tensor,
+    *,
+    stream: str,
+    position: int,
+    words: Literal["targets", "all"] = "targets",
 ) -> ScoredWindow:
+    """Let models read the window of a stream that begins at a position."""
     device = device_of(models[0])
-    inputs, target = batch["net_input"]["src_tokens"].to(device), batch["target"].to(device)
-    place = {name: batch["net_input"][name] for name in ("stream", "position")}
+    inputs, target = inputs.to(device), target.to(device)
     # with a target the output layer returns its NLL alone and never holds (B, T, V)
     scored_target = target if words == "targets" else None
-    extras = [model.eval()(inputs, **place, target=scored_target)[1] for model in models]
+    extras = [model.eval()(inputs, stream=stream, position=position, target=scored_target)[1] for model in models]
     scores = [extra["scores"] for extra in extras]
     if words == "targets":
         nll = [one.nll for one in scores]
     else:
         nll = [-one.log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1) for one in scores]
     return ScoredWindow(
-        position=place["position"],
+        position=position,
         inputs=inputs,
         target=target,
         nll=average_nll(nll),
@@ -205,13 +212,12 @@ class ScoredStream:
         return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
 
     def _score(self, tokens: Tensor) -> Tensor:
-        target = tokens.unsqueeze(0).to(device_of(self.models[0]))
+        target = tokens.unsqueeze(0)
         inputs = shifted(target, first=self.last)
-        where = {"stream": self.name, "position": self.position}
-        nll = average_nll([model.eval()(inputs, target=target, **where)[1]["scores"].nll for model in self.models])
+        window = _score_window(self.models, inputs, target, stream=self.name, position=self.position)
         self.position += len(tokens)
         self.last = int(tokens[-1])
-        return nll.squeeze(0).cpu()
+        return window.nll.squeeze(0).cpu()
 
     def states(self) -> List[Optional[StreamState]]:
         """The state of each model before :attr:`last`, one row; None, which stands for zeros, at the start."""
@@ -322,8 +328,8 @@ def batches_by_length(lengths: Sequence[int], *, max_tokens: int) -> Iterator[Li
 
 
 @dataclass(frozen=True)
-class ScoredPairs:
-    """Output of a model for a batch of B pairs, or for a line, B = 1. All tensors are on the model's device.
+class ScoredBatch:
+    """Output of a model for B pairs, or for a line, B = 1. All tensors are on the model's device.
 
     Attributes:
         numbers: indices of the pairs or the line in the given lists, B.
@@ -348,7 +354,7 @@ def score_pairs(
     targets: Sequence[Tensor],
     *,
     max_tokens: int = 4096,
-) -> Iterator[ScoredPairs]:
+) -> Iterator[ScoredBatch]:
     """Score every token of the targets, the end mark included. The longest pairs come first.
 
     Args:
@@ -381,7 +387,7 @@ def score_pairs(
             bar.update(len(numbers))
 
 
-def score_lines(model: FairseqLanguageModel, lines: Sequence[Tensor]) -> Iterator[ScoredPairs]:
+def score_lines(model: FairseqLanguageModel, lines: Sequence[Tensor]) -> Iterator[ScoredBatch]:
     """Score every token of lines, each (n,) int64 with its end mark. Each is a batch, read from a fresh state.
 
     The model is put into evaluation mode. Raises UserError if an NLL is not finite.
@@ -392,7 +398,7 @@ def score_lines(model: FairseqLanguageModel, lines: Sequence[Tensor]) -> Iterato
         inputs = shifted(target, first=model.decoder.dictionary.eos())
         with torch.no_grad():
             extra = model(inputs, target=target)[1]
-        yield ScoredPairs(
+        yield ScoredBatch(
             numbers=[number],
             target=target,
             is_token=torch.ones_like(target, dtype=torch.bool),
@@ -402,7 +408,7 @@ def score_lines(model: FairseqLanguageModel, lines: Sequence[Tensor]) -> Iterato
         )
 
 
-def _score_batch(model: FairseqEncoderDecoderModel, batch: Dict[str, Any], *, padding: int) -> ScoredPairs:
+def _score_batch(model: FairseqEncoderDecoderModel, batch: Dict[str, Any], *, padding: int) -> ScoredBatch:
     target, net_input = batch["target"], batch["net_input"]
     is_token = target.ne(padding)
     states = scores = None
@@ -413,7 +419,7 @@ def _score_batch(model: FairseqEncoderDecoderModel, batch: Dict[str, Any], *, pa
     else:
         log_probs = model.get_normalized_probs(model(**net_input), log_probs=True)
         nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1).masked_fill(~is_token, 0)
-    return ScoredPairs(
+    return ScoredBatch(
         numbers=batch["id"].tolist(),
         target=target,
         is_token=is_token,

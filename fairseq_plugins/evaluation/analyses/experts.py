@@ -11,7 +11,7 @@ import torch
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
 from torch import Tensor
 
-from fairseq_plugins.evaluation.scoring import ScoredPairs, ScoredWindow, score_windows
+from fairseq_plugins.evaluation.scoring import ScoredBatch, ScoredWindow, score_windows
 from fairseq_plugins.models.gated_lm import GatedDecoder
 from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.mixture import MixtureOutput
@@ -105,7 +105,7 @@ def stream_expert_use(model: FairseqLanguageModel, windows: Iterable[ScoredWindo
     return _expert_use(model, batches())
 
 
-def pairs_expert_use(model: FairseqEncoderDecoderModel, pairs: Iterable[ScoredPairs]) -> ExpertUse:
+def pairs_expert_use(model: FairseqEncoderDecoderModel, pairs: Iterable[ScoredBatch]) -> ExpertUse:
     """Use of the experts in the targets of sentence pairs, which ``score_pairs`` reads by this model.
 
     Raises UserError if the model has no mixture.
@@ -134,7 +134,7 @@ def _expert_use(model: BaseFairseqModel, batches: Iterable[Tuple[Scores, Tensor,
     return ExpertUse(layers=layers, mass=mass, total_entropy=entropy, num_words=num_words, vocab_size=vocab_size)
 
 
-def word_experts(model: Union[FairseqLanguageModel, FairseqEncoderDecoderModel], scored: ScoredPairs) -> WordExperts:
+def word_experts(model: Union[FairseqLanguageModel, FairseqEncoderDecoderModel], scored: ScoredBatch) -> WordExperts:
     """Priors in a line or the target of a pair, a batch that the model has scored alone.
 
     Raises UserError if the model has no mixture.

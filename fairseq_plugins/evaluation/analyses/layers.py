@@ -17,7 +17,7 @@ from torch.nn.functional import pad
 
 from fairseq_plugins.console import progress
 from fairseq_plugins.evaluation.analyses.experts import expert_layers, mixture_output
-from fairseq_plugins.evaluation.scoring import ScoredPairs, device_of, evaluate_perplexity, score_windows
+from fairseq_plugins.evaluation.scoring import ScoredBatch, device_of, evaluate_perplexity, score_windows
 from fairseq_plugins.modules.simple_rnn import DiagonalRNN, SimpleRecurrentLayer
 from fairseq_plugins.options import UserError
 
@@ -38,7 +38,7 @@ class LayerLearning:
     num_words: int
 
 
-def layer_learning(model: BaseFairseqModel, batches: Iterable[ScoredPairs]) -> LayerLearning:
+def layer_learning(model: BaseFairseqModel, batches: Iterable[ScoredBatch]) -> LayerLearning:
     """Measure what ``score_lines`` or ``score_pairs`` reads by this model, without dropout.
 
     Raises UserError if the model has no mixture, or there is no sentence.
