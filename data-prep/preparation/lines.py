@@ -25,13 +25,14 @@ from tqdm import tqdm
 
 # Commands of the package read raw text by the same code. It is loaded by its path, because importing the package takes
 # seconds.
-_WORDS = Path(__file__).resolve().parents[2] / "fairseq_plugins" / "evaluation" / "words.py"
-_spec = importlib.util.spec_from_file_location(f"{__package__}.words", _WORDS)
-_words = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_words)
-ESCAPES, HUGGING_FACE, moses_language = _words.ESCAPES, _words.HUGGING_FACE, _words.moses_language
-Tokenizer, TokenizerError, TokenSigns = _words.Tokenizer, _words.TokenizerError, _words.TokenSigns
-clean, composed, load_tokenizer, split_words = _words.clean, _words.composed, _words.load_tokenizer, _words.split_words
+_TOKENIZERS = Path(__file__).resolve().parents[2] / "fairseq_plugins" / "evaluation" / "tokenizers.py"
+_spec = importlib.util.spec_from_file_location(f"{__package__}.tokenizers", _TOKENIZERS)
+_module = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_module)
+ESCAPES, HUGGING_FACE, moses_language = _module.ESCAPES, _module.HUGGING_FACE, _module.moses_language
+Tokenizer, TokenizerError, TokenSigns = _module.Tokenizer, _module.TokenizerError, _module.TokenSigns
+clean, composed = _module.clean, _module.composed
+load_tokenizer, split_words = _module.load_tokenizer, _module.split_words
 
 CHUNK = 500  # items that a process works on at a time
 CHUNKS_AHEAD = 3  # chunks of a process: one being worked on, one waiting for it, one waiting for the reader

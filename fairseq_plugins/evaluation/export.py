@@ -19,7 +19,7 @@ from fairseq_plugins.evaluation.average import OF_ONE_CHECKPOINT, without
 from fairseq_plugins.evaluation.checkpoints import corpus_of, exported_files, load_with_task, training_config
 from fairseq_plugins.evaluation.programs import write_programs
 from fairseq_plugins.evaluation.raw_text import TEXT_RECORD, find_subwords, read_record
-from fairseq_plugins.evaluation.words import HUGGING_FACE
+from fairseq_plugins.evaluation.tokenizers import HUGGING_FACE
 from fairseq_plugins.fairseq_patches.checkpoints import forget_start
 from fairseq_plugins.files import (
     EXPORT_RECORD,

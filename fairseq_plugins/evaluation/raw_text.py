@@ -34,7 +34,7 @@ from sentencepiece import SentencePieceProcessor
 from subword_nmt.apply_bpe import BPE
 from torch import Tensor
 
-from fairseq_plugins.evaluation.words import (
+from fairseq_plugins.evaluation.tokenizers import (
     HUGGING_FACE,
     LANGUAGES,
     TOKENIZERS,

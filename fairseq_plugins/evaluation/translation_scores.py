@@ -11,7 +11,7 @@ from sacremoses import MosesTokenizer
 
 from fairseq_plugins.evaluation.decoding import read_generated
 from fairseq_plugins.evaluation.raw_text import load_detokenizer
-from fairseq_plugins.evaluation.words import Blanks, Moses
+from fairseq_plugins.evaluation.tokenizers import Blanks, Moses
 from fairseq_plugins.files import name_of, read_lines
 from fairseq_plugins.metrics.corpus import (
     CORPUS_METRICS,

@@ -14,6 +14,7 @@ from sacremoses import MosesTokenizer
 from typed_commands import type_command
 
 from fairseq_plugins.commands.evaluate import translation_results
+from fairseq_plugins.evaluation.tokenizers import load_tokenizer
 from fairseq_plugins.evaluation.translation_scores import (
     LOWEST_SIMILARITY,
     Translation,
@@ -27,7 +28,6 @@ from fairseq_plugins.evaluation.translation_scores import (
     score,
     similarity,
 )
-from fairseq_plugins.evaluation.words import load_tokenizer
 from fairseq_plugins.metrics.rouge import UNKNOWN_REFERENCE
 from fairseq_plugins.reports.tables import json_text
 
