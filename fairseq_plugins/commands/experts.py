@@ -33,8 +33,7 @@ from fairseq_plugins.evaluation.analyses.experts import (
     ExpertUse,
     WordExperts,
     expert_layers,
-    pairs_expert_use,
-    stream_expert_use,
+    expert_use,
     word_experts,
 )
 from fairseq_plugins.evaluation.analyses.layers import LayerLearning, layer_learning
@@ -193,7 +192,7 @@ def _look_at_stream(
         text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
         lines = list(text.watched(lines, name=name_of(*args.input)))
         sequences = [number_words(text.split(line), dictionary) for line in lines]
-    use = stream_expert_use(lm, score_windows([lm], tokens, num_rows=args.rows))
+    use = expert_use(lm, score_windows([lm], tokens, num_rows=args.rows))
     return use, [word_experts(lm, scored) for scored in score_lines(lm, sequences)]
 
 
@@ -206,7 +205,7 @@ def _look_at_pairs(
     chosen = list(zip(sources, targets))[: args.num]
     if lines is not None:
         chosen = _translated(lines, model, path, args)
-    use = pairs_expert_use(model, score_pairs(model, sources, targets))
+    use = expert_use(model, score_pairs(model, sources, targets))
     return use, [
         word_experts(model, scored) for source, target in chosen for scored in score_pairs(model, [source], [target])
     ]

@@ -14,7 +14,7 @@ from translation_commands import translate
 from fairseq_plugins.commands import experts
 from fairseq_plugins.data.text import load_token_stream
 from fairseq_plugins.evaluation.analyses import layers
-from fairseq_plugins.evaluation.analyses.experts import stream_expert_use
+from fairseq_plugins.evaluation.analyses.experts import expert_use
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.scoring import score_windows
 from fairseq_plugins.evaluation.translation import load_translator
@@ -143,7 +143,7 @@ def test_a_language_models_experts_and_their_balance(data, trained, printed_by, 
     given = [data, "--path", *paths, "--split", "valid", "--out", tmp_path / "out"]
     found = figures_of("analyze experts", *given, "--num", 2)["models"]
     (model,) = load_language_models(paths[:1], data)
-    use = stream_expert_use(model, score_windows([model], load_token_stream(data, "valid", model.decoder.dictionary)))
+    use = expert_use(model, score_windows([model], load_token_stream(data, "valid", model.decoder.dictionary)))
     assert [one["path"] for one in found] == [one["name"] for one in found] == [str(path) for path in paths]
     assert found[0]["balance"] == pytest.approx(use.balance) and found[0]["layers"] == [1, 2, 2, 2]
     assert found[0]["sample_balance"] == pytest.approx(use.balance * (4 / 3) ** 0.5)
@@ -181,7 +181,7 @@ def test_an_encoder_decoders_experts(prepared, translator, figures_of, tmp_path)
 def test_a_model_without_experts_is_told_before_any_is_read(
     prepared, translator, plain_translator, refuse, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(experts, "pairs_expert_use", lambda *_, **__: pytest.fail("a model was looked at"))
+    monkeypatch.setattr(experts, "expert_use", lambda *_, **__: pytest.fail("a model was looked at"))
     paths = [translator / "checkpoint_best.pt", plain_translator / "checkpoint_last.pt"]
     told = refuse("analyze experts", prepared, "--path", *paths, "--out", tmp_path / "out")
     assert "checkpoint_last.pt: the model has no mixture" in told

@@ -5,7 +5,7 @@ Shapes: J experts, n words of a sentence, B rows, T steps, N positions of a stre
 
 import math
 from dataclasses import dataclass
-from typing import Any, Iterable, Iterator, List, Tuple, Union
+from typing import Any, Iterable, List, Optional, Union
 
 import torch
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
@@ -13,9 +13,9 @@ from torch import Tensor
 
 from fairseq_plugins.evaluation.scoring import ScoredBatch, ScoredWindow, score_windows
 from fairseq_plugins.models.gated_lm import GatedDecoder
+from fairseq_plugins.modules.cell import State
 from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.mixture import MixtureOutput
-from fairseq_plugins.output_layers.scores import Scores
 
 
 @dataclass(frozen=True)
@@ -88,49 +88,26 @@ def expert_layers(model: BaseFairseqModel) -> List[int]:
     return [layer for layer, number in enumerate(experts_per_layer) for _ in range(number)]
 
 
-def stream_expert_use(model: FairseqLanguageModel, windows: Iterable[ScoredWindow]) -> ExpertUse:
-    """Use of the experts in a stream with carried state, which ``score_windows`` reads by this model alone.
+def expert_use(model: BaseFairseqModel, scored: Iterable[Union[ScoredWindow, ScoredBatch]]) -> ExpertUse:
+    """Use of the experts in what ``score_windows`` or ``score_pairs`` reads by this model alone.
 
     Raises UserError if the model has no mixture.
     """
-    output = mixture_output(model)
-
-    def batches() -> Iterator[Tuple[Scores, Tensor, Tensor]]:
-        gate_state = None
-        for window in windows:
-            (scores,), (states,) = window.scores, window.states
-            yield scores, output.expert_entropies(states, gate_state), torch.ones_like(window.target, dtype=torch.bool)
-            gate_state = scores.gate_state
-
-    return _expert_use(model, batches())
-
-
-def pairs_expert_use(model: FairseqEncoderDecoderModel, pairs: Iterable[ScoredBatch]) -> ExpertUse:
-    """Use of the experts in the targets of sentence pairs, which ``score_pairs`` reads by this model.
-
-    Raises UserError if the model has no mixture.
-    """
-    output = mixture_output(model)
-
-    def batches() -> Iterator[Tuple[Scores, Tensor, Tensor]]:
-        for scored in pairs:
-            assert scored.scores is not None and scored.states is not None
-            yield scored.scores, output.expert_entropies(scored.states), scored.is_token
-
-    return _expert_use(model, batches())
-
-
-def _expert_use(model: BaseFairseqModel, batches: Iterable[Tuple[Scores, Tensor, Tensor]]) -> ExpertUse:
-    """Sums over batches of scores, entropies (B, T, J), and a mask (B, T) that is False at padding."""
-    layers = expert_layers(model)
+    output, layers = mixture_output(model), expert_layers(model)
     mass, entropy = torch.zeros(2, len(layers), dtype=torch.float64)
     num_words = 0
-    for scores, entropies, is_token in batches:
-        assert scores.mixture_weights is not None
+    gate_state: Optional[State] = None
+    for one in scored:
+        if isinstance(one, ScoredWindow):
+            (scores,), (states,), is_token = one.scores, one.states, torch.ones_like(one.target, dtype=torch.bool)
+        else:
+            scores, states, is_token = one.scores, one.states, one.is_token
+        assert scores is not None and states is not None and scores.mixture_weights is not None
         mass += scores.mixture_weights[is_token].double().sum(0).cpu()
-        entropy += entropies[is_token].double().sum(0).cpu()
+        entropy += output.expert_entropies(states, gate_state)[is_token].double().sum(0).cpu()
         num_words += int(is_token.sum())
-    vocab_size = len(mixture_output(model).projection.weight)
+        gate_state = scores.gate_state if isinstance(one, ScoredWindow) else None  # windows are one stream
+    vocab_size = len(output.projection.weight)
     return ExpertUse(layers=layers, mass=mass, total_entropy=entropy, num_words=num_words, vocab_size=vocab_size)
 
 

@@ -12,10 +12,9 @@ from fairseq_plugins.evaluation.analyses.experts import (
     ExpertUse,
     default_threshold,
     expert_layers,
-    pairs_expert_use,
+    expert_use,
     rank,
     singular_values,
-    stream_expert_use,
     word_experts,
 )
 from fairseq_plugins.evaluation.scoring import score_lines, score_pairs, score_windows
@@ -58,7 +57,7 @@ def entropies_by_hand(model, batch):
 def test_the_entropies_of_a_stream_are_those_of_each_expert_alone(flags):
     model, tokens = build_tiny_lm("doc", experts_per_layer="1 0 2", **flags).double(), torch.randint(4, 23, (2100,))
     windows = score_windows([model], tokens)  # three, between which a gate's state is carried
-    use = stream_expert_use(model, windows)
+    use = expert_use(model, windows)
     expected = entropies_by_hand(model, [tokens[None, :-1]])
     torch.testing.assert_close(use.total_entropy, expected.sum(0))
     assert use.vocab_size == 23 and use.entropies == pytest.approx(expected.mean(0).tolist())
@@ -66,12 +65,12 @@ def test_the_entropies_of_a_stream_are_those_of_each_expert_alone(flags):
 
 def test_the_use_of_a_stream_is_the_sum_of_the_prior_before_every_word():
     model, tokens = build_tiny_lm("doc", experts_per_layer="1 0 2").double(), torch.randint(4, 23, (41,))
-    use = stream_expert_use(model, score_windows([model], tokens))
+    use = expert_use(model, score_windows([model], tokens))
     expected = prior_by_hand(model, tokens[:-1]).sum(0)
     assert use.layers == [0, 2, 2] and use.num_words == 40
     torch.testing.assert_close(use.mass, expected)
     assert sum(use.shares) == pytest.approx(1)
-    by_rows = stream_expert_use(model, score_windows([model], tokens, num_rows=2))
+    by_rows = expert_use(model, score_windows([model], tokens, num_rows=2))
     halves = [prior_by_hand(model, half[:-1]).sum(0) for half in tokens[:40].split(20)]
     torch.testing.assert_close(by_rows.mass, sum(halves))
 
@@ -96,7 +95,7 @@ def test_the_use_of_pairs_is_the_sum_over_their_targets(build):
     model = build().double()
     sources = [torch.tensor([5, 6, END]), torch.tensor([7, END]), torch.tensor([8, 9, 10, END])]
     targets = [torch.tensor([9, END]), torch.tensor([4, 5, 6, 7, END]), torch.tensor([END])]
-    use = pairs_expert_use(model, score_pairs(model, sources, targets))
+    use = expert_use(model, score_pairs(model, sources, targets))
     alone = [
         word_experts(model, scored)
         for source, target in zip(sources, targets)
