@@ -14,13 +14,13 @@ import torch
 from fairseq_plugins.evaluation.dynamic_evaluation import RULES, DynamicOptions
 from fairseq_plugins.evaluation.test_time import (
     CACHE_STARTS,
-    CacheOptions,
-    ComponentOptions,
+    Component,
+    ContinuousCache,
     DropoutOptions,
     Methods,
-    NGramOptions,
+    NGrams,
     Passes,
-    UnigramCacheOptions,
+    UnigramCache,
 )
 from fairseq_plugins.options import UserError, check_choice, check_not_negative, check_positive, whole_number
 
@@ -132,31 +132,31 @@ def read_methods(flags: FlagValues) -> Methods:
     return Methods(passes, mixed)
 
 
-def _cache(flags: FlagValues) -> Tuple[ComponentOptions, float]:
+def _cache(flags: FlagValues) -> Tuple[Component, float]:
     window, weight, theta = _parts(flags, "cache", 3)
     start = flags.get("cache-start", CACHE_STARTS[0])
     check_choice(start, CACHE_STARTS, flag="--cache-start")
-    options = CacheOptions(
+    cache = ContinuousCache(
         window=_whole("--cache WINDOW", window),
         theta=_number("--cache THETA", theta, largest=LARGEST_THETA),
         start=start,
     )
-    return options, _number("--cache WEIGHT", weight)
+    return cache, _number("--cache WEIGHT", weight)
 
 
-def _unigram_cache(flags: FlagValues) -> Tuple[ComponentOptions, float]:
+def _unigram_cache(flags: FlagValues) -> Tuple[Component, float]:
     window, weight = _parts(flags, "unigram-cache", 2)
-    options = UnigramCacheOptions(window=_whole("--unigram-cache WINDOW", window))
-    return options, _number("--unigram-cache WEIGHT", weight)
+    cache = UnigramCache(window=_whole("--unigram-cache WINDOW", window))
+    return cache, _number("--unigram-cache WEIGHT", weight)
 
 
-def _ngram(flags: FlagValues) -> Tuple[ComponentOptions, float]:
+def _ngram(flags: FlagValues) -> Tuple[Component, float]:
     path, comma, weight = flags["ngram"].rpartition(",")
     if not comma:
         raise UserError(f"--ngram {flags['ngram']}: give it as {FLAGS['ngram'][0]}")
     if not Path(path).is_file():
         raise UserError(f"--ngram {path}: there is no such file; fairseq-plugins ngram train writes one")
-    return NGramOptions(Path(path)), _number("--ngram WEIGHT", weight)
+    return NGrams(Path(path)), _number("--ngram WEIGHT", weight)
 
 
 def _dropout(flags: FlagValues) -> DropoutOptions:

@@ -10,7 +10,6 @@ from fairseq_plugins.commands.method_flags import FLAGS, read_methods
 from fairseq_plugins.commands.results import Results, results_command
 from fairseq_plugins.data.text import load_dictionary, load_token_stream, load_training_stream
 from fairseq_plugins.evaluation.evaluator import evaluate_ngram_model
-from fairseq_plugins.evaluation.test_time import EvaluatedText
 from fairseq_plugins.files import check_not_read, given_path
 from fairseq_plugins.ngrams.kneser_ney import FALLBACK, Estimate, estimate_model
 from fairseq_plugins.ngrams.model import NGramModel
@@ -85,13 +84,11 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> Results:
-    _, weights = read_methods({} if args.unigram_cache is None else {"unigram-cache": args.unigram_cache})
+    methods = read_methods({} if args.unigram_cache is None else {"unigram-cache": args.unigram_cache})
     dictionary = load_dictionary(args.data)
     tokens = load_token_stream(args.data, args.split, dictionary)
     model = NGramModel.read_arpa(args.path, dictionary)
-    text = EvaluatedText(tokens, dictionary=dictionary, num_rows=1)
-    mixed = [(options.build(text), weight) for options, weight in weights.items()]
-    result, without_first = evaluate_ngram_model(model, tokens, mixed=mixed)
+    result, without_first = evaluate_ngram_model(model, tokens, mixed=methods.mixed)
     lines = [*perplexity_lines(result), f"without first token {without_first.perplexity:.4f}"]
     figures = {**perplexity_figures(result), "perplexity_without_first_token": without_first.perplexity}
     return Results(figures, "\n".join(lines))

@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 from contextlib import closing
 from pathlib import Path
-from typing import Dict, Generator, List, Optional, Sequence, Tuple
+from typing import Dict, Generator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from fairseq.models import FairseqLanguageModel
@@ -24,7 +24,6 @@ from fairseq_plugins.evaluation.scoring import (
 )
 from fairseq_plugins.evaluation.test_time import (
     Component,
-    ComponentOptions,
     EvaluatedText,
     Methods,
     Passes,
@@ -96,14 +95,14 @@ class Evaluator:
         ]
 
     def score(
-        self, text: EvaluatedText, passes: Passes, components: Sequence[ComponentOptions]
+        self, text: EvaluatedText, passes: Passes, components: Sequence[Component]
     ) -> Generator[TokenScores, None, None]:
         """Scores of the text's windows in order; see :func:`~fairseq_plugins.evaluation.test_time.score_tokens`."""
         return score_tokens(
             self.models,
             text,
             passes=passes,
-            components=[options.build(text) for options in components],
+            components=[component.reader(text) for component in components],
             mean_squares=self.statistics(passes.dynamic),
             window=self.window,
         )
@@ -169,14 +168,15 @@ class Evaluator:
 
 
 def evaluate_ngram_model(
-    model: NGramModel, tokens: Tensor, *, mixed: Sequence[Tuple[Component, float]] = ()
+    model: NGramModel, tokens: Tensor, *, mixed: Mapping[Component, float]
 ) -> Tuple[Perplexity, Perplexity]:
     """Perplexity over all tokens, as in the literature on n-gram models, and without the first, as for recurrent ones.
 
     The stream (n,) int64 has at least two tokens. End marks are predicted, and contexts do not cross lines. Components
-    that are ``mixed`` in, such as an empty unigram cache, have weights; the first token has the probability of the
-    model alone. Raises UserError if a token has probability zero.
+    that are ``mixed`` in have weights; the first token has the probability of the model alone. Raises UserError if a
+    token has probability zero.
     """
+    text = EvaluatedText(tokens, dictionary=model.dictionary, num_rows=1)
     log_probs = model.log_probs(tokens)
     window = ScoredWindow(
         position=0,
@@ -186,8 +186,8 @@ def evaluate_ngram_model(
         states=[],
         scores=[],
     )
-    scores = [component.score(window) for component, _ in mixed]
-    log_probs[1:] = interpolate(-window.nll, scores, [weight for _, weight in mixed])[0]
+    scores = [component.reader(text)(window) for component in mixed]
+    log_probs[1:] = interpolate(-window.nll, scores, list(mixed.values()))[0]
     impossible = log_probs.isinf()
     if bool(impossible.any()):
         raise UserError(

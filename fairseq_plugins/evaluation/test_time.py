@@ -8,10 +8,11 @@ Shapes: M models, B rows, T window length, V vocabulary, D width of a model's la
 import random
 import sys
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Generator, Iterator, List, NamedTuple, Optional, Sequence, Union
+from typing import Callable, Dict, Generator, Iterator, List, NamedTuple, Optional, Sequence
 
 import torch
 from fairseq.data import Dictionary
@@ -52,12 +53,40 @@ class ComponentScores(NamedTuple):
     known: Tensor
 
 
+class EvaluatedText:
+    """A stream (n,) int64 to evaluate on, cut into rows."""
+
+    def __init__(self, tokens: Tensor, *, dictionary: Dictionary, num_rows: int):
+        self.tokens = tokens
+        self.dictionary = dictionary
+        self.num_rows = num_rows
+        self._ngram_log_probs: Dict[Path, Tensor] = {}
+
+    @property
+    def row_length(self) -> int:
+        """Tokens of a row, at least 1."""
+        return max(1, self.tokens.numel() // self.num_rows)
+
+    def ngram_log_probs(self, path: Path) -> Tensor:
+        """Log-probability of each token by an n-gram model, (n,) float64, in nats; it is read once.
+
+        Raises UserError if the file holds no such model.
+        """
+        if path not in self._ngram_log_probs:
+            self._ngram_log_probs[path] = NGramModel.read_arpa(path, self.dictionary).log_probs(self.tokens)
+        return self._ngram_log_probs[path]
+
+
+Reader = Callable[[ScoredWindow], ComponentScores]
+"""The probability of each target of a window, given the tokens before it."""
+
+
 class Component(ABC):
-    """A distribution that is mixed with a model's. It reads the windows of one stream in order, from the first."""
+    """A distribution that is mixed with a model's. It is hashable: a grid search reads a text once for all points."""
 
     @abstractmethod
-    def score(self, window: ScoredWindow) -> ComponentScores:
-        """The probability of each target given the tokens before it."""
+    def reader(self, text: EvaluatedText) -> Reader:
+        """A function that scores the windows of a text, which come in order, from the first."""
 
 
 def interpolate(log_probs: Tensor, components: Sequence[ComponentScores], weights: Sequence[float]) -> Tensor:
@@ -243,6 +272,7 @@ CACHE_STARTS = ("full", "first")
 """When a cache has a distribution: after more than W tokens, as in AWD-LSTM, or after the first."""
 
 
+@dataclass(frozen=True)
 class ContinuousCache(Component):
     """Continuous cache: words that followed hidden states like the current one (Grave, Joulin & Usunier 2017).
 
@@ -250,121 +280,17 @@ class ContinuousCache(Component):
     last layer's output without dropout. Each row and each model has its own cache. The models' cache probabilities are
     averaged.
 
-    Args:
-        window: W.
+    Attributes:
+        window: W, which is cut to a row of the text.
         theta: sharpness, at least 0; 0 weighs all pairs alike.
         start: a value of :data:`CACHE_STARTS`.
     """
-
-    def __init__(self, *, window: int, theta: float, start: str):
-        assert window >= 1 and theta >= 0 and start in CACHE_STARTS
-        self.window = window
-        self.theta = theta
-        self.num_needed = window + 1 if start == "full" else 1
-        self._states: List[RecentValues] = []
-        self._words = RecentValues(window)
-
-    def score(self, window: ScoredWindow) -> ComponentScores:
-        target = window.target
-        self._states = self._states or [RecentValues(self.window) for _ in window.states]
-        states = [recent.extend(one.top.detach()) for recent, one in zip(self._states, window.states)]
-        words = self._words.extend(target)
-        num_kept = words.size(1) - target.size(1)
-        log_probs = target.new_empty(target.shape, dtype=torch.float64)
-        for tokens, seen, band in iter_chunks(target, num_kept=num_kept, length=self.window):
-            # words[i] is the target at states[i], so that a pair (h_i, x_{i+1}) has one index
-            others = words[:, None, seen] != target[:, tokens, None]
-            current = slice(num_kept + tokens.start, num_kept + tokens.stop)
-            probs = [self._pair_probs(one[:, current], one[:, seen], band) for one in states]
-            at_target = [one.masked_fill_(others, 0).sum(dim=-1).double() for one in probs]
-            log_probs[:, tokens] = torch.stack(at_target).mean(dim=0).log()
-        num_pairs = window.position + torch.arange(target.size(1), device=target.device)
-        return ComponentScores(log_probs, (num_pairs >= self.num_needed).expand_as(target))
-
-    def _pair_probs(self, states: Tensor, seen: Tensor, band: Tensor) -> Tensor:
-        """Softmax of theta h_i . h_t over the pairs that each token sees, (B, C, K); NaN if it sees none."""
-        masks = states.new_zeros(band.shape).masked_fill_(~band, -torch.inf).expand(len(states), -1, -1)
-        return torch.softmax(torch.baddbmm(masks, states, seen.transpose(1, 2), alpha=self.theta), dim=-1)
-
-
-class UnigramCache(Component):
-    """Unigram cache (Kuhn & De Mori 1990): p(w) is the relative frequency of w among the last W words of the row.
-
-    A row's first word counts, although it is never predicted. ``window`` is W.
-    """
-
-    def __init__(self, *, window: int):
-        assert window >= 1
-        self.window = window
-        self._words = RecentValues(window)
-
-    def score(self, window: ScoredWindow) -> ComponentScores:
-        target = window.target
-        if window.position == 0:
-            self._words.extend(window.inputs[:, :1])
-        words = self._words.extend(target)
-        num_kept = words.size(1) - target.size(1)
-        counts = torch.empty_like(target)
-        for tokens, seen, band in iter_chunks(target, num_kept=num_kept, length=self.window):
-            counts[:, tokens] = (words[:, None, seen].eq(target[:, tokens, None]) & band).sum(dim=-1)
-        num_words = window.position + 1 + torch.arange(target.size(1), device=target.device)
-        log_probs = (counts.double() / num_words.clamp(max=self.window)).log()
-        return ComponentScores(log_probs, torch.ones_like(target, dtype=torch.bool))
-
-
-class KnownLogProbs(Component):
-    """Log-probabilities in nats of the whole stream, (n,), such as those of an n-gram model, cut into B rows.
-
-    Those of the first token of each row are left out, because models do not predict it.
-    """
-
-    def __init__(self, log_probs: Tensor, *, num_rows: int):
-        row_length = log_probs.numel() // num_rows
-        self._rows = log_probs[: num_rows * row_length].double().view(num_rows, row_length)[:, 1:]
-
-    def score(self, window: ScoredWindow) -> ComponentScores:
-        end = window.position + window.target.size(1)
-        log_probs = self._rows[:, window.position : end].to(window.target.device)
-        return ComponentScores(log_probs, torch.ones_like(window.target, dtype=torch.bool))
-
-
-# Options, hashable: a grid search reads the text once for all points with the same Passes.
-
-
-class EvaluatedText:
-    """A stream (n,) int64 to evaluate on, cut into rows."""
-
-    def __init__(self, tokens: Tensor, *, dictionary: Dictionary, num_rows: int):
-        self.tokens = tokens
-        self.dictionary = dictionary
-        self.num_rows = num_rows
-        self._ngram_log_probs: Dict[Path, Tensor] = {}
-
-    @property
-    def row_length(self) -> int:
-        """Tokens of a row, at least 1."""
-        return max(1, self.tokens.numel() // self.num_rows)
-
-    def ngram_log_probs(self, path: Path) -> Tensor:
-        """Log-probability of each token by an n-gram model, (n,) float64, in nats; it is read once.
-
-        Raises UserError if the file holds no such model.
-        """
-        if path not in self._ngram_log_probs:
-            self._ngram_log_probs[path] = NGramModel.read_arpa(path, self.dictionary).log_probs(self.tokens)
-        return self._ngram_log_probs[path]
-
-
-@dataclass(frozen=True)
-class CacheOptions:
-    """Options of a :class:`ContinuousCache`."""
 
     window: int
     theta: float
     start: str
 
-    def build(self, text: EvaluatedText) -> Component:
-        """An empty cache. Its window, for which it allocates memory, is at most a row of the text."""
+    def reader(self, text: EvaluatedText) -> Reader:
         # a cache is full with window + 1 pairs, and the last prediction of a row has row_length - 2 before it
         if self.start == "full" and self.window >= text.row_length - 2:
             print(
@@ -372,32 +298,79 @@ class CacheOptions:
                 "changes nothing: take a smaller window, --cache-start first, or fewer --rows",
                 file=sys.stderr,
             )
-        return ContinuousCache(window=min(self.window, text.row_length), theta=self.theta, start=self.start)
+        length = min(self.window, text.row_length)
+        num_needed = length + 1 if self.start == "full" else 1
+        recent_words, recent_states = RecentValues(length), defaultdict(lambda: RecentValues(length))
+
+        def read(window: ScoredWindow) -> ComponentScores:
+            target = window.target
+            states = [recent_states[model].extend(one.top.detach()) for model, one in enumerate(window.states)]
+            words = recent_words.extend(target)
+            num_kept = words.size(1) - target.size(1)
+            log_probs = target.new_empty(target.shape, dtype=torch.float64)
+            for tokens, seen, band in iter_chunks(target, num_kept=num_kept, length=length):
+                # words[i] is the target at states[i], so that a pair (h_i, x_{i+1}) has one index
+                others = words[:, None, seen] != target[:, tokens, None]
+                current = slice(num_kept + tokens.start, num_kept + tokens.stop)
+                probs = [self._pair_probs(one[:, current], one[:, seen], band) for one in states]
+                at_target = [one.masked_fill_(others, 0).sum(dim=-1).double() for one in probs]
+                log_probs[:, tokens] = torch.stack(at_target).mean(dim=0).log()
+            num_pairs = window.position + torch.arange(target.size(1), device=target.device)
+            return ComponentScores(log_probs, (num_pairs >= num_needed).expand_as(target))
+
+        return read
+
+    def _pair_probs(self, states: Tensor, seen: Tensor, band: Tensor) -> Tensor:
+        """Softmax of theta h_i . h_t over the pairs that each token sees, (B, C, K); NaN if it sees none."""
+        masks = states.new_zeros(band.shape).masked_fill_(~band, -torch.inf).expand(len(states), -1, -1)
+        return torch.softmax(torch.baddbmm(masks, states, seen.transpose(1, 2), alpha=self.theta), dim=-1)
 
 
 @dataclass(frozen=True)
-class UnigramCacheOptions:
-    """Options of a :class:`UnigramCache`."""
+class UnigramCache(Component):
+    """Unigram cache (Kuhn & De Mori 1990): p(w) is the relative frequency of w among the last W words of the row.
+
+    A row's first word counts, although it is never predicted. ``window`` is W, which is cut to a row of the text.
+    """
 
     window: int
 
-    def build(self, text: EvaluatedText) -> Component:
-        """An empty cache. Its window, for which it allocates memory, is at most a row of the text."""
-        return UnigramCache(window=min(self.window, text.row_length))
+    def reader(self, text: EvaluatedText) -> Reader:
+        length = min(self.window, text.row_length)
+        recent = RecentValues(length)
+
+        def read(window: ScoredWindow) -> ComponentScores:
+            target = window.target
+            if window.position == 0:
+                recent.extend(window.inputs[:, :1])
+            words = recent.extend(target)
+            num_kept = words.size(1) - target.size(1)
+            counts = torch.empty_like(target)
+            for tokens, seen, band in iter_chunks(target, num_kept=num_kept, length=length):
+                counts[:, tokens] = (words[:, None, seen].eq(target[:, tokens, None]) & band).sum(dim=-1)
+            num_words = window.position + 1 + torch.arange(target.size(1), device=target.device)
+            log_probs = (counts.double() / num_words.clamp(max=length)).log()
+            return ComponentScores(log_probs, torch.ones_like(target, dtype=torch.bool))
+
+        return read
 
 
 @dataclass(frozen=True)
-class NGramOptions:
+class NGrams(Component):
     """An n-gram model in a file of ARPA's format."""
 
     path: Path
 
-    def build(self, text: EvaluatedText) -> Component:
-        """The model's log-probabilities of the text."""
-        return KnownLogProbs(text.ngram_log_probs(self.path), num_rows=text.num_rows)
+    def reader(self, text: EvaluatedText) -> Reader:
+        log_probs = text.ngram_log_probs(self.path)[: len(text.tokens) // text.num_rows * text.num_rows]
+        rows = log_probs.view(text.num_rows, -1)[:, 1:]  # models do not predict the first token of a row
 
+        def read(window: ScoredWindow) -> ComponentScores:
+            target = window.target
+            found = rows[:, window.position : window.position + target.size(1)].to(target.device)
+            return ComponentScores(found, torch.ones_like(target, dtype=torch.bool))
 
-ComponentOptions = Union[CacheOptions, UnigramCacheOptions, NGramOptions]
+        return read
 
 
 @dataclass(frozen=True)
@@ -416,7 +389,7 @@ class Methods(NamedTuple):
     """Methods of an evaluation: how models read a text, and what is mixed with them, by weights of a sum below 1."""
 
     passes: Passes
-    mixed: Dict[ComponentOptions, float]
+    mixed: Dict[Component, float]
 
 
 @dataclass(frozen=True)
@@ -440,7 +413,7 @@ def score_tokens(
     text: EvaluatedText,
     *,
     passes: Passes,
-    components: Sequence[Component],
+    components: Sequence[Reader],
     mean_squares: Sequence[Dict[str, Tensor]] = (),
     window: int,
 ) -> Generator[TokenScores, None, None]:
@@ -451,7 +424,7 @@ def score_tokens(
     Args:
         models: language models that carry their state, on one device. Several are averaged as probabilities.
         passes: how the models read the text.
-        components: other distributions, none of which has read anything yet.
+        components: readers of other distributions, none of which has read anything yet.
         mean_squares: of each model's gradients, for dynamic evaluation by the rule "rms".
         window: tokens of a row in one forward pass. Dynamic evaluation reads its segments instead.
 
@@ -485,7 +458,7 @@ def score_tokens(
         try:
             for scored in windows:
                 nll = scored.nll if samples is None else samples.nll(scored)
-                yield TokenScores(scored.target, -nll, [component.score(scored) for component in components])
+                yield TokenScores(scored.target, -nll, [read(scored) for read in components])
                 follow_window(weights, scored)
                 num_steps += len(weights)
         except NonFiniteLoss as error:

@@ -5,11 +5,11 @@ import pytest
 from fairseq_plugins.commands.method_flags import FLAGS, grid_points, read_methods
 from fairseq_plugins.evaluation.dynamic_evaluation import DynamicOptions
 from fairseq_plugins.evaluation.test_time import (
-    CacheOptions,
+    ContinuousCache,
     DropoutOptions,
-    NGramOptions,
+    NGrams,
     Passes,
-    UnigramCacheOptions,
+    UnigramCache,
 )
 
 
@@ -50,9 +50,9 @@ def test_values_are_read(tmp_path):
     flags |= {"dynamic": "rms", "dynamic-rate": "1e-4", "dynamic-segment": "20"}
     passes, mixed = read_methods(flags)
     assert mixed == {
-        CacheOptions(window=500, theta=1.0, start="full"): 0.1,
-        UnigramCacheOptions(window=100): 0.05,
-        NGramOptions(path): 0.2,
+        ContinuousCache(window=500, theta=1.0, start="full"): 0.1,
+        UnigramCache(window=100): 0.05,
+        NGrams(path): 0.2,
     }
     assert passes.temperature == 0.9
     assert passes.dropout == DropoutOptions(num_samples=10, scale=0.5, seed=3)

@@ -35,7 +35,7 @@ def score_text():
             models,
             text,
             passes=passes,
-            components=[options.build(text) for options in mixed],
+            components=[component.reader(text) for component in mixed],
             mean_squares=mean_squares,
             window=window,
         )

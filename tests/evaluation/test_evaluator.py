@@ -148,7 +148,7 @@ def test_two_counts_of_one_stream():
     stream = torch.tensor([5, 3, 6, 2, 2, 3, 7, 8, 2])
     model = estimate_model(stream, dictionary, order=3).model
     nll = -model.log_probs(stream)
-    all_tokens, without_first = evaluate_ngram_model(model, stream)
+    all_tokens, without_first = evaluate_ngram_model(model, stream, mixed={})
     assert (all_tokens.num_tokens, without_first.num_tokens) == (9, 8)
     assert all_tokens.num_unknown == without_first.num_unknown == 2
     assert all_tokens.perplexity == pytest.approx(math.exp(nll.mean()))
@@ -160,7 +160,7 @@ def test_a_token_without_probability_is_named():
     stream = torch.tensor([5, 6, 2])
     model = estimate_model(stream, dictionary, order=2).model
     with pytest.raises(ValueError, match="2 of 4 tokens, such as '<pad>', have probability zero: use a model that has"):
-        evaluate_ngram_model(model, torch.tensor([5, 1, 0, 2]))
+        evaluate_ngram_model(model, torch.tensor([5, 1, 0, 2]), mixed={})
 
 
 def test_a_cache_is_mixed_in_from_the_second_token_on():
@@ -172,6 +172,6 @@ def test_a_cache_is_mixed_in_from_the_second_token_on():
     for place in range(1, len(words)):
         seen = words[max(place - 4, 0) : place]
         probs[place] = 0.7 * probs[place] + 0.3 * seen.count(words[place]) / len(seen)
-    all_tokens, without_first = evaluate_ngram_model(model, stream, mixed=[(UnigramCache(window=4), 0.3)])
+    all_tokens, without_first = evaluate_ngram_model(model, stream, mixed={UnigramCache(window=4): 0.3})
     assert all_tokens.nll == pytest.approx(-sum(map(math.log, probs)) / 9)
     assert without_first.nll == pytest.approx(-sum(map(math.log, probs[1:])) / 8)

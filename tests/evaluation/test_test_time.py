@@ -375,11 +375,14 @@ def test_it_is_the_count_over_the_last_words(length, num_rows, window, tokens, s
             torch.testing.assert_close(found[row, t - 1], expected, rtol=1e-12, atol=1e-12)
 
 
-def test_a_cache_makes_room_for_a_row():
+def test_a_cache_makes_room_for_a_row(monkeypatch):
+    lengths = []
+    monkeypatch.setattr(test_time, "RecentValues", lengths.append)
     text = EvaluatedText(torch.zeros(1000, dtype=torch.long), dictionary=make_dictionary(9), num_rows=10)
     for flags in ({"unigram-cache": "1000000,0.1"}, {"cache": "1000000,0.1,1"}):
-        _, (options,) = read_methods(flags)
-        assert options.build(text).window == 100
+        (cache,) = read_methods(flags).mixed
+        cache.reader(text)
+    assert lengths == [100, 100]
 
 
 def test_in_long_windows(score_text):

@@ -151,7 +151,7 @@ def test_segments_of_dynamic_evaluation_with_a_cache(num_steps, tmp_path):
     def work(step):
         tokens = torch.randint(dictionary.nspecial, len(dictionary), (5 * num_steps + 1,))
         text, (passes, mixed) = EvaluatedText(tokens, dictionary=dictionary, num_rows=1), read_methods(flags)
-        components = [options.build(text) for options in mixed]
+        components = [component.reader(text) for component in mixed]
         setting = dict(passes=passes, components=components, mean_squares=(), window=5)
         for scored in score_tokens(model.models, text, **setting):
             scored.mixed(list(mixed.values()))
