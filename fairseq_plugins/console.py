@@ -176,7 +176,7 @@ class Command:
         words = [word for word in given[:end] if word != "--" or not self.passes_on]
         folder: Optional[str] = parser.parse_known_args(words)[0].user_dir
         if folder is not None:
-            from fairseq_plugins.parts import import_folder  # imports torch and fairseq
+            from fairseq_plugins.own_parts import import_folder  # imports torch and fairseq
 
             import_folder(folder)
 

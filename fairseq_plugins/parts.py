@@ -1,128 +1,263 @@
-"""Parts from elsewhere: a folder of the user's own, ``--user-dir``, and installed packages, by entry points."""
+"""Parts of a model that a flag selects by name, each with flags of its own."""
 
-import os
-import shlex
-import sys
-import traceback
-from argparse import Namespace
-from contextlib import contextmanager
-from importlib.metadata import entry_points
-from pathlib import Path
-from typing import Any, Iterator, List
+import inspect
+from argparse import ArgumentParser, Namespace
+from collections import defaultdict
+from dataclasses import Field, field, fields, make_dataclass
+from functools import cache
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    DefaultDict,
+    Dict,
+    Generic,
+    Iterable,
+    List,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+)
 
-from fairseq import utils
-from fairseq.models import MODEL_REGISTRY
+from fairseq.criterions import CRITERION_REGISTRY
+from fairseq.dataclass import FairseqDataclass
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.registry import REGISTRIES
+from fairseq.tasks import TASK_REGISTRY
 
-import fairseq_plugins
-from fairseq_plugins.components import ModelFlags, check_declarations
-from fairseq_plugins.files import given_path
-from fairseq_plugins.options import UserError
-
-PACKAGE = Path(fairseq_plugins.__file__).resolve().parent
-
-GROUP = "fairseq_plugins.parts"
-"""Group of the entry points whose modules are imported with this package."""
-
-_imported: List[Path] = []
-"""The user's folders that this process has imported. The last one is the value of ``--user-dir``."""
-
-
-def user_dir() -> str:
-    """Value of ``--user-dir`` for the programs of fairseq: the folder that was imported, or else this package."""
-    return str(_imported[-1] if _imported else PACKAGE)
-
-
-def import_folder(text: str) -> None:
-    """Import a folder with ``__init__.py`` as fairseq does.
-
-    It must import this package, because fairseq's programs import that folder alone.
-
-    Raises:
-        UserError: if it cannot be imported, with file and line, or if two parts declare the same flag.
-    """
-    folder = Path(os.path.abspath(given_path(text)))
-    if folder.resolve() == PACKAGE:
-        return
-    if not folder.is_dir():
-        raise UserError(f"--user-dir {folder} is no folder: give one with your parts and an __init__.py")
-    if not (folder / "__init__.py").is_file():
-        raise UserError(f"--user-dir {folder} has no __init__.py: write one that imports your parts")
-    if "." in folder.name:
-        raise UserError(f"--user-dir {folder}: Python imports no folder with a dot in its name: rename it")
-    loaded = sys.modules.get(folder.name)
-    if loaded is not None and str(folder) not in getattr(loaded, "__path__", ()):
-        raise UserError(f"--user-dir {folder}: there is another Python module {folder.name}: rename the folder")
-    if not any(b"fairseq_plugins" in path.read_bytes() for path in folder.rglob("*.py") if path.is_file()):
-        raise UserError(f"--user-dir {folder}: add import fairseq_plugins to its __init__.py, for fairseq's programs")
-    try:
-        utils.import_user_module(Namespace(user_dir=str(folder)))
-    except Exception as error:
-        raise UserError(f"--user-dir {folder}: {_reason(error)}") from error
-    _check_all_flags()
-    _imported.append(folder)
+from fairseq_plugins.options import UserError, check_choice, check_choices, flag_of
 
 
-def import_installed() -> None:
-    """Import the modules of all entry points of :data:`GROUP`.
+class Part:
+    """Base of the classes in a :class:`Registry`, with a name and, in :attr:`Options`, flags."""
 
-    Raises:
-        UserError: naming the package of the first that cannot be imported.
-    """
-    for entry in entry_points(group=GROUP):
-        try:
-            entry.load()
-        except Exception as error:
-            package = "an unknown package" if entry.dist is None else f"{entry.dist.name} {entry.dist.version}"
-            raise UserError(
-                f"{package}, which has the entry point {entry.name} = {entry.value} of {GROUP}, cannot be imported: "
-                f"{_reason(error)}; repair or uninstall it"
-            ) from error
-        _check_all_flags()
+    Options: Type[FairseqDataclass] = FairseqDataclass
+    name: str
+
+    @classmethod
+    def unused_options(cls, args: Namespace) -> Dict[str, str]:
+        """Options that have no effect with the others in ``args``, each with the remedy for the error message."""
+        return {}
 
 
-def _check_all_flags() -> None:
-    """Check the flags of all models and their parts by :func:`check_declarations`, before a model is loaded by them."""
-    for model in set(MODEL_REGISTRY.values()):
-        if isinstance(flags := getattr(model, "flags", None), ModelFlags):
-            check_declarations(flags)
+P = TypeVar("P", bound=Part)
+
+NONE = "none"
+"""Name of the part of a registry that does nothing, which is its default."""
 
 
-def _reason(error: Exception) -> str:
-    """The message of an error in code of others, with the last of its lines that led to the error."""
-    if isinstance(error, SyntaxError):
-        return f"{error.filename}, line {error.lineno}: {error.msg}"
-    message = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
-        if frame.f_globals.get("__name__", "").split(".")[0] not in ("fairseq", "fairseq_plugins", "importlib"):
-            return f"{frame.f_code.co_filename}, line {line}: {message}"
-    return message
-
-
-@contextmanager
-def naming_parts(config: Any, *, name: str = "") -> Iterator[None]:
-    """Add the folder of a checkpoint's parts to a ``UserError`` in the block, unless it has been imported.
-
-    The folder itself is not imported, because a checkpoint may come from a stranger.
+class Registry(Dict[str, Type[P]], Generic[P]):
+    """Parts by name. The names are the values of a flag.
 
     Args:
-        config: of the run that wrote the checkpoint, with ``common.user_dir``, or fairseq's older ``args``.
-        name: of the checkpoint and a blank, if the caller does not add it.
+        flag: as on the command line, such as ``--output-layer``.
+        help: help text of the flag.
     """
-    try:
-        yield
-    except UserError as error:
-        common = config.get("common") if hasattr(config, "get") else config
-        folder = common.get("user_dir") if hasattr(common, "get") else getattr(common, "user_dir", None)
-        if not isinstance(folder, str) or not folder.isprintable() or _is_imported(Path(folder)):
-            raise
-        raise UserError(f"{name}needs parts from {folder}: give --user-dir {shlex.quote(folder)} ({error})") from error
+
+    def __init__(self, flag: str, *, help: str):
+        super().__init__()
+        self.flag = flag
+        self.help = help
+
+    @property
+    def destination(self) -> str:
+        """Name of the flag in parsed arguments."""
+        return self.flag.strip("-").replace("-", "_")
+
+    def register(self, name: str) -> Callable[[Type[P]], Type[P]]:
+        """Class decorator that registers a part as a value of the flag.
+
+        It raises UserError if the name is taken. The part's flags are checked by :func:`check_declarations`.
+        """
+
+        def register(cls: Type[P]) -> Type[P]:
+            if name in self:
+                raise UserError(f"{self.flag} {name} is registered twice: give {cls.__qualname__} another name")
+            self[name] = cls
+            cls.name = name
+            return cls
+
+        return register
+
+    def find(self, name: str) -> Type[P]:
+        """The part with this name.
+
+        Raises:
+            UserError: if there is none.
+        """
+        return self[check_choice(name, sorted(self), flag=self.flag)]
+
+    def all_option_names(self) -> Set[str]:
+        """Names of the options of all parts."""
+        return option_names(*(part.Options for part in self.values()))
+
+    def add_args(self, parser: ArgumentParser) -> None:
+        """Add the flag and the flags of all parts, without defaults, which presets set.
+
+        The help of an option begins with the names of its parts, unless all parts have it.
+        """
+        parser.add_argument(self.flag, choices=sorted(self), help=self.help)
+        options: Dict[str, Field[Any]] = {}
+        owners: DefaultDict[str, List[str]] = defaultdict(list)
+        for part_name, part in sorted(self.items()):
+            for option in fields(part.Options):
+                options[option.name] = option
+                owners[option.name].append(part_name)
+        explained = [
+            _explained(options[name], [] if len(owners[name]) == len(self) else owners[name])
+            for name in sorted(self.all_option_names())
+        ]
+        all_options = make_dataclass("AllOptions", explained, bases=(FairseqDataclass,))
+        gen_parser_from_dataclass(parser, all_options(), delete_default=True)
+
+    def build(self, args: Namespace, **arguments: Any) -> P:
+        """Build the part that ``args`` names, by default "none" if there is one, with its options and the arguments.
+
+        Raises:
+            UserError: as :meth:`read_options`, or of the part.
+        """
+        if NONE in self:
+            vars(args).setdefault(self.destination, NONE)  # presets leave it out
+        options = self.read_options(args)
+        part: Callable[..., P] = self[getattr(args, self.destination)]
+        return part(options=options, **arguments)
+
+    def read_options(self, args: Namespace) -> FairseqDataclass:
+        """Options of the part that ``args`` names. Absent options take their defaults.
+
+        Raises:
+            UserError: if the part does not exist, an option belongs to another part or has no effect, or a
+                value is not among the choices of its option.
+        """
+        name = getattr(args, self.destination)
+        part = self.find(name)
+        foreign = sorted(
+            option for option in self.all_option_names() - option_names(part.Options) if hasattr(args, option)
+        )
+        if foreign:
+            flags = ", ".join(map(flag_of, foreign))
+            raise UserError(f"{flags}: not a flag of {self.flag} {name}; leave it out or take another {self.flag}")
+        for option, remedy in sorted(part.unused_options(args).items()):
+            if hasattr(args, option):
+                raise UserError(
+                    f"{flag_of(option)} has no effect on this {self.flag} {name}: leave it out, or {remedy}"
+                )
+        return check_choices(part.Options.from_namespace(args))
 
 
-def _is_imported(folder: Path) -> bool:
-    """Whether a folder has been imported.
+def option_names(*options: Type[FairseqDataclass]) -> Set[str]:
+    """Names of all options of the dataclasses."""
+    return {option.name for cls in options for option in fields(cls) if not option.name.startswith("_")}
 
-    For a relative path, and for this package, which may have moved, the name alone is compared.
+
+def _explained(option: Field[Any], parts: Sequence[str]) -> Tuple[str, Any, Field[Any]]:
+    """Name, type and field of an option, with the names of its parts added to its help."""
+    metadata = dict(option.metadata)
+    if parts and "help" in metadata:
+        metadata["help"] = f"{', '.join(parts)}: {metadata['help']}"
+    # one of the two defaults is MISSING
+    # pyrefly: ignore[no-matching-overload]
+    explained = field(default=option.default, default_factory=option.default_factory, metadata=metadata)
+    return option.name, option.type, explained
+
+
+class ModelFlags:
+    """The flags of a model and its parts.
+
+    Args:
+        own: the model's dataclass. Options of a nested dataclass are prefixed with its name, as in fairseq.
+        registries: registries of the parts.
+        left_out: options of fairseq's dataclass that the model does not offer.
     """
-    module = sys.modules.get(folder.name)
-    is_any = folder.name == PACKAGE.name or not folder.is_absolute()
-    return module is not None and (is_any or str(folder) in getattr(module, "__path__", ()))
+
+    def __init__(self, own: Type[FairseqDataclass], *registries: Registry[Any], left_out: Collection[str] = ()):
+        self.own, self.registries = own, registries
+        self._left_out = left_out
+
+    def add_args(self, parser: ArgumentParser) -> None:
+        """Add the flags of the model and of its parts, without defaults, which architectures set.
+
+        Raises:
+            UserError: if a flag is declared twice.
+        """
+        check_declarations(self)
+        own = ArgumentParser(add_help=False, argument_default=parser.argument_default)
+        gen_parser_from_dataclass(own, self.own(), delete_default=True, with_prefix="")
+        for action in own._actions:
+            if action.dest not in self._left_out:
+                parser._add_action(action)
+        for registry in self.registries:
+            registry.add_args(parser)
+
+    def defaults(self) -> Dict[str, Any]:
+        """Default of each option of the model and its parts, None if the part decides."""
+        options = [self.own, *(part.Options for registry in self.registries for part in registry.values())]
+        absent = {registry.destination: NONE for registry in self.registries if NONE in registry}
+        return {option.name: option.default for cls in options for option in fields(cls)} | absent
+
+
+def check_declarations(model: ModelFlags) -> None:
+    """Check that no two parts of one command line declare the same flag: fairseq silently drops the second.
+
+    It is called when the flags of a model are added to a parser. By then all parts are registered, the user's own
+    ones as well. A part may not declare a flag that fairseq, the model or another part declares, or a task, criterion
+    or optimizer from outside fairseq. Alternatives, such as two optimizers, may declare the same flag.
+
+    Raises:
+        UserError: naming the flag and both owners.
+    """
+    of_parts = [part.Options for registry in model.registries for part in registry.values()]
+    sources: List[Iterable[Tuple[str, Owner]]] = [
+        ((name, FairseqConfig) for name in _names_in(FairseqConfig, None)),
+        ((name, model.own) for name in _names_in(model.own, "")),
+        ((registry.destination, f"the registry of {registry.flag}") for registry in model.registries),
+        ((name, _declaring(options, name)) for options in of_parts for name in option_names(options)),
+    ]
+    optimizers: Any = REGISTRIES["optimizer"]["registry"]
+    for known in (TASK_REGISTRY, CRITERION_REGISTRY, optimizers):
+        alternatives = [cls for cls in known.values() if not cls.__module__.startswith("fairseq.")]
+        sources.append({name: cls for cls in alternatives[::-1] for name in _names_of(cls)}.items())
+    owners: Dict[str, Owner] = {}
+    for name, owner in (declared for source in sources for declared in source):
+        first = owners.setdefault(name, owner)
+        if first != owner:
+            raise UserError(
+                f"{flag_of(name)} is declared by {_describe(first)} and by {_describe(owner)}: give one of them "
+                "another name, or let both inherit the dataclass that declares it"
+            )
+
+
+Owner = Union[type, str]
+"""The class that declares an option, or a description."""
+
+
+def _declaring(options: Type[FairseqDataclass], name: str) -> type:
+    return next(cls for cls in options.__mro__ if name in inspect.get_annotations(cls))
+
+
+def _describe(owner: Owner) -> str:
+    return owner if isinstance(owner, str) else f"{owner.__module__}.{owner.__qualname__}"
+
+
+@cache
+def _names_in(config: Type[FairseqDataclass], prefix: Optional[str]) -> List[str]:
+    """Names of the options that a dataclass adds to a command, without those that it interpolates from others."""
+    parser = ArgumentParser(add_help=False)
+    gen_parser_from_dataclass(parser, config(), delete_default=True, with_prefix=prefix)
+    return [action.dest for action in parser._actions]
+
+
+@cache
+def _names_of(cls: Any) -> List[str]:
+    """Names of the options that a task, criterion or optimizer adds to those of the class of fairseq below it."""
+    base: Any = next(base for base in cls.__mro__ if base.__module__.startswith("fairseq."))
+    parser, of_base = ArgumentParser(add_help=False), ArgumentParser(add_help=False)
+    cls.add_args(parser)
+    base.add_args(of_base)
+    known = {action.dest for action in of_base._actions}
+    return [action.dest for action in parser._actions if action.dest not in known]

@@ -14,7 +14,7 @@ from fairseq_plugins.criterions import noise_contrastive, regularized_cross_entr
 from fairseq_plugins.metrics import rouge  # noqa: E402, F401
 from fairseq_plugins.models import gated_lm, recurrent_encdec, recurrent_lm, transformer, transformer_lm  # noqa: E402, F401
 from fairseq_plugins.optim import adaptive, nt_asgd  # noqa: E402, F401
-from fairseq_plugins.parts import import_installed  # noqa: E402
+from fairseq_plugins.own_parts import import_installed  # noqa: E402
 from fairseq_plugins.tasks import scored_translation, stateful_lm  # noqa: E402, F401
 
 import_installed()

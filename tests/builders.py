@@ -10,11 +10,11 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from torch import nn
 
 import fairseq_plugins  # noqa: F401
-from fairseq_plugins.components import option_names
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers import base
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, TieEmbeddings
 from fairseq_plugins.output_layers.scores import DecoderStates
+from fairseq_plugins.parts import option_names
 
 SOURCE_SIZE, VOCAB_SIZE = 19, 23
 """Words of the tiny models' dictionaries, fairseq's four included."""
@@ -153,9 +153,9 @@ def build_tiny_transformer(
     return randomise(build_encdec(arch, source_size, vocab_size, **flags), init_range, seed=seed)
 
 
-def _dropout_rates(*components):
+def _dropout_rates(*parts):
     """Names of dropout rates of an output layer and a cell, None where they are unknown."""
-    declared = {name for component in filter(None, components) for name in option_names(component.Options)}
+    declared = {name for part in filter(None, parts) for name in option_names(part.Options)}
     return declared & {"latent_dropout", "dropout_weight"}
 
 

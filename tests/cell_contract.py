@@ -7,7 +7,6 @@ import torch
 from builders import randomise
 from nearness import assert_near
 
-from fairseq_plugins.components import option_names
 from fairseq_plugins.modules.cell import (
     RECURRENT_CELLS,
     CellContext,
@@ -19,6 +18,7 @@ from fairseq_plugins.modules.cell import (
     state_tensors,
 )
 from fairseq_plugins.modules.stack import RecurrentStack, StackSteps
+from fairseq_plugins.parts import option_names
 
 B, T, C = 3, 8, 5
 WIDTHS = [9, 8]

@@ -31,7 +31,7 @@ class KnownDefaultsFormatter(argparse.ArgumentDefaultsHelpFormatter):
 
 
 def flags_parser(arch: str) -> argparse.ArgumentParser:
-    """A parser of the flags of an architecture and its components, with the preset's values as defaults."""
+    """A parser of the flags of an architecture and its parts, with the preset's values as defaults."""
     parser = argparse.ArgumentParser(
         usage=argparse.SUPPRESS, add_help=False, conflict_handler="resolve", formatter_class=KnownDefaultsFormatter
     )

@@ -14,7 +14,7 @@ from fairseq_plugins.evaluation.raw_text import subword_kind
 from fairseq_plugins.fairseq_patches.generation import complete_languages
 from fairseq_plugins.files import given_path
 from fairseq_plugins.options import UserError, count, whole_number
-from fairseq_plugins.parts import user_dir
+from fairseq_plugins.own_parts import user_dir
 from fairseq_plugins.processes import USER_ERROR_LINE, Job, run_side_by_side
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe
 from fairseq_plugins.recipes.training import (

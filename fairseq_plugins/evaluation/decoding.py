@@ -19,7 +19,7 @@ from fairseq_plugins.data.pairs import Languages, check_split
 from fairseq_plugins.evaluation.checkpoints import translation_languages
 from fairseq_plugins.files import file_digest, name_of, read_json, read_lines, replaced_file, write_json
 from fairseq_plugins.options import UserError
-from fairseq_plugins.parts import user_dir
+from fairseq_plugins.own_parts import user_dir
 from fairseq_plugins.processes import run_fairseq
 
 GENERATED_FILE = "generate.txt"

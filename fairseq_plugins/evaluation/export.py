@@ -32,7 +32,7 @@ from fairseq_plugins.files import (
 )
 from fairseq_plugins.models.checkpoints import read_state
 from fairseq_plugins.options import UserError
-from fairseq_plugins.parts import PACKAGE
+from fairseq_plugins.own_parts import PACKAGE
 
 LICENCES = ("licen", "copying", "copyright")
 """Beginnings of the names of files with a corpus' licence, in small letters."""

@@ -32,7 +32,7 @@ import fairseq_plugins
 from fairseq_plugins.fairseq_patches import get_flag, wrap
 from fairseq_plugins.fairseq_patches.generation import check_task_direction
 from fairseq_plugins.options import UserError, flag_of
-from fairseq_plugins.parts import naming_parts
+from fairseq_plugins.own_parts import naming_parts
 
 logger = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
 from fairseq_plugins.models.transformer_lm import TransformerLanguageModel
 from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES, NoGate
-from fairseq_plugins.parts import naming_parts
+from fairseq_plugins.own_parts import naming_parts
 
 BaseFlags = Dict[str, Any]
 """``arch`` and the other flags to build a base model by: numbers and texts, which checkpoints may hold."""

@@ -14,7 +14,6 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
 from torch import Tensor
 
-from fairseq_plugins.components import ModelFlags
 from fairseq_plugins.data.tasks import TextTask, check_reads_one_text
 from fairseq_plugins.models.base_models import base_models
 from fairseq_plugins.models.checkpoints import keep_vocabularies
@@ -29,6 +28,7 @@ from fairseq_plugins.options import UserError, check_choices
 from fairseq_plugins.output_layers.base import OutputLayer, OutputPrecision, OutputPrecisionName, check_takes_gate
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES, NoGate, OutputGate
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
+from fairseq_plugins.parts import ModelFlags
 
 
 def _joint_states(states: Sequence[DecoderStates]) -> DecoderStates:

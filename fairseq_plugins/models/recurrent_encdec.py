@@ -12,7 +12,6 @@ from fairseq.data import Dictionary
 from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, register_model, register_model_architecture
 from torch import Tensor, nn
 
-from fairseq_plugins.components import ModelFlags
 from fairseq_plugins.data.tasks import TextTask, check_reads_pairs, check_target_padding
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.decoder import CachingDecoder, IncrementalState
@@ -36,6 +35,7 @@ from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, build
 from fairseq_plugins.output_layers.copying import COPYING, build_copying
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise
+from fairseq_plugins.parts import ModelFlags
 
 MAX_POSITIONS = 100_000
 """Length of the longest sentence that fairseq may pass. Recurrent networks have no limit of their own."""

@@ -12,7 +12,6 @@ from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
 from torch import Tensor, nn
 
-from fairseq_plugins.components import ModelFlags
 from fairseq_plugins.data.tasks import TextTask, check_reads_one_text
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.decoder import StreamDecoder
@@ -35,6 +34,7 @@ from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, Tying
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.projected import ProjectedOutput
 from fairseq_plugins.output_layers.scores import DecoderStates
+from fairseq_plugins.parts import ModelFlags
 
 
 class RecurrentDecoder(StreamDecoder):

@@ -21,7 +21,6 @@ from fairseq.models.transformer import (
 )
 from torch import Tensor, nn
 
-from fairseq_plugins.components import ModelFlags
 from fairseq_plugins.data.tasks import TextTask, check_reads_pairs, check_target_padding
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.decoder import CachingDecoder, IncrementalState
@@ -37,6 +36,7 @@ from fairseq_plugins.output_layers.copying import COPYING, build_copying
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.mixture import MixtureOutput
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise
+from fairseq_plugins.parts import ModelFlags
 
 RATES = ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
 """fairseq's flags of dropout rates, which fairseq does not check."""

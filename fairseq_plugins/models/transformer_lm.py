@@ -13,7 +13,6 @@ from fairseq.models.transformer import Embedding, TransformerConfig
 from fairseq.models.transformer_lm import TransformerLanguageModelConfig, base_lm_architecture
 from torch import Tensor, nn
 
-from fairseq_plugins.components import ModelFlags
 from fairseq_plugins.data.tasks import TextTask, check_reads_one_text
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.presets.language_models import TRANSFORMER_LM_ARCHITECTURES
@@ -28,6 +27,7 @@ from fairseq_plugins.models.sliding_context import (
 from fairseq_plugins.models.transformer import LEFT_OUT, TransformerDecoderWithOutputLayer, check_decoder_flags
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
+from fairseq_plugins.parts import ModelFlags
 
 LM_LEFT_OUT = (
     *(*LEFT_OUT, "decoder_input_dim", "adaptive_input_factor", "adaptive_input_cutoff"),

@@ -31,8 +31,8 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
-from fairseq_plugins.components import Component, Registry
 from fairseq_plugins.ops.cuda_graphs import LoopGraphs
+from fairseq_plugins.parts import Part, Registry
 
 LayerState = Dict[str, Tensor]
 """State of one layer by name, each (B, *), such as h and c of an LSTM."""
@@ -67,7 +67,7 @@ class StepInput(NamedTuple):
     stack_input: Optional[Tensor] = None
 
 
-class RecurrentCell(Component, nn.Module):
+class RecurrentCell(Part, nn.Module):
     """One recurrent layer.
 
     To add a value of ``--rnn-cell`` to every recurrent model, a subclass registers itself with

@@ -30,8 +30,8 @@ class CudaGraphFlags(FairseqDataclass):
     cuda_graphs: CudaGraphs = field(
         default="off",
         metadata={
-            "help": "off: every step of a recurrent loop is launched; auto: on a GPU, training replays the loops as CUDA "
-            "graphs where shapes recur and results are equal, which no GPU has run yet (default: off)"
+            "help": "off: every step of a recurrent loop is launched; auto: on a GPU, training replays the loops as "
+            "CUDA graphs where shapes recur and results are equal, which no GPU has run yet (default: off)"
         },
     )
 

@@ -13,7 +13,6 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
-from fairseq_plugins.components import Component, Registry
 from fairseq_plugins.modules.cell import State
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.ops.matmul import has_native_bfloat16
@@ -22,6 +21,7 @@ from fairseq_plugins.options import UserError, check_choice, choices, flag_of
 from fairseq_plugins.output_layers.copying import Copying, NoCopying
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES, NoGate, OutputGate
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
+from fairseq_plugins.parts import Part, Registry
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class TieEmbeddings(IntEnum):
     ALWAYS = 2
 
 
-class OutputLayer(Component, nn.Module):
+class OutputLayer(Part, nn.Module):
     """Turns decoder states into a distribution over the vocabulary.
 
     To add a value of ``--output-layer``, a subclass registers itself with ``OUTPUT_LAYERS.register``, declares its

@@ -12,14 +12,14 @@ from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.components import NONE, Component, Registry
 from fairseq_plugins.ops.matmul import accumulation_dtype
 from fairseq_plugins.ops.mixture_chunk import Interpolation
 from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.scores import DecoderStates, Scores
+from fairseq_plugins.parts import NONE, Part, Registry
 
 
-class Copying(Component, nn.Module):
+class Copying(Part, nn.Module):
     """Interpolates the distribution of any output layer with one over the source words.
 
     To add a value of ``--copying``, a subclass registers itself with ``COPYING.register``, declares its flags in the

@@ -12,7 +12,6 @@ from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.components import NONE, Component, Registry
 from fairseq_plugins.modules.cell import CellContext, LayerState, State
 from fairseq_plugins.modules.initialisation import initialise_uniformly
 from fairseq_plugins.modules.layers import BroadcastDropout
@@ -20,9 +19,10 @@ from fairseq_plugins.modules.lstm import BiasOptions, LSTMLayer
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.options import check_at_least_one, check_positive
 from fairseq_plugins.output_layers.scores import DecoderStates
+from fairseq_plugins.parts import NONE, Part, Registry
 
 
-class OutputGate(Component, nn.Module):
+class OutputGate(Part, nn.Module):
     """Multiplies the logits of an output layer by numbers between 0 and 1, the same for all softmaxes of a mixture.
 
     To add a value of ``--output-gate``, a subclass registers itself with ``OUTPUT_GATES.register``, declares its flags

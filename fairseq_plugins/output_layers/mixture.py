@@ -12,7 +12,6 @@ import torch
 from fairseq.data import Dictionary
 from torch import Tensor, nn
 
-from fairseq_plugins.components import option_names
 from fairseq_plugins.modules.cell import State
 from fairseq_plugins.modules.layers import BroadcastDropout, Linear, ModuleSequence
 from fairseq_plugins.ops.matmul import accumulation_dtype
@@ -22,6 +21,7 @@ from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.labels import ACTIVATIONS, LabelNetworkOptions, label_network
 from fairseq_plugins.output_layers.projected import ProjectedOptions, ProjectedOutput, WordProjection
 from fairseq_plugins.output_layers.scores import DecoderStates
+from fairseq_plugins.parts import option_names
 
 LATENT_MASKS = {"shared": (1, 2), "per-expert": (1,)}
 """Dimensions of k, (B, T, J, d), that share a dropout mask. The time steps of a row always do."""

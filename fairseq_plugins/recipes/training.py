@@ -13,7 +13,6 @@ import torch
 from fairseq.utils import split_paths
 
 import fairseq_plugins
-from fairseq_plugins.components import Registry, option_names
 from fairseq_plugins.evaluation.raw_text import SubwordNMT, subword_kind
 from fairseq_plugins.fairseq_patches.saving import locked_for_command
 from fairseq_plugins.files import file_digest, newest_checkpoint, output_folder, read_json, write_json
@@ -24,7 +23,8 @@ from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.copying import COPYING
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
-from fairseq_plugins.parts import user_dir
+from fairseq_plugins.own_parts import user_dir
+from fairseq_plugins.parts import Registry, option_names
 from fairseq_plugins.processes import fairseq_command, run_logged
 from fairseq_plugins.recipes.recipe import JOINING_FLAG, Recipe
 
@@ -95,7 +95,7 @@ def value_of(given: Mapping[str, List[str]], *flags: str) -> str:
 
 
 def _for_chosen_parts(flags: Mapping[str, Value], given: Mapping[str, List[str]]) -> Dict[str, Value]:
-    """Flags without the options of components that ``given`` flags replace by others without these options."""
+    """Flags without the options of parts that ``given`` flags replace by others without these options."""
     registries: Tuple[Registry[Any], ...] = (OUTPUT_LAYERS, OUTPUT_GATES, RECURRENT_CELLS, COPYING)
     left_out: Set[str] = set()
     for registry in registries:

@@ -11,7 +11,7 @@ import pytest
 from typed_commands import refused, type_command
 
 from fairseq_plugins.fairseq_patches.saving import locked_for_command
-from fairseq_plugins.parts import user_dir
+from fairseq_plugins.own_parts import user_dir
 from fairseq_plugins.recipes import RECIPES, training, training_arguments
 
 

@@ -6,7 +6,6 @@ from builders import build_tiny_gated_lm, build_tiny_lm, make_dictionary, tiny_b
 from example_layers import OwnSoftmax
 
 from fairseq_plugins.commands.method_flags import read_methods
-from fairseq_plugins.components import option_names
 from fairseq_plugins.evaluation import test_time
 from fairseq_plugins.evaluation.scoring import score_windows
 from fairseq_plugins.evaluation.test_time import (
@@ -20,6 +19,7 @@ from fairseq_plugins.evaluation.test_time import (
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
+from fairseq_plugins.parts import option_names
 
 
 @pytest.fixture

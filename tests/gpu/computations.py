@@ -1,4 +1,4 @@
-"""Computations that are compared between devices: all functions of ``ops``, all registered components, and decoders.
+"""Computations that are compared between devices: all functions of ``ops``, all registered parts, and decoders.
 
 Shapes: B rows, T steps, S source positions, D_n width of layer n, V vocabulary, N tokens, J experts, D width.
 """
@@ -49,8 +49,8 @@ WIDTHS = (16, 24, 16)
 WEIGHT_LIMIT = 0.5
 
 
-def components():
-    """Functions that build the computations of all registered components, by name."""
+def parts():
+    """Functions that build the computations of all registered parts, by name."""
     made = {}
     for cell in sorted(RECURRENT_CELLS):
         made[f"cell {cell}"] = partial(stack_computation, cell, _run_stack)
@@ -87,7 +87,7 @@ def decoders():
 
 
 def without_dropout(options, rate=0.0):
-    """Default options of a component with one rate for all dropouts."""
+    """Default options of a part with one rate for all dropouts."""
     return options(**dict.fromkeys(_rates(options), rate))
 
 
@@ -127,12 +127,12 @@ def attention_computation(attention, feeding):
 def output_computation(layer, gate, copying):
     """Loss and distribution of an output layer."""
     args = Namespace(output_layer=layer, output_gate=gate, copying=copying)
-    component = OUTPUT_LAYERS[layer]
-    for part in (component, OUTPUT_GATES[gate]):
+    output = OUTPUT_LAYERS[layer]
+    for part in (output, OUTPUT_GATES[gate]):
         for rate in _rates(part.Options) - part.unused_options(args).keys():
             setattr(args, rate, 0.0)
     dictionary = make_dictionary(V)
-    shared = None if component.tie_embeddings is TieEmbeddings.NEVER else nn.Parameter(torch.empty(V, WIDTHS[0]))
+    shared = None if output.tie_embeddings is TieEmbeddings.NEVER else nn.Parameter(torch.empty(V, WIDTHS[0]))
     module = build_output_layer(args, dictionary=dictionary, layer_widths=WIDTHS, shared_weight=shared)
     module.copying = build_copying(
         args, source=dictionary, target=dictionary, width=WIDTHS[-1], attention_removed_by=None

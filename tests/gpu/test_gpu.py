@@ -29,7 +29,7 @@ from fairseq_plugins.ops.cuda_graphs import LoopGraphs, Recorder
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 DEVICE = os.environ.get("FAIRSEQ_PLUGINS_TEST_DEVICE", "cuda")
-OPS, PARTS = computations.ops(), {**computations.components(), **computations.decoders()}
+OPS, PARTS = computations.ops(), {**computations.parts(), **computations.decoders()}
 DTYPES = [torch.float64, torch.float32]
 
 needs_device = pytest.mark.skipif(DEVICE == "cuda" and not torch.cuda.is_available(), reason="torch finds no GPU here")

@@ -10,7 +10,6 @@ from builders import build_encdec, build_lm
 from fairseq import options
 from fairseq.dataclass import FairseqDataclass
 
-from fairseq_plugins.components import Component
 from fairseq_plugins.models.presets import (
     ARCHITECTURES,
     LANGUAGE_MODELS,
@@ -22,6 +21,7 @@ from fairseq_plugins.models.presets import (
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
+from fairseq_plugins.parts import Part
 
 RECURRENT = (LANGUAGE_MODELS, translation.ENCODER_DECODER_ARCHITECTURES)
 NO_MATCH = re.compile("give the last layer the width of the embedding|compares hidden states, .* wide, with")
@@ -113,7 +113,7 @@ class SecondOptions(CommonOptions):
 @pytest.mark.parametrize("registry, kept", [(RECURRENT_CELLS, True), (OUTPUT_LAYERS, False), (OUTPUT_GATES, False)])
 def test_what_two_cells_declare_in_common_is_the_presets_and_of_layers_and_gates_nothing(registry, kept, monkeypatch):
     for name, declared in (("one", FirstOptions), ("two", SecondOptions)):
-        monkeypatch.setitem(registry, name, type(name, (Component,), {"name": name, "Options": declared}))
+        monkeypatch.setitem(registry, name, type(name, (Part,), {"name": name, "Options": declared}))
     own = {registry.destination: "one", "common": 0.5, "first": 0.25}
     others = {other.destination: "same" for other in (RECURRENT_CELLS, OUTPUT_LAYERS, OUTPUT_GATES)}
     preset = Preset({**others, **own, "embed_dim": 7})

@@ -9,7 +9,7 @@ from typed_commands import type_command
 
 from fairseq_plugins.models.checkpoints import check_checkpoints
 from fairseq_plugins.models.presets import ARCHITECTURES, command_line
-from fairseq_plugins.parts import user_dir
+from fairseq_plugins.own_parts import user_dir
 from fairseq_plugins.recipes import fine_tuning, training
 
 ARCH = "lstm_lm_awd_ptb"

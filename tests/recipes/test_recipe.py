@@ -7,7 +7,7 @@ from example_layers import OwnSoftmax
 
 from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
-from fairseq_plugins.parts import user_dir
+from fairseq_plugins.own_parts import user_dir
 from fairseq_plugins.recipes import RECIPES, Recipe, System, find_recipe, training_arguments
 from fairseq_plugins.recipes import training as module
 from fairseq_plugins.recipes.recipe import COMMON, scored_validation

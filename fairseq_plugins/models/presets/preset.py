@@ -8,10 +8,10 @@ from argparse import Namespace
 from dataclasses import dataclass, field
 from typing import List, Mapping, Optional, Set, Union
 
-from fairseq_plugins.components import option_names
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
+from fairseq_plugins.parts import option_names
 
 Value = Union[bool, int, float, str]
 
@@ -47,7 +47,7 @@ class Preset:
 def apply_preset(preset: Preset, args: Namespace) -> None:
     """Set the model flags of a preset that ``args`` does not hold yet.
 
-    If ``args`` holds another output layer, gate or recurrent cell, the options of the preset's own component are left
+    If ``args`` holds another output layer, gate or recurrent cell, the options of the preset's own part are left
     out. Options that another cell shares and uses are kept, because they regularise both cells alike. Another output
     layer gets its flags of ``preset.output_layers`` instead of those of the preset's own layer.
     """

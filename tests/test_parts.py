@@ -1,4 +1,4 @@
-"""Components that a flag chooses, and their flags."""
+"""Parts that a flag chooses, and their flags."""
 
 import argparse
 from argparse import Namespace
@@ -11,9 +11,9 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import TASK_REGISTRY, FairseqTask
 
 import fairseq_plugins  # noqa: F401  registers all parts
-from fairseq_plugins.components import Component, ModelFlags, Registry
 from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+from fairseq_plugins.parts import ModelFlags, Part, Registry
 
 
 @dataclass
@@ -26,15 +26,15 @@ class RoundOptions(SizeOptions):
     radius: float = field(default=0.5, metadata={"help": "of the corners", "argparse_alias": "-r"})
 
 
-def component(options=FairseqDataclass):
-    return type("Shape", (Component,), {"Options": options})
+def part_with(options=FairseqDataclass):
+    return type("Shape", (Part,), {"Options": options})
 
 
 @pytest.fixture
 def shapes():
     registry = Registry("--shape-name", help="what it looks like")
     for name, options in (("square", SizeOptions), ("round", RoundOptions), ("oval", RoundOptions)):
-        registry.register(name)(component(options))
+        registry.register(name)(part_with(options))
     return registry
 
 
@@ -44,20 +44,20 @@ def parser_of(registry):
     return parser
 
 
-def test_components_are_found_by_their_names_which_are_registered_once(shapes):
+def test_parts_are_found_by_their_names_which_are_registered_once(shapes):
     first = shapes["round"]
     assert shapes.find("round") is first and first.name == "round"
     with pytest.raises(ValueError, match="--shape-name flat: choose one of oval, round, square"):
         shapes.find("flat")
     with pytest.raises(ValueError, match="--shape-name round is registered twice: give Shape another name"):
-        shapes.register("round")(component())
+        shapes.register("round")(part_with())
     assert shapes["round"] is first
 
 
-def test_help_names_the_components_that_have_an_option(shapes):
+def test_help_names_the_parts_that_have_an_option(shapes):
     before = {action.dest: action.help for action in parser_of(shapes)._actions}
     assert (before["width"], before["radius"]) == ("of all layers", "oval, round: of the corners")
-    shapes.register("plain")(component())
+    shapes.register("plain")(part_with())
     after = {action.dest: action.help for action in parser_of(shapes)._actions}
     assert after["width"] == "oval, round, square: of all layers"
 
@@ -71,7 +71,7 @@ def test_flags_are_added_without_defaults_and_keep_their_types_and_aliases(shape
         parser.parse_args(["--shape-name", "flat"])
 
 
-def test_options_are_those_of_the_component_and_absent_ones_take_their_defaults(shapes):
+def test_options_are_those_of_the_part_and_absent_ones_take_their_defaults(shapes):
     options = shapes.read_options(Namespace(shape_name="round", radius=1.0))
     assert isinstance(options, RoundOptions) and (options.width, options.radius) == (4, 1.0)
     with pytest.raises(ValueError, match="--radius: not a flag of --shape-name square"):
@@ -113,7 +113,7 @@ def options(name, *bases):
 def registry(flag, *parts):
     made = Registry(flag, help="a part")
     for number, part in enumerate(parts):
-        made.register(f"part {number}")(component(part if isinstance(part, type) else options(part)))
+        made.register(f"part {number}")(part_with(part if isinstance(part, type) else options(part)))
     return made
 
 
@@ -161,7 +161,7 @@ def test_all_flags_are_added_without_defaults():
 @pytest.mark.parametrize("taken", ["dropout_weight", "minor_input", "label_smoothing"])
 def test_a_part_of_the_user_cannot_take_a_flag_of_a_model(taken, monkeypatch, capsys):
     """It may be registered at any time before the command line is parsed; the command ends with one line."""
-    monkeypatch.setitem(OUTPUT_LAYERS, "late", component(options(taken)))
+    monkeypatch.setitem(OUTPUT_LAYERS, "late", part_with(options(taken)))
     with pytest.raises(UserError) as error:
         fairseq_options.parse_args_and_arch(
             fairseq_options.get_training_parser(), ["data", "--task", "stateful_lm", "--arch", "lstm_lm_doc"]
