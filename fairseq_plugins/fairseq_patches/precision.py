@@ -10,6 +10,7 @@ from fairseq.distributed import utils as distributed_utils
 from fairseq.models.ema.ema import EMA
 from fairseq.optim import AMPOptimizer, FairseqOptimizer, FP16Optimizer, MemoryEfficientFP16Optimizer
 from fairseq.optim.dynamic_loss_scaler import DynamicLossScaler
+from fairseq.trainer import Trainer
 from omegaconf import DictConfig
 from torch import Tensor, nn
 from torch.optim import SGD, Adagrad
@@ -184,10 +185,29 @@ def patch_ema() -> None:
     """Average each weight of ``--store-ema`` once per update.
 
     Problem: fairseq iterates over the names of weights, so the average of a matrix with two names, such as a tied
-        embedding, decays twice. It also ignores the column norm constraint of ``--column-norm``.
+        embedding, decays twice. It also ignores the column norm constraint of ``--column-norm``. From a checkpoint
+        without an average it cannot start one, as with ``--finetune-from-model``, because it deletes the weights first.
     Needed while ``test_fairseq_alone_decays_a_shared_matrix_twice`` passes.
     """
     wrap(EMA, "_step_internal", _step_each_weight_once)
+    wrap(Trainer, "load_checkpoint", _load_or_start_average)
+
+
+def _load_or_start_average(
+    load_checkpoint: Callable[..., Optional[Dict[str, Any]]], trainer: Trainer, *args: Any, **kwargs: Any
+) -> Optional[Dict[str, Any]]:
+    """Load a checkpoint, and its average or, if it has none, its weights as the start of one."""
+    flags = trainer.cfg.ema
+    averages, flags.store_ema = flags.store_ema, False
+    try:
+        state = load_checkpoint(trainer, *args, **kwargs)
+    finally:
+        flags.store_ema = averages
+    if averages and state is not None:
+        trainer.ema.restore(state.get("ema", trainer.get_model().state_dict()))
+        if flags.ema_fp32:
+            trainer.ema.build_fp32_params(state.get("ema_fp32_params"))
+    return state
 
 
 def _step_each_weight_once(

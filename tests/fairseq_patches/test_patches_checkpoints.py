@@ -211,6 +211,7 @@ def trainer():
         model=None,
         checkpoint=SimpleNamespace(load_checkpoint_on_all_dp_ranks=False),
         distributed_training=SimpleNamespace(zero_sharding="none"),
+        ema=SimpleNamespace(store_ema=False),
     )
     model = SimpleNamespace(set_num_updates=lambda num_updates: None, load_state_dict=refuse)
     return SimpleNamespace(

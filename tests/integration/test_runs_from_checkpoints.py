@@ -13,6 +13,7 @@ import torch
 from commands import load, run, succeed, training_arguments, updates_of
 from fairseq import checkpoint_utils, options
 from fairseq.models import ARCH_MODEL_REGISTRY
+from fairseq.trainer import Trainer
 from short_trainings import SMALL_MODELS
 from translation_commands import FAIRSEQ_FLAGS, preprocess_pairs, training_flags, translate
 
@@ -220,6 +221,22 @@ def test_averages_of_fairseq_hold_every_parameter_and_follow_the_warmup(pair_dat
             or not torch.equal(value, checkpoint["model"][name])
         )
     assert 0.5 < average["decoder.output.warmed_up"] < 1
+
+
+def test_an_average_starts_from_a_checkpoint_without_one_unlike_by_fairseq_alone(
+    translator, pair_data, run_here, tmp_path, monkeypatch
+):
+    start = ["--finetune-from-model", translator / "checkpoint_last.pt", "--store-ema", "--ema-decay", 0.75]
+    flags = training_flags(pair_data, tmp_path, *start, "--ema-fp32", "--max-update", 1, "--disable-validation")
+    run_here(fairseq_cli.train, *flags)
+    before, after = load(start[1])["model"], load(tmp_path / "checkpoint_last.pt")
+    expected = 0.75 * before[LOWER_EXPERTS] + 0.25 * after["model"][LOWER_EXPERTS]
+    assert not torch.equal(before[LOWER_EXPERTS], expected)
+    for average in ("ema", "ema_fp32_params"):
+        torch.testing.assert_close(after["extra_state"][average][LOWER_EXPERTS], expected)
+    monkeypatch.setattr(Trainer, "load_checkpoint", inspect.unwrap(Trainer.load_checkpoint))
+    with pytest.raises(KeyError, match="model"):
+        run_here(fairseq_cli.train, *flags, "--save-dir", tmp_path / "alone")
 
 
 # fine-tuning on another corpus, by the command
