@@ -8,19 +8,21 @@ import torch
 from fairseq import checkpoint_utils, options, tasks, utils
 from fairseq.data import Dictionary, data_utils
 from fairseq.data.data_utils import post_process
+from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.search import DiverseBeamSearch, LengthConstrainedBeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationTask
+from fairseq.tasks.translation_lev import TranslationLevenshteinTask
 from fairseq.tokenizer import tokenize_line
 from omegaconf import DictConfig
 from torch import Tensor
 
 from fairseq_plugins.fairseq_patches import get_flag, wrap
 from fairseq_plugins.fairseq_patches.errors import exit_with_fault
-from fairseq_plugins.options import UserError
+from fairseq_plugins.options import UserError, flag_of
 
 Languages = Tuple[Optional[str], Optional[str]]
 """Source and target language; None means unknown."""
@@ -142,10 +144,12 @@ def patch_generation() -> None:
         ``--diverse-beam-groups`` indexes a table with a row for each sentence of the batch by the sentence's number in
         the data set: it ends in an IndexError or uses another sentence. ``--match-source-len`` counts the end mark of
         the source as a word, and longer hypotheses may win. ``--no-seed-provided`` is overwritten. The words of
-        ``--lm-path`` may have other numbers than those of the models.
+        ``--lm-path`` may have other numbers than those of the models. A shard without a batch has a perplexity of 1 in
+        ``fairseq-eval-lm``.
     Needed while a ``test_fairseq_alone_...`` of ``tests/fairseq_patches/test_patches_generation.py`` passes.
     """
     wrap(options, "parse_args_and_arch", _obey_shards_and_seed)
+    wrap(EpochBatchIterator, "next_epoch_itr", _check_shard)
     wrap(FairseqTask, "build_generator", _check_language_model)
     wrap(SequenceGenerator, "_generate", _generate_by_places)
     wrap(NGramRepeatBlock, "forward", _block_repeated_ngrams)
@@ -165,6 +169,11 @@ def _obey_shards_and_seed(
     flags = parsed[0] if isinstance(parsed, tuple) else parsed
     if not {"num_shards", "beam"} <= vars(flags).keys() or hasattr(flags, "buffer_size"):
         return parsed  # another program, such as fairseq-interactive
+    if getattr(flags, "constraints", None):
+        exit_with_fault(parser, "--constraints: only fairseq-interactive reads them, after tabs in its lines")
+    for name in ("print_step", "retain_iter_history"):
+        if getattr(flags, name, False) and not issubclass(tasks.TASK_REGISTRY[flags.task], TranslationLevenshteinTask):
+            exit_with_fault(parser, f"{flag_of(name)} is for --task translation_lev: leave it out")
     if flags.num_shards > 1:
         if getattr(flags, "results_path", None) is not None:
             exit_with_fault(parser, "--results-path: shards would replace each other's file there: redirect them")
@@ -172,6 +181,17 @@ def _obey_shards_and_seed(
     if parser.parse_known_args(input_args)[0].no_seed_provided:  # fairseq overwrites it
         flags.no_seed_provided = True
     return parsed
+
+
+def _check_shard(next_epoch_itr: Callable[..., Any], batches: EpochBatchIterator, *args: Any, **options: Any) -> Any:
+    """Make the batches of an epoch. A shard of the user has at least one, unlike one of distributed training."""
+    num_batches = len(batches.frozen_batches)
+    if batches.num_shards > 1 and batches.shard_id >= num_batches and not torch.distributed.is_initialized():
+        raise UserError(
+            f"--shard-id {batches.shard_id} is empty, because the data has {num_batches} batches: give a smaller "
+            "--num-shards or --batch-size"
+        )
+    return next_epoch_itr(batches, *args, **options)
 
 
 def _check_language_model(
@@ -186,6 +206,8 @@ def _check_language_model(
     """Build the generator. The language model of ``--lm-path`` must have the dictionary of the models."""
     language_model = (extra_gen_cls_kwargs or {}).get("lm_model")
     words: Any = task.target_dictionary
+    if hasattr(language_model, "encoder"):
+        raise UserError(f"--lm-path {args.lm_path} is a translator: give a language model of the target")
     if language_model is not None and getattr(language_model.decoder, "dictionary", words) != words:
         raise UserError(
             f"--lm-path {args.lm_path} has another dictionary than the target: train one with that dictionary"

@@ -16,6 +16,8 @@ from builders import (
     make_task,
 )
 from fairseq import options, utils
+from fairseq.data import ListDataset
+from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass.configs import GenerationConfig
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.search import BeamSearch, DiverseBeamSearch, LengthConstrainedBeamSearch
@@ -188,14 +190,26 @@ def test_shards_and_seeds_reach_fairseq_generate_unlike_by_fairseq_alone(capsys)
     args = read(options.parse_args_and_arch, "--num-shards", "3", "--shard-id", "1", "--no-seed-provided")
     assert (args.distributed_world_size, args.distributed_rank, args.no_seed_provided) == (3, 1, True)
     assert not read(options.parse_args_and_arch).no_seed_provided
-    with pytest.raises(SystemExit):
-        read(options.parse_args_and_arch, "--num-shards", "3", "--results-path", "folder")
-    assert "error: --results-path: " in capsys.readouterr().err
+    for flag in ("--results-path=folder", "--constraints", "--print-step", "--retain-iter-history"):
+        with pytest.raises(SystemExit):
+            read(options.parse_args_and_arch, "--num-shards", "3", flag)
+        assert f"error: {flag.partition('=')[0]}" in capsys.readouterr().err
+    assert read(options.parse_args_and_arch, "--print-step", "--task", "translation_lev").print_step
     parser, given = options.get_interactive_generation_parser(), ["data", "--path", "a.pt", "--num-shards", "3"]
     assert options.parse_args_and_arch(parser, given).distributed_world_size < 3  # fairseq-interactive has no shards
     alone = inspect.unwrap(options.parse_args_and_arch)
     args = read(alone, "--num-shards", "3", "--shard-id", "1", "--no-seed-provided")
     assert args.distributed_world_size < 3 and not args.no_seed_provided
+
+
+def test_a_shard_has_batches_unlike_by_fairseq_alone():
+    def shard(shard_id):
+        return EpochBatchIterator(ListDataset("ab"), list, [[0], [1]], num_shards=3, shard_id=shard_id)
+
+    assert list(shard(1).next_epoch_itr(shuffle=False)) == [["b"]]
+    with pytest.raises(UserError, match="^--shard-id 2 is empty, because the data has 2 batches"):
+        shard(2).next_epoch_itr(shuffle=False)
+    assert list(inspect.unwrap(EpochBatchIterator.next_epoch_itr)(shard(2), shuffle=False)) == [[]]
 
 
 def test_a_language_model_has_the_words_of_the_translator_and_fairseq_alone_takes_others():
@@ -211,6 +225,8 @@ def test_a_language_model_has_the_words_of_the_translator_and_fairseq_alone_take
             build(task, models, config, extra_gen_cls_kwargs={"lm_model": model})
     with pytest.raises(UserError, match="--lm-path lm.pt has another dictionary"):
         FairseqTask.build_generator(task, models, config, extra_gen_cls_kwargs={"lm_model": other})
+    with pytest.raises(UserError, match="--lm-path lm.pt is a translator"):
+        FairseqTask.build_generator(task, models, config, extra_gen_cls_kwargs={"lm_model": models[0]})
 
 
 # what fairseq does without the patches
