@@ -17,14 +17,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Callable, Dict, Iterable, Iterator, List, NoReturn, Optional, Type
 
+import fairseq
 import torch
 from fairseq import checkpoint_utils, options, utils
 from fairseq import trainer as fairseq_trainer
 from fairseq.data.iterators import BackgroundConsumer
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
+from hydra.errors import ConfigCompositionException
 from omegaconf import DictConfig
-from omegaconf.errors import InterpolationKeyError
+from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue
 from torch import Tensor, nn
 
 from fairseq_plugins.console import INTERRUPTED, UNREAD, message_of
@@ -49,9 +51,9 @@ def patch_one_line_errors() -> None:
         SIGABRT, status 134, whatever ended the command.
     Patch: wrap ``call_main`` and ``parse_args_and_arch`` to install :func:`show_error`, and ``BackgroundConsumer.run``
         to stop threads before the interpreter ends. User errors are ``UserError``, files that cannot be read or
-        written, and flags that fairseq's programs assert. All other errors keep their traceback, as do all errors in
-        processes that fairseq starts, one for each GPU. If nobody reads the output any more, as after ``| head -1``, a
-        command ends quietly.
+        written, and flags and packages that fairseq asks for. All other errors keep their traceback, as do all errors
+        in processes that fairseq starts, one for each GPU. If nobody reads the output any more, as after ``| head -1``,
+        a command ends quietly.
     Needed while ``test_other_errors_keep_their_traceback_and_those_of_fairseq_alone_all`` passes, and
     ``BackgroundConsumer`` is a daemon thread that nothing stops.
     """
@@ -116,16 +118,30 @@ def _message_of(error: BaseException) -> Optional[str]:
         return message_of(error) if error.filename is not None or is_of_fairseq else None
     if isinstance(error, UserError):
         return message_of(error)
-    if isinstance(error, AssertionError) and error.args:  # fairseq's programs check flags by assertions
-        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-        return str(error) if Path(frame.f_code.co_filename).parent.name == "fairseq_cli" else None
     if isinstance(error, InterpolationKeyError):  # omegaconf's, of a task's flag that a model of fairseq reads
         flag = re.search(r"'task\.(\w+)'", str(error))
         return flag and (
             f"the model reads {flag_of(flag.group(1))}, which the task does not have: train fairseq's language models "
             "with --task language_modeling"
         )
-    return None
+    if isinstance(error, MissingMandatoryValue):
+        return f"{flag_of(str(error.key))} is missing: give it"
+    if isinstance(error, ConfigCompositionException):  # hydra's, such as of --source-lang, which tokenizers read
+        needed = re.search(r"override (\w+)\.(\w+)=null", str(error))
+        return needed and f"{flag_of(needed.group(1))} needs {flag_of(needed.group(2))}: give it"
+    return str(error) if _asks_for_flag(error) else None
+
+
+def _asks_for_flag(error: BaseException) -> bool:
+    """Whether fairseq raised the error because of a flag, which it names or asserts, or of a package to install."""
+    files = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if not files or not error.args:
+        return False
+    is_of_program = files[-1].parent.name == "fairseq_cli"
+    if is_of_program and isinstance(error, AssertionError):
+        return True
+    is_of_fairseq = is_of_program or Path(fairseq.__file__).parent in files[-1].parents
+    return is_of_fairseq and re.search(r"(?<![\w-])--[a-z]|[Pp]lease install", str(error)) is not None
 
 
 def _make_batches_until_exit(run: Callable[..., None], consumer: Any) -> None:

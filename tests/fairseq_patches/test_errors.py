@@ -17,13 +17,16 @@ import fairseq_cli.train
 import pytest
 import torch
 from binarised_lines import copy_data
-from fairseq import optim, options, utils
+from fairseq import optim, options, scoring, utils
 from fairseq import trainer as fairseq_trainer
+from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPEConfig
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.distributed import utils as distributed_utils
 from fairseq.nan_detector import NanDetector
+from fairseq.tasks import FairseqTask
 from fairseq.trainer import Trainer
 from forks import in_fork
+from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
 from short_trainings import SMALL_MODELS
 from torch import nn
@@ -80,6 +83,29 @@ def test_a_flag_that_a_program_of_fairseq_misses_is_one_line(monkeypatch, capsys
     assert status_after(train, monkeypatch) == 2
     assert capsys.readouterr().err.splitlines()[-1] == f"error: {missing}"
     assert status_after(AssertionError(missing), monkeypatch) == 1
+
+
+def sample_without_flag(cfg):
+    unwrap(FairseqTask.build_generator)(Mock(), [], SimpleNamespace(sampling_topk=5))
+
+
+@pytest.mark.parametrize(
+    "error, message",
+    [
+        (sample_without_flag, "--sampling-topk requires --sampling"),
+        (lambda cfg: scoring.build_scorer("wer", None), "Please install editdistance to use WER scorer"),
+        (lambda cfg: OmegaConf.structured(SubwordNMTBPEConfig).bpe_codes, "--bpe-codes is missing: give it"),
+        (
+            ConfigCompositionException("Error merging override tokenizer.source_lang=null"),
+            "--tokenizer needs --source-lang: give it",
+        ),
+    ],
+)
+def test_so_is_a_flag_or_package_that_fairseq_asks_for(error, message, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "editdistance", None)
+    assert status_after(error, monkeypatch) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == f"error: {message}"
+    assert status_after(ValueError("--beam 3"), monkeypatch) == 1  # not of fairseq
 
 
 def test_a_reader_that_has_gone_ends_it_quietly(monkeypatch, capsys):
