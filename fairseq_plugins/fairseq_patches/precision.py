@@ -204,9 +204,10 @@ def _load_or_start_average(
     finally:
         flags.store_ema = averages
     if averages and state is not None:
-        trainer.ema.restore(state.get("ema", trainer.get_model().state_dict()))
+        average: Any = trainer.ema
+        average.restore(state.get("ema", trainer.get_model().state_dict()))
         if flags.ema_fp32:
-            trainer.ema.build_fp32_params(state.get("ema_fp32_params"))
+            average.build_fp32_params(state.get("ema_fp32_params"))
     return state
 
 
