@@ -188,8 +188,8 @@ def _check_shard(next_epoch_itr: Callable[..., Any], batches: EpochBatchIterator
     num_batches = len(batches.frozen_batches)
     if batches.num_shards > 1 and batches.shard_id >= num_batches and not torch.distributed.is_initialized():
         raise UserError(
-            f"--shard-id {batches.shard_id} is empty, because the data has {num_batches} batches: give a smaller "
-            "--num-shards or --batch-size"
+            f"--shard-id {batches.shard_id} is empty: the data's batches fill {num_batches} of {batches.num_shards} "
+            "shards, give a smaller --num-shards or --batch-size"
         )
     return next_epoch_itr(batches, *args, **options)
 

@@ -207,7 +207,7 @@ def test_a_shard_has_batches_unlike_by_fairseq_alone():
         return EpochBatchIterator(ListDataset("ab"), list, [[0], [1]], num_shards=3, shard_id=shard_id)
 
     assert list(shard(1).next_epoch_itr(shuffle=False)) == [["b"]]
-    with pytest.raises(UserError, match="^--shard-id 2 is empty, because the data has 2 batches"):
+    with pytest.raises(UserError, match="^--shard-id 2 is empty: the data's batches fill 2 of 3 shards"):
         shard(2).next_epoch_itr(shuffle=False)
     assert list(inspect.unwrap(EpochBatchIterator.next_epoch_itr)(shard(2), shuffle=False)) == [[]]
 
