@@ -51,7 +51,7 @@ paste "$work/sentences.de" "$work/sentences.en" | awk -F '\t' '{ print "   " $1 
 cat << END
 
 Shown: language models and translators, each pair of equal size, with one softmax and with DOC, a mixture of softmaxes that read
-several layers. A lower perplexity and a higher BLEU are better. One seed says little: results/demo/seeds has six of the translators.
+several layers. A lower perplexity and a higher BLEU are better. One seed says little: results/demo has more.
 Tables and pictures: $out/lm, $out/pairs
 Checkpoints and logs: $work/lstm_lm_awd-1, $work/lstm_lm_doc-1, $work/lstm_encdec-1, $work/lstm_encdec_doc-1
 Next, after "source .venv/bin/activate":
