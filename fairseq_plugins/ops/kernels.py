@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.ops.matmul import add_matmul, has_wide_products
-from fairseq_plugins.ops.mixture_chunk import MixtureChunk
+from fairseq_plugins.ops.mixture_chunk import Chunk, MixtureChunk
 
 BLOCK_ROWS = 4096
 """Rows of W that a CPU centers at a time, so that no other copy of W is held."""
@@ -55,7 +55,7 @@ class Kernels:
         """x - mean, rounded once to ``dtype``."""
         return torch.sub(x, mean, out=torch.empty_like(x, dtype=dtype))
 
-    def make_chunk(self, **arguments: Any) -> MixtureChunk:
+    def make_chunk(self, **arguments: Any) -> Chunk:
         """The loss of a chunk, for the arguments of :class:`~fairseq_plugins.ops.mixture_chunk.MixtureChunk`."""
         return MixtureChunk(**arguments)
 

@@ -15,6 +15,7 @@ For a token of weight w the gradients are
 """
 
 import math
+from abc import ABC, abstractmethod
 from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple, Union
 
 import torch
@@ -60,11 +61,52 @@ class LogitGradient(NamedTuple):
         return LogitGradient(self.rows)
 
 
-class MixtureChunk:
+class Chunk(ABC):
     """The loss of a chunk. It is computed in place: logits become probabilities, and these become the gradient.
 
+    Attributes:
+        nll: -log P(y), (n).
+        loss: the loss with label smoothing, (n).
+    """
+
+    nll: Tensor
+    loss: Tensor
+
+    @abstractmethod
+    def backward(self, weights: Tensor, posterior: Optional[Tensor] = None) -> Tuple[LogitGradient, Tensor]:
+        """Gradients of the weighted loss by the logits and by log pi, (n, J). It can be called once.
+
+        Args:
+            weights: w, (n).
+            posterior: of this mixture given the target, (n), if it is interpolated with another distribution.
+        """
+
+
+class _RowSums(NamedTuple):
+    """Sums over the words of each row, (n * J, 1) each.
+
     A softmax is stored as numbers q_j(v) whose sum over the words is the row's total, so that p_j(v) = q_j(v) / total.
-    They have the type of the logits, which may be of 16 bits. Everything else has the type of ``log_prior``.
+
+    Attributes:
+        on_target: q_j(y).
+        rest: the sum of q_j over the other words. The total less q_j(y) would lose 1 - p_j(y) of a confident
+            prediction, above all in 16 bits.
+        total: of q_j.
+        log_prob: log p_j(y).
+        log_sum: log sum_v e^(z_j(v)), or None if only label smoothing would need it.
+    """
+
+    on_target: Tensor
+    rest: Tensor
+    total: Tensor
+    log_prob: Tensor
+    log_sum: Optional[Tensor]
+
+
+class MixtureChunk(Chunk):
+    """The loss of a chunk by plain torch.
+
+    Probabilities have the type of the logits, which may be of 16 bits. Everything else has the type of ``log_prior``.
 
     Args:
         logits: z, (n * J, V). They are overwritten unless ``keep_logits``.
@@ -77,10 +119,6 @@ class MixtureChunk:
             largest logits in any case, except in 16 bits.
         label_smoothing: e.
         mean_logits: mean_v z_j(v), (n, J); None without label smoothing.
-
-    Attributes:
-        nll: -log P(y), (n).
-        loss: the loss with label smoothing, (n).
     """
 
     def __init__(
@@ -95,96 +133,98 @@ class MixtureChunk:
         mean_logits: Optional[Tensor] = None,
     ):
         self._targets = target_places(target, num_experts=log_prior.size(1), vocab_size=logits.size(1))
-        self._dtype, self._num_experts = log_prior.dtype, log_prior.size(1)
+        self._dtype, self._label_smoothing = log_prior.dtype, label_smoothing
         self._probs = torch.empty_like(logits) if keep_logits else logits
-        self._label_smoothing, self._is_smoothed = label_smoothing, mean_logits is not None
+        is_smoothed = mean_logits is not None
         if recompute_logits is None:
-            joint = log_prior + self._softmax_by_maxima(logits).view_as(log_prior)
+            sums = self._softmax_by_maxima(logits)
+        elif logits.dtype == self._dtype:
+            sums = self._softmax(logits, with_log_sum=is_smoothed)
         else:
-            joint = log_prior + self._softmax(logits, recompute_logits).view_as(log_prior)
+            sums = self._exponentiate(logits)
+            if not is_normal(sums.total).all():
+                softmax = self._softmax_by_maxima if is_smoothed else self._softmax
+                sums = softmax(recompute_logits(torch.arange(len(target), device=logits.device)).flatten(0, 1))
+        joint = log_prior + sums.log_prob.view_as(log_prior)
+        if recompute_logits is not None:
             _recompute_improbable(joint, log_prior, target, recompute_logits, dtype=accumulation_dtype(logits))
         log_prob = torch.logsumexp(joint, dim=1)
-        self._responsibilities = torch.exp(joint - log_prob.unsqueeze(-1))
+        self._sums, self._responsibilities = sums, torch.exp(joint - log_prob.unsqueeze(-1))
         self.nll = self.loss = -log_prob
+        self._prior_and_uniform_nll: Optional[Tuple[Tensor, Tensor]] = None
         if mean_logits is not None:
+            assert sums.log_sum is not None
             # mean_v(-log p_j(v)) is the log-sum-exp of the logits less their mean
-            self._prior, self._uniform_nll = log_prior.exp(), self._log_sum.view_as(log_prior) - mean_logits
-            smoothed = (self._prior * self._uniform_nll).sum(dim=1)
+            prior, uniform_nll = log_prior.exp(), sums.log_sum.view_as(log_prior) - mean_logits
+            self._prior_and_uniform_nll = prior, uniform_nll
+            smoothed = (prior * uniform_nll).sum(dim=1)
             self.loss = (1 - label_smoothing) * self.nll + label_smoothing * smoothed
 
     def backward(self, weights: Tensor, posterior: Optional[Tensor] = None) -> Tuple[LogitGradient, Tensor]:
-        """Gradients of the weighted loss by the logits and by log pi, (n, J). It can be called once.
-
-        Args:
-            weights: w, (n).
-            posterior: of this mixture given the target, (n), if it is interpolated with another distribution.
-        """
+        sums = self._sums
         target_coefficients = (weights if posterior is None else weights * posterior).unsqueeze(-1)
         target_coefficients = target_coefficients * self._responsibilities
         # Without smoothing the gradient at the target is t (p(y) - 1) = t / total * -(sum of q over the other words).
         # This form does not cancel where p(y) is almost one.
-        if not self._is_smoothed:
-            self._write_targets(-self._rest)
-            factors = target_coefficients.view(-1, 1) / self._total
+        if self._prior_and_uniform_nll is None:
+            self._write_targets(-sums.rest)
+            factors = target_coefficients.view(-1, 1) / sums.total
             return LogitGradient(self._probs, factors), -target_coefficients
+        prior, uniform_nll = self._prior_and_uniform_nll
         target_coefficients = (1 - self._label_smoothing) * target_coefficients
-        uniform = (self._label_smoothing * weights).unsqueeze(-1) * self._prior
+        uniform = (self._label_smoothing * weights).unsqueeze(-1) * prior
         # With the factor (t + u) / total of the row, u p(y) + t (p(y) - 1) needs u / (t + u) and t / (t + u).
         # Both are 0 / 0 for an expert whose prior is zero.
         mass = target_coefficients + uniform
         uniform_ratio, target_ratio = (
             (part / mass).nan_to_num(0.0).view(-1, 1) for part in (uniform, target_coefficients)
         )
-        self._write_targets(uniform_ratio * self._on_target - target_ratio * self._rest)
-        gradient = LogitGradient(self._probs, mass.view(-1, 1) / self._total, uniform)
-        return gradient, uniform * self._uniform_nll - target_coefficients
+        self._write_targets(uniform_ratio * sums.on_target - target_ratio * sums.rest)
+        gradient = LogitGradient(self._probs, mass.view(-1, 1) / sums.total, uniform)
+        return gradient, uniform * uniform_nll - target_coefficients
 
-    def _softmax_by_maxima(self, logits: Tensor) -> Tensor:
-        """Take the softmax. Returns log p(y), (n * J, 1), which is exact even where the softmax underflows."""
+    def _softmax_by_maxima(self, logits: Tensor) -> _RowSums:
+        """Take the softmax, with a log p(y) that is exact even where the softmax underflows."""
         largest_logit, word = logits.max(dim=1, keepdim=True)
         largest_logit = largest_logit.to(self._dtype)
         above_largest = logits.take(self._targets).unsqueeze(1).to(self._dtype) - largest_logit
         torch.softmax(logits, dim=1, out=self._probs)
         # log p(y) = z(y) - max z + log max p: the largest probability cannot underflow
         largest = self._probs.gather(1, word).to(self._dtype)
-        self._split_off_targets(sum_in=self._dtype)
-        log_largest_prob = (largest / self._total).log()
-        self._log_sum = largest_logit - log_largest_prob
-        return above_largest + log_largest_prob
+        on_target, rest, total = self._split_off_targets(sum_in=self._dtype)
+        log_largest_prob = (largest / total).log()
+        log_prob, log_sum = above_largest + log_largest_prob, largest_logit - log_largest_prob
+        return _RowSums(on_target, rest, total, log_prob, log_sum)
 
-    def _softmax(self, logits: Tensor, recompute_logits: Callable[[Tensor], Tensor]) -> Tensor:
-        """Take the softmax. Returns log p(y), (n * J, 1), which is -inf where the softmax underflows."""
-        if logits.dtype == self._dtype:
-            largest_logit = logits.amax(dim=1, keepdim=True) if self._is_smoothed else None
-            torch.softmax(logits, dim=1, out=self._probs)
-            self._split_off_targets()
-            if largest_logit is not None:
-                largest = torch.maximum(self._probs.amax(dim=1, keepdim=True), self._on_target)
-                self._log_sum = largest_logit - (largest / self._total).log()
-            return (self._on_target / self._total).log()
-        # In 16 bits e^z takes half the time of a softmax. The logits were centered, so that it rarely leaves the range.
-        torch.exp(logits, out=self._probs)
-        self._split_off_targets()
-        if not is_normal(self._total).all():
-            every_token = torch.arange(len(logits) // self._num_experts, device=logits.device)
-            again = recompute_logits(every_token).flatten(0, 1)
-            if self._is_smoothed:
-                return self._softmax_by_maxima(again)
-            torch.softmax(again, dim=1, out=self._probs)
-            self._split_off_targets()
-        self._log_sum = self._total.log()
-        return (self._on_target / self._total).log()
+    def _softmax(self, logits: Tensor, *, with_log_sum: bool = False) -> _RowSums:
+        """Take the softmax, with a log p(y) that is -inf where the softmax underflows."""
+        largest_logit = logits.amax(dim=1, keepdim=True) if with_log_sum else None
+        torch.softmax(logits, dim=1, out=self._probs)
+        on_target, rest, total = self._split_off_targets()
+        log_sum = None
+        if largest_logit is not None:
+            largest = torch.maximum(self._probs.amax(dim=1, keepdim=True), on_target)
+            log_sum = largest_logit - (largest / total).log()
+        return _RowSums(on_target, rest, total, (on_target / total).log(), log_sum)
 
-    def _split_off_targets(self, *, sum_in: Optional[torch.dtype] = None) -> None:
-        """Keep q(y) and the sum of q over the other words apart, (n * J, 1) each, and overwrite q(y) by zero.
+    def _exponentiate(self, logits: Tensor) -> _RowSums:
+        """Take e^z, which in 16 bits takes half the time of a softmax.
 
-        A sum of both would lose 1 - P(y) of a confident prediction, above all in 16 bits. On a CPU a sum of 16 bits
-        ``sum_in`` 32 copies the chunk.
+        The logits were centered, so that it rarely leaves the range. Where it does, the total is not normal.
         """
-        self._on_target = self._probs.take(self._targets).unsqueeze(1).to(self._dtype)
-        self._write_targets(torch.zeros_like(self._on_target))
-        self._rest = self._probs.sum(dim=1, keepdim=True, dtype=sum_in).to(self._dtype)
-        self._total = self._on_target + self._rest
+        torch.exp(logits, out=self._probs)
+        on_target, rest, total = self._split_off_targets()
+        return _RowSums(on_target, rest, total, (on_target / total).log(), total.log())
+
+    def _split_off_targets(self, *, sum_in: Optional[torch.dtype] = None) -> Tuple[Tensor, Tensor, Tensor]:
+        """q(y), the sum of q over the other words, and the total, (n * J, 1) each. Overwrites q(y) by zero.
+
+        On a CPU a sum of 16 bits ``sum_in`` 32 copies the chunk.
+        """
+        on_target = self._probs.take(self._targets).unsqueeze(1).to(self._dtype)
+        self._write_targets(torch.zeros_like(on_target))
+        rest = self._probs.sum(dim=1, keepdim=True, dtype=sum_in).to(self._dtype)
+        return on_target, rest, on_target + rest
 
     def _write_targets(self, values: Tensor) -> None:
         """Overwrite q(y) of all rows by ``values`` (n * J, 1). In 16 bits, scatter_ would copy the chunk."""

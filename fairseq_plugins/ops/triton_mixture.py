@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from fairseq_plugins.ops.kernels import Kernels
-from fairseq_plugins.ops.mixture_chunk import LogitGradient, MixtureChunk
+from fairseq_plugins.ops.mixture_chunk import Chunk, LogitGradient
 
 WORDS_AT_ONCE = 4096
 """Words of a row that a program holds at once."""
@@ -189,8 +189,10 @@ def mix_distributions(
     tl.store(out + token * vocab_size + words, shift + tl.log(total), mask=inside)
 
 
-class TritonChunk(MixtureChunk):
-    """:class:`~fairseq_plugins.ops.mixture_chunk.MixtureChunk` of float32 statistics in three launches.
+class TritonChunk(Chunk):
+    """The loss of a chunk with float32 statistics in three launches.
+
+    Its arguments are those of :class:`~fairseq_plugins.ops.mixture_chunk.MixtureChunk`. No logits are computed again.
 
     The rows of its gradient are probabilities, so that their absolute values add up to at most 2.
     """
@@ -209,11 +211,8 @@ class TritonChunk(MixtureChunk):
         self._label_smoothing = label_smoothing
         self._mean_logits = None if mean_logits is None else mean_logits.contiguous()
         self._probs = torch.empty_like(logits) if keep_logits else logits
-        self._log_prob, self._on_target, self._rest, self._log_sum = (
-            torch.empty_like(self._log_prior) for _ in range(4)
-        )
-        _launch_rows(
-            logits, self._target, self._log_prob, self._on_target, self._rest, self._log_sum, probs=self._probs
+        log_prob, self._on_target, self._rest, self._log_sum = _row_statistics(
+            logits, self._target, like=self._log_prior, probs=self._probs
         )
         self._responsibilities, self.nll = torch.empty_like(self._log_prior), log_prior.new_empty(len(log_prior))
         self.loss = torch.empty_like(self.nll)
@@ -221,7 +220,7 @@ class TritonChunk(MixtureChunk):
         if len(log_prior):
             mix_experts[(len(log_prior),)](
                 self._log_prior,
-                self._log_prob,
+                log_prob,
                 self._log_sum,
                 self._log_sum if self._mean_logits is None else self._mean_logits,
                 self._responsibilities,
@@ -264,17 +263,14 @@ class TritonChunk(MixtureChunk):
         return LogitGradient(self._probs, factors.view(-1, 1), uniform), d_log_prior
 
 
-def _launch_rows(
-    logits: Tensor,
-    target: Tensor,
-    log_prob: Tensor,
-    on_target: Tensor,
-    rest: Tensor,
-    log_sum: Tensor,
-    *,
-    probs: Optional[Tensor],
-) -> None:
-    """Fill the statistics, (n, J) each, of logits (n * J, V), and the softmax if ``probs`` is given."""
+def _row_statistics(
+    logits: Tensor, target: Tensor, *, like: Tensor, probs: Optional[Tensor]
+) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    """log p(y), p(y), the other words' p and log sum_v e^z of logits (n * J, V), each ``like`` log pi, (n, J).
+
+    The softmax is written to ``probs`` if it is given.
+    """
+    log_prob, on_target, rest, log_sum = (torch.empty_like(like) for _ in range(4))
     num_rows, vocab_size = logits.shape
     if num_rows:
         softmax_rows[(num_rows,)](
@@ -285,12 +281,13 @@ def _launch_rows(
             on_target,
             rest,
             log_sum,
-            num_rows // len(target),
+            like.size(1),
             vocab_size=vocab_size,
             writes=probs is not None,
             block=min(WORDS_AT_ONCE, triton.next_power_of_2(vocab_size)),
             num_warps=NUM_WARPS,
         )
+    return log_prob, on_target, rest, log_sum
 
 
 class TritonKernels(Kernels):
@@ -299,7 +296,7 @@ class TritonKernels(Kernels):
     name = "triton"
     bfloat16_logits = True
 
-    def make_chunk(self, **arguments: Any) -> MixtureChunk:
+    def make_chunk(self, **arguments: Any) -> Chunk:
         if arguments["log_prior"].dtype != torch.float32:
             return super().make_chunk(**arguments)
         return TritonChunk(**{name: value for name, value in arguments.items() if name != "recompute_logits"})
@@ -309,9 +306,8 @@ class TritonKernels(Kernels):
             return False
         num_tokens, vocab_size = out.shape
         log_prior = log_prior.contiguous()
-        log_sum, unused = torch.empty_like(log_prior), torch.empty_like(log_prior)
         any_word = torch.zeros(num_tokens, dtype=torch.int64, device=logits.device)
-        _launch_rows(logits, any_word, unused, unused, unused, log_sum, probs=None)
+        *_, log_sum = _row_statistics(logits, any_word, like=log_prior, probs=None)
         if num_tokens:
             block = min(WORDS_AT_ONCE // 4, triton.next_power_of_2(vocab_size))
             mix_distributions[(num_tokens, triton.cdiv(vocab_size, block))](
