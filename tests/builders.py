@@ -7,9 +7,12 @@ from typing import Iterable, Optional, Sequence
 import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
+from fairseq.models.lstm_lm import LSTMLanguageModel
+from fairseq.models.transformer_lm import TransformerLanguageModel, TransformerLanguageModelConfig
 from torch import nn
 
 import fairseq_plugins  # noqa: F401
+from fairseq_plugins.models.sliding_context import stream_model
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers import base
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, TieEmbeddings
@@ -157,6 +160,34 @@ def _dropout_rates(*parts):
     """Names of dropout rates of an output layer and a cell, None where they are unknown."""
     declared = {name for part in filter(None, parts) for name in option_names(part.Options)}
     return declared & {"latent_dropout", "dropout_weight"}
+
+
+# models of fairseq
+
+FAIRSEQ_ARCHITECTURES = ("transformer_lm", "lstm_lm")
+MAX_POSITIONS = 14
+"""Tokens that they read at most."""
+
+
+def build_fairseq_lm(arch: str):
+    """A model of two layers, without dropout, behind a sliding context."""
+    return stream_model(build_fairseqs_own(arch))
+
+
+def build_fairseqs_own(arch: str):
+    """The same as fairseq builds it."""
+    task = make_task(VOCAB_SIZE)
+    task.dictionary = task.source_dictionary
+    if arch == "transformer_lm":
+        sizes = dict(decoder_layers=2, decoder_embed_dim=8, decoder_output_dim=8, decoder_input_dim=8)
+        sizes.update(decoder_ffn_embed_dim=16, decoder_attention_heads=2, max_target_positions=MAX_POSITIONS)
+        return TransformerLanguageModel.build_model(TransformerLanguageModelConfig(**sizes), task)
+    sizes = dict(decoder_layers=2, decoder_embed_dim=8, decoder_hidden_size=8, decoder_out_embed_dim=8)
+    args = Namespace(
+        **sizes, decoder_embed_path=None, residuals=False, max_target_positions=MAX_POSITIONS, criterion=""
+    )
+    ARCH_CONFIG_REGISTRY[arch](args)
+    return LSTMLanguageModel.build_model(args, task)
 
 
 # output layers

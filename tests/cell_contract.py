@@ -4,8 +4,8 @@ import copy
 
 import pytest
 import torch
+from assertions import assert_near
 from builders import randomise
-from nearness import assert_near
 
 from fairseq_plugins.modules.cell import (
     RECURRENT_CELLS,

@@ -8,14 +8,16 @@ import sys
 from pathlib import Path
 from typing import Callable
 
-import example_gates
+import preloaded  # noqa: F401
 import pytest
 import torch
-import warmed_up  # noqa: F401
+from example_parts import EXAMPLE_GATES
 from filelock import FileLock
 from warm_process import warm_programs
 
-pytest.register_assert_rewrite("cell_contract", "decoder_contract", "recurrent_model_contract")
+from fairseq_plugins.output_layers.gates import OUTPUT_GATES
+
+pytest.register_assert_rewrite("assertions", "cell_contract", "decoder_contract", "recurrent_model_contract")
 
 
 def pytest_addoption(parser):
@@ -104,6 +106,9 @@ def stand_in(tmp_path, monkeypatch):
 
 @pytest.fixture
 def gates_of_the_examples():
-    """The gates of example_gates.py are values of ``--output-gate``."""
-    with example_gates.registered():
-        yield
+    """The gates of example_parts.py are values of ``--output-gate``."""
+    for name, gate in EXAMPLE_GATES.items():
+        OUTPUT_GATES.register(name)(gate)
+    yield
+    for name in EXAMPLE_GATES:
+        del OUTPUT_GATES[name]

@@ -3,16 +3,14 @@
 import os
 import sys
 import tempfile
-from pathlib import Path
 from typing import Callable, Dict, List
 
 import torch
 from fairseq import utils
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq_cli.train import cli_main
+from paths import PLUGINS, SMALL_MODELS
 
-ROOT = Path(__file__).resolve().parents[1]
-SMALL_MODELS = ROOT / "tests/fixtures/small_models"
 _STREAMS = [
     *(str(SMALL_MODELS / "data/lm"), "--task", "stateful_lm", "--batch-size", "4", "--tokens-per-sample", "10"),
     *("--window-lengths", "random", "--clip-norm", "0.5"),
@@ -100,6 +98,6 @@ def train(name: str, *, num_updates: int, heard: Callable[[float], None], dtype:
     criterion.forward = recorded
     with tempfile.TemporaryDirectory() as folder:
         sys.argv = ["fairseq-train", *flags, "--save-dir", os.path.join(folder, "trained"), "--no-save", "--cpu"]
-        sys.argv += ["--user-dir", str(ROOT / "fairseq_plugins"), "--seed", "1", "--num-workers", "0"]
+        sys.argv += ["--user-dir", str(PLUGINS), "--seed", "1", "--num-workers", "0"]
         sys.argv += ["--max-update", str(num_updates), "--disable-validation", "--log-format", "none"]
         cli_main()

@@ -3,12 +3,11 @@
 import ast
 import re
 from graphlib import TopologicalSorter
-from pathlib import Path
 
 import pytest
+from paths import PLUGINS, ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGE = ROOT / "fairseq_plugins"
+PACKAGE = PLUGINS
 (LISTED,) = re.findall(r"^```text\n(options.*?)^```", (PACKAGE / "README.md").read_text(encoding="utf-8"), re.M | re.S)
 ROWS = {name: row for row, line in enumerate(LISTED.splitlines()) for name in line.split(", ")}
 

@@ -30,7 +30,7 @@ import fairseq_plugins
 TIMEOUT_SECONDS = 300
 PYTHON = sys.executable
 """Python itself, where ``warm_programs`` stand in for it."""
-PRELOADED = ["torch._dynamo", "sacrebleu", "sacremoses", "rouge_score.rouge_scorer", "matplotlib.pyplot", "warmed_up"]
+PRELOADED = ["torch._dynamo", "sacrebleu", "sacremoses", "rouge_score.rouge_scorer", "matplotlib.pyplot", "preloaded"]
 """By the server; torch imports the first when the first optimiser is made."""
 FIND_INSTALLED = """
 import os
@@ -191,7 +191,7 @@ def _work(arguments: List[str], environment: Dict[str, str], cwd: Optional[Path]
 
 def _run(words: List[str], environment: Dict[str, str], folder: Union[str, Path], descriptors: Sequence[int]):
     """``python *words``, words being ``-m MODULE ...`` or ``FILE.py ...``, in this process, to its end."""
-    assert "warmed_up" in sys.modules, "the server lacks what it should have preloaded"
+    assert "preloaded" in sys.modules, "the server lacks what it should have preloaded"
     os.environ.clear()
     os.environ.update(environment)
     if "OMP_NUM_THREADS" in environment:

@@ -20,8 +20,8 @@ from evaluation import (
     main,
     median_speeds,
 )
-from short_trainings import SMALL_MODELS
-from tables import rows_of
+from paths import SMALL_MODELS
+from printed_tables import rows_of
 
 
 def test_readings_are_made_in_both_orders_and_the_first_round_is_not_counted():

@@ -13,7 +13,7 @@ import output_layer
 import pytest
 import torch
 from benchmark import main, report_name
-from binarised_lines import write_split
+from binarised_data import write_split
 from builders import make_dictionary
 from output_layer import (
     BARS,
@@ -28,8 +28,8 @@ from output_layer import (
     methods_of,
     peak_memory,
 )
+from printed_tables import rows_of
 from speed_recipes import SPEED_LABELS
-from tables import rows_of
 
 from fairseq_plugins.processes import ALLOCATOR_VARIABLES, fairseq_command, training_environment
 from fairseq_plugins.recipes import training_arguments

@@ -4,9 +4,9 @@ import json
 
 import pytest
 from benchmark import main
-from binarised_lines import copy_data
-from short_trainings import SMALL_MODELS
-from tables import rows_of
+from binarised_data import copy_data
+from paths import SMALL_MODELS
+from printed_tables import rows_of
 
 from fairseq_plugins.evaluation.export import export_model
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 import training
 from fairseq import options
+from printed_tables import rows_of
 from speed_recipes import ALL_RECIPES
-from tables import rows_of
 from training import (
     BENCHMARK,
     SUITES,

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 import torch
-from short_trainings import SMALL_MODELS
+from paths import SMALL_MODELS
 from typed_commands import refused, type_command
 
 from fairseq_plugins.evaluation.checkpoints import load_with_task

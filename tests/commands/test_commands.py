@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from short_trainings import SMALL_MODELS
+from paths import SMALL_MODELS
 from typed_commands import parser_of, refused, type_command
 from warm_process import PYTHON
 

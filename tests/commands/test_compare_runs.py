@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from printed_tables import rows_of
 from typed_commands import refused, type_command
 
 from fairseq_plugins.commands import compare
 from fairseq_plugins.metrics.rouge import RougeSettings
-from tests.tables import rows_of
 
 
 def test_settings_of_rouge_are_those_asked_for(tmp_path, monkeypatch, capsys):

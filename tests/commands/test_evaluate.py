@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from short_trainings import SMALL_MODELS
+from paths import SMALL_MODELS
 
 from fairseq_plugins.commands import evaluate
 from fairseq_plugins.commands.decode import read_decoding

@@ -9,12 +9,12 @@ import pytest
 from builders import build_lm, randomise
 from fairseq.data import Dictionary
 from generated_corpora import write_parses
-from short_trainings import SMALL_MODELS
+from paths import SMALL_MODELS
+from printed_tables import rows_of
 from typed_commands import refused, type_command
 
 from fairseq_plugins.commands import trees
 from fairseq_plugins.trees.trees import count_words, frequent_words, read_linearisation, read_tree
-from tests.tables import rows_of
 
 
 @pytest.fixture

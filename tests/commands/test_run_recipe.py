@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 import torch
-from binarised_lines import copy_data
+from binarised_data import copy_data
 from fairseq.data import Dictionary, data_utils
-from short_trainings import SMALL_MODELS
+from paths import SMALL_MODELS
 from typed_commands import type_command
 
 from fairseq_plugins.commands import run as run_command

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from binarised_lines import write_split
+from binarised_data import write_split
 from builders import (
     build_tiny_encdec,
     build_tiny_gated_lm,

@@ -9,8 +9,8 @@ from builders import build_tiny_lm, make_dictionary, make_task
 from fairseq.logging import metrics
 from fairseq.models import FairseqLanguageModel
 from fairseq.models.lstm import LSTMDecoder
+from operations import TensorSizes
 from single_experts import mean_log_probs
-from tensor_sizes import TensorSizes
 
 from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy
 

@@ -3,8 +3,8 @@
 import shutil
 
 import pytest
-from binarised_lines import copy_data
-from short_trainings import SMALL_MODELS
+from binarised_data import copy_data
+from paths import SMALL_MODELS
 
 from fairseq_plugins.data.pairs import check_split, num_sentences, split_languages
 

@@ -1,15 +1,27 @@
 """Counts of the words that a task trains on."""
 
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from binarised_lines import V, counts_of, random_lines, write_split
+from binarised_data import V, write_split
 from builders import make_dictionary
 from fairseq.data import indexed_dataset
 
 from fairseq_plugins.data.tasks import training_counts
+
+
+def random_lines(num_lines=50):
+    """Lines of 1 to 11 words."""
+    return [torch.randint(V, (int(n),)).tolist() for n in torch.randint(1, 12, (num_lines,))]
+
+
+def counts_of(*texts):
+    """How often each word occurs in all texts together."""
+    counted = Counter(word for lines in texts for line in lines for word in line)
+    return [counted[word] for word in range(V)]
 
 
 def make_task(data, *, languages=(), as_args=False):

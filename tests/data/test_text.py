@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from binarised_lines import write_split
+from binarised_data import write_split
 from builders import dictionary_of
 from fairseq.data import Dictionary
 

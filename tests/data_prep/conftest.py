@@ -11,8 +11,9 @@ from types import SimpleNamespace
 from unittest import mock
 
 import pytest
+from paths import ROOT
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "data-prep"))
+sys.path.insert(0, str(ROOT / "data-prep"))
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
+from paths import ROOT
 from preparation import steps
 from preparation.corpus import Corpus, parse_options
 from preparation.lines import load_tokenizer, split_words
 from preparation.main import main
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 PATH = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])  # the environment may not be activated
 FAIRSEQ_PREPROCESS = shutil.which("fairseq-preprocess", path=PATH)
 run_fairseq_in_shell = steps.run_fairseq
@@ -64,7 +64,7 @@ def prepare(corpus: str, *options: object, cwd: Path, check: bool = False, **env
 def prepare_in_shell(corpus: str, *options: object, cwd: Path, **env: str) -> subprocess.CompletedProcess:
     """Run a corpus' ``prepare.sh``."""
     return subprocess.run(
-        ["bash", str(REPOSITORY / "data-prep" / corpus / "prepare.sh"), *map(str, options)],
+        ["bash", str(ROOT / "data-prep" / corpus / "prepare.sh"), *map(str, options)],
         check=False,
         cwd=cwd,
         env={**os.environ, "NO_PROXY": "*", "EXPECTED_COUNTS": "skip", **env},

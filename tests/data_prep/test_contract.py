@@ -18,13 +18,14 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from paths import ROOT
 from preparation import main, steps
 from preparation.corpora import CORPORA
 from preparation.corpora.translation import Multi30k
 from preparation.corpus import _num_cores
 from preparation.lines import DataError, note
 from preparation.parallel_corpus import ParallelCorpus
-from preparation_runs import REPOSITORY, binarised_text, fail, options_of, prepare, prepare_in_shell, snapshot, succeed
+from preparation_runs import binarised_text, fail, options_of, prepare, prepare_in_shell, snapshot, succeed
 from small_corpora import (
     LANGUAGES,
     PTB,
@@ -56,9 +57,9 @@ def prepared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 def test_every_corpus_is_in_the_contract() -> None:
-    folders = {path.parent.name for path in (REPOSITORY / "data-prep").glob("*/prepare.sh")}
+    folders = {path.parent.name for path in (ROOT / "data-prep").glob("*/prepare.sh")}
     assert set(CORPORA) == {small.corpus for small in SMALL_CORPORA} == folders
-    assert {path.parent.name for path in (REPOSITORY / "data-prep").glob("*/README.md")} == folders
+    assert {path.parent.name for path in (ROOT / "data-prep").glob("*/README.md")} == folders
 
 
 def test_result(prepared: SimpleNamespace) -> None:
@@ -430,7 +431,7 @@ def test_a_program_or_a_package_is_missing(here: Path, monkeypatch: pytest.Monke
     remedy = "activate the environment that fairseq is installed in"
     assert f"fairseq-preprocess is not on PATH: {remedy}" in fail("ptb", cwd=here, PATH=str(here))
     done = subprocess.run(
-        [sys.executable, "-S", REPOSITORY / "data-prep/prepare.py", "ptb"], cwd=here, capture_output=True, text=True
+        [sys.executable, "-S", ROOT / "data-prep/prepare.py", "ptb"], cwd=here, capture_output=True, text=True
     )
     assert done.returncode == 1 and re.fullmatch(rf"error: No module named '\w+': {remedy}\n", done.stderr)
     write_files(here / "x", named("gold.*.trees", dict.fromkeys(SPLITS, b"(S1 (X (NN a)))\n")))
@@ -439,7 +440,7 @@ def test_a_program_or_a_package_is_missing(here: Path, monkeypatch: pytest.Monke
     assert "fairseq_plugins.trees" in message and message.endswith(remedy)
     for tool in ["bash", "dirname", "readlink"]:
         (here / tool).symlink_to(shutil.which(tool))
-    script = REPOSITORY / "data-prep/ptb/prepare.sh"
+    script = ROOT / "data-prep/ptb/prepare.sh"
     done = subprocess.run([here / "bash", script], env={"PATH": str(here)}, capture_output=True, text=True)
     assert done.returncode == 1 and done.stderr == f"error: python3 is not on PATH: {remedy}\n"
 
@@ -460,7 +461,7 @@ def assert_nothing_runs_in(folder: Path) -> None:
 @pytest.mark.slow
 def test_kill_and_run_again(tmp_path: Path) -> None:
     options = ["de-en", "--from", "../x", "--merges", 60, "--workers", 2]
-    command = ["bash", REPOSITORY / "data-prep" / "multi30k" / "prepare.sh", *map(str, options)]
+    command = ["bash", ROOT / "data-prep" / "multi30k" / "prepare.sh", *map(str, options)]
     write_files(tmp_path / "x", multi30k_files(num_lines=2000))
     (tmp_path / "undisturbed").mkdir()
     (tmp_path / "killed").mkdir()

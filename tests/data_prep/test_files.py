@@ -10,10 +10,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from corpora import corpus_folder
+from paths import ROOT
 from preparation import segments
 from preparation.corpora import CORPORA, headlines, ted_talks, wsj
 from preparation_runs import fail, options_of, prepare, read_all, succeed
+from real_corpora import corpus_folder
 from small_corpora import (
     CLEAN_TREE,
     GIGAWORD,
@@ -201,7 +202,7 @@ def test_real_trees(here: Path) -> None:
 # User errors
 
 
-PERSIAN = (Path(__file__).resolve().parents[1] / "cases/joiners.fa").read_text()
+PERSIAN = (ROOT / "tests/cases/joiners.fa").read_text()
 USAGE_ERRORS = [  # command line, part of the last line
     *[(command, "CORPUS is one of: .*reuters21578") for command in ("''", "penn")],
     ("ptb --frmo=x", "--frmo"),

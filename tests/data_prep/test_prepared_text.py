@@ -16,6 +16,7 @@ from urllib.error import HTTPError, URLError
 
 import pytest
 from fairseq.data.data_utils import post_process
+from paths import ROOT
 from preparation import lines, sources, steps, subwords
 from preparation.corpora import CORPORA, translation
 from preparation.lines import ESCAPES, DataError
@@ -26,7 +27,7 @@ from typed_commands import type_command
 
 from fairseq_plugins.evaluation.raw_text import Moses, SideText, load_pair_texts, load_side_text
 
-CASES = Path(__file__).resolve().parents[1] / "cases"
+CASES = ROOT / "tests/cases"
 PERSIAN = (CASES / "joiners.fa").read_text().splitlines()
 ENGLISH = ["I want to read the books.", "The houses of this town are small.", "He goes I know not where."]
 TEST_ENGLISH = ["One, two & three.", "Four and five.", "Six [seven]."]

@@ -6,12 +6,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from corpora import corpus_folder
+from paths import ROOT
+from real_corpora import corpus_folder
 
 import fairseq_plugins
 
 CORPUS = Path(fairseq_plugins.__file__).parent / "demo_corpus"
-ROOT = Path(__file__).resolve().parents[2]
 NUM_PAIRS = {"train": 14000, "valid": 500, "test": 1000}
 LANGUAGES = ("de", "en")
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from binarised_lines import copy_data
+from binarised_data import copy_data
 from builders import make_dictionary
-from short_trainings import SMALL_MODELS
+from paths import SMALL_MODELS
 
 from fairseq_plugins.commands.method_flags import read_methods
 from fairseq_plugins.evaluation.test_time import EvaluatedText, score_tokens
@@ -19,9 +19,7 @@ def tokens():
 
 @pytest.fixture
 def pair_data(tmp_path):
-    folder = copy_data(SMALL_MODELS / "data/translation", tmp_path / "pairs")
-    (folder / "bpe.codes").write_text("#version: 0.2\nx a</w>\n")
-    return folder
+    return copy_data(SMALL_MODELS / "data/translation", tmp_path / "pairs", subwords=True)
 
 
 @pytest.fixture

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from binarised_lines import copy_data
+from binarised_data import copy_data
+from paths import SMALL_MODELS
 from sacremoses import MosesTokenizer
-from short_trainings import SMALL_MODELS
 
 import fairseq_plugins
 from fairseq_plugins.data.text import load_token_stream

@@ -8,8 +8,8 @@ import torch
 from builders import build_tiny_encdec, build_tiny_transformer
 from fairseq.models.fconv import FConvModel, base_architecture
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from paths import SMALL_MODELS
 from sentencepiece import SentencePieceTrainer
-from short_trainings import SMALL_MODELS
 
 import fairseq_plugins
 from fairseq_plugins.evaluation.raw_text import SentencePiece, SubwordNMT, load_pair_texts

@@ -6,8 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from builders import build_tiny_gated_lm, build_tiny_lm, tiny_base_flags
-from fairseq_models import FAIRSEQ_ARCHITECTURES, build_fairseq_lm
+from builders import FAIRSEQ_ARCHITECTURES, build_fairseq_lm, build_tiny_gated_lm, build_tiny_lm, tiny_base_flags
 
 from fairseq_plugins.evaluation.language_model import TrainedLanguageModel
 from fairseq_plugins.evaluation.raw_text import BUFFERED_CHARACTERS, Blanks, SideText

@@ -15,6 +15,7 @@ from builders import (
     tiny_base_flags,
     tiny_transformer_lm_flags,
 )
+from paths import ROOT
 
 from fairseq_plugins.evaluation.programs import write_programs
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, pack_state
@@ -22,7 +23,6 @@ from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 
-ROOT = Path(__file__).resolve().parents[2]
 LAYERS, CELLS, GATES = sorted(OUTPUT_LAYERS), sorted(RECURRENT_CELLS), sorted(OUTPUT_GATES)
 
 

@@ -7,15 +7,15 @@ import pytest
 import torch
 from builders import (
     build_encdec,
+    build_fairseqs_own,
     build_tiny_encdec,
     build_tiny_gated_lm,
     build_tiny_lm,
     build_tiny_transformer,
     tiny_base_flags,
 )
-from example_layers import OwnSoftmax
-from fairseq_models import build_fairseqs_own
-from tensor_sizes import TensorSizes
+from example_parts import OwnSoftmax
+from operations import TensorSizes
 
 from fairseq_plugins.evaluation.scoring import (
     evaluate_perplexity,

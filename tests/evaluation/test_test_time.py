@@ -3,7 +3,7 @@
 import pytest
 import torch
 from builders import build_tiny_gated_lm, build_tiny_lm, make_dictionary, tiny_base_flags
-from example_layers import OwnSoftmax
+from example_parts import OwnSoftmax
 
 from fairseq_plugins.commands.method_flags import read_methods
 from fairseq_plugins.evaluation import test_time

@@ -4,12 +4,12 @@ import gzip
 import json
 import random
 from dataclasses import asdict
-from pathlib import Path
 
 import pytest
 import sacrebleu
-from corpora import corpus_folder
 from fairseq.data import Dictionary
+from paths import ROOT
+from real_corpora import corpus_folder
 from sacremoses import MosesTokenizer
 from typed_commands import type_command
 
@@ -146,8 +146,7 @@ def test_text_that_cannot_be_compared_is_refused():
 
 # raw references and the targets that decoding printed
 
-TESTS = Path(__file__).parents[1]
-ROOT = TESTS.parent
+TESTS = ROOT / "tests"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy
 import pytest
 import torch
-from binarised_lines import V, write_split
+from binarised_data import V, write_split
 from builders import make_dictionary
 from fairseq import utils
 from fairseq.data import Dictionary, LanguagePairDataset, bucket_pad_length_dataset, data_utils, indexed_dataset

@@ -16,7 +16,7 @@ from unittest.mock import Mock
 import fairseq_cli.train
 import pytest
 import torch
-from binarised_lines import copy_data
+from binarised_data import copy_data
 from fairseq import optim, options, scoring, utils
 from fairseq import trainer as fairseq_trainer
 from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPEConfig
@@ -28,7 +28,7 @@ from fairseq.trainer import Trainer
 from forks import in_fork
 from hydra.errors import ConfigCompositionException
 from omegaconf import OmegaConf
-from short_trainings import SMALL_MODELS
+from paths import SMALL_MODELS
 from torch import nn
 from warm_process import PYTHON
 

@@ -20,7 +20,7 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq.distributed import utils as distributed_utils
 from fairseq.logging.progress_bar import JsonProgressBar
 from omegaconf import OmegaConf
-from short_trainings import SMALL_MODELS
+from paths import SMALL_MODELS
 from warm_process import PYTHON
 
 import fairseq_plugins

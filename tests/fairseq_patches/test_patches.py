@@ -21,7 +21,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim import AMPOptimizer
 from fairseq.trainer import Trainer
 from forks import in_fork, program
-from short_trainings import SMALL_MODELS
+from paths import SMALL_MODELS
 
 import fairseq_plugins
 from fairseq_plugins import fairseq_patches

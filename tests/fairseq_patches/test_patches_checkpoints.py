@@ -17,7 +17,7 @@ from fairseq import checkpoint_utils
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 from omegaconf import OmegaConf
-from short_trainings import SMALL_MODELS
+from paths import SMALL_MODELS
 
 from fairseq_plugins.fairseq_patches.checkpoints import (
     BROADCAST_CLASSES,

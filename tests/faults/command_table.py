@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Callable, Dict, List, NamedTuple, Sequence
 
 import torch
+from paths import PLUGINS, ROOT
 
 from fairseq_plugins.commands.app import COMMANDS
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def contents(folder: Path) -> Dict[str, str]:
@@ -105,7 +104,7 @@ _PLOT, _OUT = ("--plot", "out.png"), ("--out", "out")
 _PICTURE = files("out.png")
 _TEXTS = ("--input", "generated", "--reference", "targets")
 _DECODING = ("--split", "test", "--bpe", "none", "--", "--cpu", "--num-workers", "0")
-_HOST = ("--user-dir", str(ROOT / "fairseq_plugins"), "--cpu", "--num-workers", "0")
+_HOST = ("--user-dir", str(PLUGINS), "--cpu", "--num-workers", "0")
 _TRAINING = (
     *("lm", "--save-dir", "trained", *_HOST, "--log-format", "simple"),
     *("--task", "stateful_lm", "--arch", "lstm_lm_doc", "--embed-dim", "8", "--hidden-sizes", "8 8"),

@@ -7,11 +7,11 @@ import subprocess
 from pathlib import Path
 
 import torch
-from binarised_lines import SUBWORDS
-from command_table import DYNAMIC, ROOT
+from binarised_data import SUBWORDS
+from command_table import DYNAMIC
 from fairseq.data import Dictionary, data_utils
 from generated_corpora import write_parses
-from short_trainings import SMALL_MODELS
+from paths import PLUGINS, ROOT, SMALL_MODELS
 from typed_commands import type_command
 
 SMALL = ("--embed-dim", 8, "--hidden-sizes", "8")
@@ -83,7 +83,7 @@ def _furnish_trees(folder: Path, *, programs: str) -> None:
 def _train(python: str, data: Path, checkpoint: Path, *flags) -> None:
     """Train a language model for two updates."""
     flags = ("--task", "stateful_lm", "--batch-size", 2, "--tokens-per-sample", 5, "--max-update", 2, "--cpu", *flags)
-    flags += ("--user-dir", ROOT / "fairseq_plugins", "--num-workers", 0, "--optimizer", "sgd", "--lr", 1)
+    flags += ("--user-dir", PLUGINS, "--num-workers", 0, "--optimizer", "sgd", "--lr", 1)
     command = [python, "-m", "fairseq_cli.train", data, "--save-dir", checkpoint.with_suffix(""), *flags]
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

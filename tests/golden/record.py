@@ -12,7 +12,8 @@ from typing import List
 import torch
 import torch._dynamo  # noqa: F401  which optimisers import
 from forks import in_fork
-from short_trainings import FAMILIES, ROOT, train
+from paths import ROOT
+from short_trainings import FAMILIES, train
 
 import fairseq_plugins  # noqa: F401  imported once, for all forks
 

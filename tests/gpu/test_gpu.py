@@ -18,8 +18,9 @@ import pytest
 import torch
 from computations import _run_stack, stack_computation
 from device_comparison import Computation, compare, is_run_by_cudnn, on_device, random_inputs
-from loops import LOOPS, train
-from short_trainings import FAMILIES, ROOT
+from looped_stacks import LOOPS, train
+from paths import PLUGINS
+from short_trainings import FAMILIES
 
 import fairseq_plugins.ops
 from fairseq_plugins.modules.attention import ATTENTIONS
@@ -140,7 +141,7 @@ def train_on_devices(folder, *flags, num_devices=1):
     """The log of a training."""
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_devices}"]
     line = [sys.executable, *(launcher if num_devices > 1 else []), "-m", "fairseq_cli.train"]
-    line += [*flags, "--user-dir", ROOT / "fairseq_plugins", "--no-save", "--disable-validation"]
+    line += [*flags, "--user-dir", PLUGINS, "--no-save", "--disable-validation"]
     line += "--seed=1 --log-interval 1 --log-format simple --num-workers=0".split()
     line += ["--distributed-world-size=1", *(["--cpu"] * (DEVICE == "cpu"))]
     result = subprocess.run(line, cwd=folder, capture_output=True, text=True)

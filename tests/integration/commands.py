@@ -7,14 +7,12 @@ import sys
 import time
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Iterator, List, Sequence, Tuple
+from typing import Callable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
-from binarised_lines import copy_data
+from paths import PLUGINS
 from warm_process import Command, started
 
-ROOT = Path(__file__).resolve().parents[2]
-PLUGINS = ROOT / "fairseq_plugins"
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 TASK = "StatefulLanguageModelingTask"
 MODEL_FLAGS = ["--arch", "lstm_lm_doc", "--embed-dim", "12", "--hidden-sizes", "16 16"]
@@ -91,11 +89,12 @@ def train_two(data, save_dir, *flags) -> None:
     train_pair(training_arguments(data, save_dir, *flags, *halves), save_dir)
 
 
-def wait_for(path: Path, process: Command) -> None:
-    """Wait until a training has written a file."""
-    deadline = time.monotonic() + 200
-    while not path.exists():
-        assert not process.has_ended() and time.monotonic() < deadline, "the training ended too early or hangs"
+def wait_until(condition: Callable[[], bool], process: Optional[Command] = None, *, seconds: float = 200) -> None:
+    """Wait for something that comes soon, while a process runs if one is given."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process is None or not process.has_ended(), process.printed
+        assert time.monotonic() < deadline, "it does not come"
         time.sleep(0.002)
 
 
@@ -109,16 +108,6 @@ def preprocess(text: Path, out: Path, *flags) -> Path:
     """Binarise train.txt, valid.txt and test.txt."""
     prefixes = [flag for split in ("train", "valid", "test") for flag in (f"--{split}pref", text / f"{split}.txt")]
     succeed("fairseq_cli.preprocess", "--only-source", "--padding-factor", 1, "--destdir", out, *prefixes, *flags)
-    return out
-
-
-def exchange_words(data: Path, out: Path, dictionary: str = "dict.txt") -> Path:
-    """A copy of data with two words of the dictionary exchanged."""
-    copy_data(data, out)
-    (out / "digests.json").unlink(missing_ok=True)  # which would tell of it
-    lines = (data / dictionary).read_text().splitlines()
-    lines[3], lines[4] = lines[4], lines[3]
-    (out / dictionary).write_text("\n".join(lines) + "\n")
     return out
 
 

@@ -10,10 +10,11 @@ from typing import Dict, Tuple, Union
 
 import pytest
 import torch
-from binarised_lines import copy_data
-from commands import ENVIRONMENT, PLUGINS, preprocess, train
+from binarised_data import copy_data
+from commands import ENVIRONMENT, preprocess, train
 from generated_corpora import write_stories
-from translation_commands import EPOCHS, preprocess_pairs, train_to_the_end, write_corpus
+from paths import PLUGINS
+from translation_commands import EPOCHS, preprocess_pairs, train_translator, write_corpus
 from typed_commands import type_command
 
 
@@ -30,11 +31,13 @@ def tests_are_warm(warm):
 
 @pytest.fixture(scope="session")
 def text(made_once) -> Path:
+    """Stories: ``train.txt``, ``valid.txt`` and ``test.txt``."""
     return made_once("stories", lambda out: write_stories(out, num_stories=50))
 
 
 @pytest.fixture(scope="session")
 def data(text, made_once) -> Path:
+    """The stories as fairseq reads them."""
     return made_once("binarised stories", lambda out: preprocess(text, out))
 
 
@@ -51,11 +54,13 @@ def trained(data, made_once) -> Path:
 
 @pytest.fixture(scope="session")
 def pairs(made_once) -> Path:
+    """Sentences and their translations: ``train.src``, ``train.tgt`` ..."""
     return made_once("pairs", write_corpus)
 
 
 @pytest.fixture(scope="session")
 def pair_data(pairs, made_once) -> Path:
+    """The pairs as fairseq reads them."""
     return made_once("binarised pairs", lambda out: preprocess_pairs(pairs, out))
 
 
@@ -71,7 +76,7 @@ def translator(pair_data, made_once) -> Path:
     """A DOC model: its save directory, with train.log."""
 
     def make(save_dir: Path) -> None:
-        (save_dir / "train.log").write_text(train_to_the_end(pair_data, save_dir, "--max-epoch", EPOCHS))
+        (save_dir / "train.log").write_text(train_translator(pair_data, save_dir, "--max-epoch", EPOCHS))
 
     return made_once("translator", make)
 
@@ -84,7 +89,7 @@ def plain_translator(pair_data, made_once) -> Path:
     flags += ["--best-checkpoint-metric", "bleu", "--maximize-best-checkpoint-metric", "--validate-interval", 3]
 
     def make(save_dir: Path) -> None:
-        log = train_to_the_end(pair_data, save_dir, *flags, model=["--arch", "lstm_encdec"])
+        log = train_translator(pair_data, save_dir, *flags, model=["--arch", "lstm_encdec"])
         (save_dir / "train.log").write_text(log)
 
     return made_once("plain translator", make)

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
-from commands import ENVIRONMENT, ROOT
+from commands import ENVIRONMENT
 from generated_corpora import write_headlines, write_parses, write_stories, write_translations
+from paths import ROOT
 
 BLOCK = r"```(bash|python)\n(.*?)```"
 SMALL_ENCDEC = "--embed-dim 16 --hidden-sizes '16 16' --batch-size 8 --cpu"

@@ -6,9 +6,9 @@ import shutil
 
 import fairseq_cli.train
 import pytest
-from binarised_lines import copy_data
+from binarised_data import copy_data
 from commands import training_arguments
-from short_trainings import SMALL_MODELS
+from paths import SMALL_MODELS
 from translation_commands import translate
 
 from fairseq_plugins.commands import experts

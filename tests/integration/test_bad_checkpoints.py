@@ -13,7 +13,7 @@ import pytest
 import torch
 from commands import training_arguments
 from fairseq import checkpoint_utils
-from short_trainings import SMALL_MODELS
+from paths import SMALL_MODELS
 from translation_commands import FAIRSEQ_FLAGS
 
 import fairseq_plugins

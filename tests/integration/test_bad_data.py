@@ -7,9 +7,9 @@ import struct
 import fairseq_cli.eval_lm
 import fairseq_cli.train
 import pytest
-from binarised_lines import copy_data, write_split
+from binarised_data import copy_data, write_split
 from commands import training_arguments
-from short_trainings import SMALL_MODELS
+from paths import SMALL_MODELS
 from typed_commands import type_command
 
 from fairseq_plugins.fairseq_patches import data as data_module

@@ -6,8 +6,18 @@ import shutil
 import fairseq_cli.generate
 import fairseq_cli.train
 import pytest
-from commands import exchange_words, preprocess, training_arguments
-from translation_commands import EPOCHS, FAIRSEQ_FLAGS, TRANSFORMER_SIZES, training_flags
+from binarised_data import copy_data
+from commands import preprocess, training_arguments
+from translation_commands import EPOCHS, FAIRSEQ_FLAGS, TRANSFORMER_SIZES, translator_arguments
+
+
+def exchange_words(data, out, dictionary="dict.txt"):
+    """A copy of data with two words of the dictionary exchanged."""
+    copy_data(data, out)
+    lines = (data / dictionary).read_text().splitlines()
+    lines[3], lines[4] = lines[4], lines[3]
+    (out / dictionary).write_text("\n".join(lines) + "\n")
+    return out
 
 
 def refused(run_here, command, *arguments) -> str:
@@ -89,7 +99,7 @@ def test_a_run_is_resumed_with_other_parts_only_by_a_reset(first, then, message,
 def test_translation_flag(pair_data, tmp_path, run_here):
     model = ["--arch", "transformer_doc", *TRANSFORMER_SIZES, "--decoder-layers", 0]
     with pytest.raises(ValueError, match="--decoder-layers 0: give at least 1"):
-        run_here(fairseq_cli.train, *training_flags(pair_data, tmp_path, model=model, sizes=[]))
+        run_here(fairseq_cli.train, *translator_arguments(pair_data, tmp_path, model=model, sizes=[]))
     assert not list(tmp_path.glob("*.pt"))
 
 
@@ -97,7 +107,7 @@ def test_translation_flag(pair_data, tmp_path, run_here):
 def test_a_long_sentence_of_valid_is_refused_before_training(model, pair_data, tmp_path, run_here):
     options = {"sizes": TRANSFORMER_SIZES} if model == "transformer_doc" else {}
     flags = ["--max-source-positions", 4, "--max-target-positions", 4, "--max-epoch", 1]
-    arguments = training_flags(pair_data, tmp_path, *flags, model=["--arch", model], **options)
+    arguments = translator_arguments(pair_data, tmp_path, *flags, model=["--arch", model], **options)
     with pytest.raises(ValueError, match=r"^valid: \d+ sentences are too long, such as number \d+ with \d+ and \d+ t"):
         run_here(fairseq_cli.train, *arguments)
     assert not any(tmp_path.glob("*.pt"))
@@ -144,8 +154,8 @@ def test_translation_with_other_words(translator, pair_data, tmp_path, side, fla
     name = {"src": "source", "tgt": "target"}[side]
     for line in (
         refused(run_here, fairseq_cli.generate, other, *FAIRSEQ_FLAGS, "--path", checkpoint),
-        refused(run_here, fairseq_cli.train, *training_flags(other, tmp_path, "--max-epoch", EPOCHS + 1)),
-        refused(run_here, fairseq_cli.train, *training_flags(other, tmp_path / "tuned", *tuning)),
+        refused(run_here, fairseq_cli.train, *translator_arguments(other, tmp_path, "--max-epoch", EPOCHS + 1)),
+        refused(run_here, fairseq_cli.train, *translator_arguments(other, tmp_path / "tuned", *tuning)),
     ):
         assert line.startswith(f"the {name} dictionary, dict.{side}.txt, {OTHER_WORDS}")
         assert f"fairseq-preprocess {flag}" in line
@@ -183,6 +193,8 @@ def test_a_recurrence_that_explodes_in_validation_alone(data, tmp_path, run_here
 
 
 def test_a_transformer_that_diverges(pair_data, tmp_path, run_here):
-    arguments = training_flags(pair_data, tmp_path, *RATE, model=("--arch", "transformer_doc"), sizes=TRANSFORMER_SIZES)
+    arguments = translator_arguments(
+        pair_data, tmp_path, *RATE, model=("--arch", "transformer_doc"), sizes=TRANSFORMER_SIZES
+    )
     line = refused(run_here, fairseq_cli.train, *arguments)
     assert re.match(r"the run diverged at update \d+: .* is inf or NaN.*; lower --lr", line)

@@ -5,9 +5,9 @@ import shutil
 import fairseq_cli.train
 import pytest
 import torch
-from binarised_lines import copy_data
+from binarised_data import copy_data
 from commands import load, training_arguments, validated
-from translation_commands import training_flags
+from translation_commands import translator_arguments
 
 from fairseq_plugins.fairseq_patches import saving
 from fairseq_plugins.fairseq_patches.saving import VALIDATION
@@ -30,7 +30,7 @@ def translation(pair_data, tmp_path, run_here):
     """``translation(*flags)``: the log of a training of a translator to ``runs``."""
     model = ["--arch", "lstm_encdec"]
     return lambda *flags: run_here(
-        fairseq_cli.train, *training_flags(pair_data, tmp_path / "runs", *flags, model=model)
+        fairseq_cli.train, *translator_arguments(pair_data, tmp_path / "runs", *flags, model=model)
     )
 
 

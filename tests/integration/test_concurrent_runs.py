@@ -8,7 +8,7 @@ import shutil
 import signal
 import socket
 
-from commands import ENVIRONMENT, load, run, started_training, succeed, train, training_arguments, wait_for
+from commands import ENVIRONMENT, load, run, started_training, succeed, train, training_arguments, wait_until
 from warm_process import started
 
 from fairseq_plugins.fairseq_patches.saving import LOCK_FILE
@@ -22,7 +22,7 @@ def training(data, save_dir, *flags):
     """A training that runs on, once it has locked its directory."""
     endless = ["--max-epoch", 10_000, "--no-epoch-checkpoints"]
     with started_training(*training_arguments(data, save_dir, *endless, *flags)) as process:
-        wait_for(save_dir / "checkpoint_last.pt", process)
+        wait_until((save_dir / "checkpoint_last.pt").exists, process)
         yield process
 
 
@@ -59,7 +59,7 @@ def test_a_training_ends_with_the_command_that_keeps_its_log(data, tmp_path):
     train = ["fairseq_plugins", "train", "demo_lm", "lstm_lm_awd", data, "--save-dir", tmp_path, "--cpu"]
     train += ["--embed-dim", 8, "--hidden-sizes", "8 8", "--max-epoch"]
     with started(*train, 10_000, environment=ENVIRONMENT) as caller:
-        wait_for(tmp_path / "checkpoint_last.pt", caller)
+        wait_until((tmp_path / "checkpoint_last.pt").exists, caller)
         ended = os.pidfd_open(int(re.findall(r"process id (\d+)", (tmp_path / LOCK_FILE).read_text())[0]))
         caller.kill()
         assert select.select([ended], [], [], 20)[0], "it trains on without a log"

@@ -11,7 +11,7 @@ import pytest
 from commands import assert_same, load, validated
 from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics import BLEU, CHRF
-from translation_commands import SIZES, TRANSFORMER, parse, preprocess_pairs, training_flags
+from translation_commands import SIZES, TRANSFORMER, parse, preprocess_pairs, translator_arguments
 
 from fairseq_plugins.evaluation.translation import load_translator
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS
@@ -21,7 +21,7 @@ SMALL = dict(model=("--arch", "lstm_encdec_mos"), sizes=("--embed-dim", "8", "--
 
 
 def flags_of(data, save_dir, *flags, task="scored_translation", **options):
-    arguments = training_flags(data, save_dir, "--log-interval", 1, *flags, **{**SMALL, **options})
+    arguments = translator_arguments(data, save_dir, "--log-interval", 1, *flags, **{**SMALL, **options})
     arguments[arguments.index("--task") + 1] = task
     return arguments
 
@@ -116,7 +116,7 @@ def headlines(tmp_path_factory):
 @pytest.mark.parametrize("model", MODELS)
 def test_unknown_names_are_copied(model, headlines, tmp_path, run_here):
     flags = ["--copying", "attention", "--max-epoch", 7, "--disable-validation", "--save-interval", 7]
-    run_here(fairseq_cli.train, *training_flags(headlines / "data", tmp_path, *RAW, *flags, **MODELS[model]))
+    run_here(fairseq_cli.train, *translator_arguments(headlines / "data", tmp_path, *RAW, *flags, **MODELS[model]))
     decoding = [headlines / "data", *RAW, "--path", tmp_path / "checkpoint_last.pt", "--max-len-b", 10]
     log = run_here(fairseq_cli.generate, *decoding, "--print-alignment", "--replace-unk")
     found = {number: sentence.hypotheses[0].words for number, sentence in parse(log).items()}
@@ -131,7 +131,7 @@ def test_unknown_words_are_replaced_by_the_word_with_the_highest_attention(pairs
     # three words of the translations are in the dictionary
     rare_words = preprocess_pairs(pairs, tmp_path / "data", *RAW, "--nwordstgt", 7)
     flags = [*RAW, "--max-epoch", 1, "--disable-validation"]
-    run_here(fairseq_cli.train, *training_flags(rare_words, tmp_path, *flags))
+    run_here(fairseq_cli.train, *translator_arguments(rare_words, tmp_path, *flags))
     decoding = [rare_words, *RAW, "--path", tmp_path / "checkpoint_last.pt", "--max-len-b", 10, "--print-alignment"]
     (tmp_path / "table.txt").write_text("a AAA\nb BBB\n")
     plain, copied, translated = (

@@ -12,12 +12,12 @@ import fairseq_cli.eval_lm
 import fairseq_cli.validate
 import pytest
 import torch
-from binarised_lines import copy_data, write_split
+from binarised_data import copy_data, write_split
 from builders import make_dictionary
-from commands import PLUGINS
 from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.data import Dictionary, data_utils
-from short_trainings import FAMILIES, SMALL_MODELS
+from paths import PLUGINS, SMALL_MODELS
+from short_trainings import FAMILIES
 from typed_commands import type_command
 
 import fairseq_plugins

@@ -9,7 +9,7 @@ from statistics import fmean
 import fairseq_cli.generate
 import pytest
 import torch
-from binarised_lines import copy_data
+from binarised_data import copy_data
 from commands import load, succeed
 from fairseq.data import Dictionary
 from rouge_score.rouge_scorer import RougeScorer

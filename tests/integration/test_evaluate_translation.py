@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 import sacrebleu
-from binarised_lines import copy_data, write_split
-from commands import ROOT, succeed
+from binarised_data import copy_data, write_split
+from commands import succeed
+from paths import ROOT, SMALL_MODELS
 from sacrebleu.tokenizers import tokenizer_ja_mecab
-from short_trainings import SMALL_MODELS
 from translation_commands import EPOCHS
 
 from fairseq_plugins.evaluation import decoding

@@ -3,10 +3,10 @@
 import math
 import re
 
-import example_gates
 import pytest
 from builders import never_shares
 from commands import load, updates_of
+from example_parts import EXAMPLE_GATES
 from fairseq.models import MODEL_REGISTRY
 from fairseq_cli import eval_lm, generate, train
 from translation_commands import TRANSFORMER_SIZES
@@ -37,7 +37,7 @@ LANGUAGE_MODELS = {"recurrent_lm", "transformer_lm_with_output_layer"}
 
 def cases(model):
     """Parameters of a model: in each its next layer, gate, cell and way to copy."""
-    values = {"--output-layer": OUTPUT_LAYERS, "--output-gate": {*OUTPUT_GATES, *example_gates.EXAMPLES}}
+    values = {"--output-layer": OUTPUT_LAYERS, "--output-gate": {*OUTPUT_GATES, *EXAMPLE_GATES}}
     if model.startswith("recurrent_"):
         values["--rnn-cell"] = RECURRENT_CELLS
     if model not in LANGUAGE_MODELS:

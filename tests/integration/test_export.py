@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from binarised_lines import copy_data
-from commands import ROOT
-from short_trainings import SMALL_MODELS
+from binarised_data import copy_data
+from paths import ROOT, SMALL_MODELS
 
 import fairseq_plugins
 

@@ -7,7 +7,8 @@ import re
 import fairseq_cli.train
 import pytest
 import torch
-from commands import PLUGINS, assert_same_training, load, train_pair, updates_of
+from commands import assert_same_training, load, train_pair, updates_of
+from paths import PLUGINS
 
 LENGTH = 2.0
 FLAGS = [

@@ -9,7 +9,8 @@ import fairseq_cli.generate
 import fairseq_cli.train
 import pytest
 import torch
-from commands import PLUGINS, assert_same, assert_same_training, load, succeed, updates_of, validated
+from commands import assert_same, assert_same_training, load, succeed, updates_of, validated
+from paths import PLUGINS
 
 from fairseq_plugins.data.text import load_dictionary
 

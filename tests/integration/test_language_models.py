@@ -9,7 +9,8 @@ import fairseq_cli.train
 import pytest
 from commands import load, succeed, validated
 from fairseq.data import Dictionary
-from short_trainings import FAMILIES, SMALL_MODELS
+from paths import SMALL_MODELS
+from short_trainings import FAMILIES
 
 from fairseq_plugins.output_layers import base
 

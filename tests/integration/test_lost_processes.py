@@ -1,12 +1,10 @@
 """One of two processes of a training is killed or runs out of memory."""
 
-import time
-
 import pytest
-from commands import COMPARABLE, load, started_pair, train_two, training_arguments, updates_of
+from commands import COMPARABLE, load, started_pair, train_two, training_arguments, updates_of, wait_until
 
 SECONDS = 60
-"""Within which the other process must have ended."""
+"""Within which what is waited for must come, such as the end of the other process."""
 OFTEN_SAVED = ("--max-epoch", 1000, "--save-interval-updates", 2, "--keep-interval-updates", 1)
 MOMENTS = {"training": "| train_inner |", "saving": "Preparing to save checkpoint"}
 
@@ -15,14 +13,6 @@ def two_processes(data, save_dir, *flags):
     """Both, with two rows each."""
     halves = ["--batch-size", 2, "--batch-size-valid", 1, "--log-interval", 1]
     return started_pair(training_arguments(data, save_dir, *COMPARABLE, *flags, *halves), save_dir)
-
-
-def wait_until(condition):
-    """Wait for something that comes soon."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come"
-        time.sleep(0.005)
 
 
 def check_resumes(data, save_dir):
@@ -36,11 +26,11 @@ def check_resumes(data, save_dir):
 def test_killed(rank, moment, data, tmp_path):
     with two_processes(data, tmp_path, *OFTEN_SAVED) as processes:
         first = processes[0]
-        wait_until(lambda: (tmp_path / "checkpoint_last.pt").exists())
+        wait_until((tmp_path / "checkpoint_last.pt").exists, seconds=SECONDS)
         seen = first.printed.count(MOMENTS[moment])
-        wait_until(lambda: first.printed.count(MOMENTS[moment]) > seen)
+        wait_until(lambda: first.printed.count(MOMENTS[moment]) > seen, seconds=SECONDS)
         processes[rank].kill()
-        wait_until(processes[1 - rank].has_ended)
+        wait_until(processes[1 - rank].has_ended, seconds=SECONDS)
         assert processes[1 - rank].finish().returncode != 0
     check_resumes(data, tmp_path)
 

@@ -5,10 +5,10 @@ import shutil
 import subprocess
 
 import pytest
-from binarised_lines import copy_data
-from commands import ENVIRONMENT, ROOT, load, run, started_pair, succeed, training_arguments
+from binarised_data import copy_data
+from commands import ENVIRONMENT, load, run, started_pair, succeed, training_arguments
+from paths import PLUGINS, ROOT, SMALL_MODELS
 from readme_commands import run_sections
-from short_trainings import SMALL_MODELS
 from warm_process import PYTHON
 
 SECTIONS = [("CONTRIBUTING.md", "Add a part")]
@@ -189,7 +189,7 @@ def test_an_installed_package_needs_no_flag(own, tmp_path):
 
 def test_a_broken_package_is_one_line_that_names_it(tmp_path):
     environment = installed(tmp_path, "broken_package", "import nowhere")
-    command = ("fairseq_cli.eval_lm", *MODEL, "--cpu", "--task", "stateful_lm", "--user-dir", ROOT / "fairseq_plugins")
+    command = ("fairseq_cli.eval_lm", *MODEL, "--cpu", "--task", "stateful_lm", "--user-dir", PLUGINS)
     result = subprocess.run([PYTHON, "-m", *command], cwd=tmp_path, env=environment, capture_output=True, text=True)
     line = [line for line in result.stderr.splitlines() if "tensorboardX" not in line][-1]
     assert result.returncode == 2 and "Traceback" not in result.stderr

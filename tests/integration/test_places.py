@@ -12,9 +12,9 @@ import fairseq_cli.train
 import fairseq_cli.validate
 import pytest
 import torch
-from binarised_lines import copy_data
-from commands import ENVIRONMENT, ROOT, command
-from short_trainings import SMALL_MODELS
+from binarised_data import copy_data
+from commands import ENVIRONMENT, command
+from paths import PLUGINS, ROOT, SMALL_MODELS
 from typed_commands import parser_of, type_command
 
 from fairseq_plugins import load
@@ -35,7 +35,7 @@ def train_two_updates(data, user_dir, arch, *, cwd, **environment):
 
 
 def copy_package(destination):
-    shutil.copytree(ROOT / "fairseq_plugins", destination, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PLUGINS, destination, ignore=shutil.ignore_patterns("__pycache__"))
     return destination
 
 

@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from binarised_lines import copy_data
-from commands import ROOT
+from binarised_data import copy_data
+from paths import PLUGINS, ROOT
 from readme_commands import documented_sections, put_penn_treebank, run_sections
 
 LANGUAGE_MODELS = [("README.md", "Language models"), ("README.md", "By hand")]
@@ -23,7 +23,7 @@ RUN_BY_PEOPLE = [
     ("fairseq_plugins/demo_corpus/README.md", "An excerpt of Tatoeba, German and English"),
 ]
 DOCUMENTS = ["README.md", "CONTRIBUTING.md", "scripts/README.md", "tests/README.md"]
-DOCUMENTS += [str(path.relative_to(ROOT)) for path in (ROOT / "fairseq_plugins").rglob("*.md")]
+DOCUMENTS += [str(path.relative_to(ROOT)) for path in PLUGINS.rglob("*.md")]
 
 
 def test_every_command_is_run():

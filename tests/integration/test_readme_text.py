@@ -2,9 +2,9 @@
 
 import shutil
 
-from binarised_lines import copy_data
+from binarised_data import copy_data
+from paths import SMALL_MODELS
 from readme_commands import run_sections
-from short_trainings import SMALL_MODELS
 
 COMMANDS = "fairseq_plugins/commands/LANGUAGE_MODELS.md"
 TEXT = [("README.md", "From Python"), (COMMANDS, "Score and write text")]

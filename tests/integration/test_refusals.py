@@ -5,8 +5,8 @@ import shlex
 import shutil
 
 import pytest
-from binarised_lines import copy_data, write_split
-from short_trainings import SMALL_MODELS
+from binarised_data import copy_data, write_split
+from paths import SMALL_MODELS
 
 from fairseq_plugins.commands.app import COMMANDS
 from fairseq_plugins.files import file_digest

@@ -9,9 +9,9 @@ from pathlib import Path
 import fairseq_cli.generate
 import fairseq_cli.train
 import pytest
-from binarised_lines import copy_data
+from binarised_data import copy_data
 from commands import MODEL_FLAGS, preprocess
-from short_trainings import SMALL_MODELS
+from paths import SMALL_MODELS
 from translation_commands import FAIRSEQ_FLAGS
 
 from fairseq_plugins.files import file_digest

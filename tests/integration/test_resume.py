@@ -3,11 +3,19 @@
 import shutil
 from types import SimpleNamespace
 
-import example_gates
 import fairseq_cli.train
 import pytest
 import torch
-from commands import TASK, assert_same_training, load, started_training, train, training_arguments, updates_of, wait_for
+from commands import (
+    TASK,
+    assert_same_training,
+    load,
+    started_training,
+    train,
+    training_arguments,
+    updates_of,
+    wait_until,
+)
 from fairseq import checkpoint_utils
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 
@@ -35,7 +43,7 @@ def test_resume_after_sigkill(data, tmp_path, uninterrupted):
     expected, first_averaged_epoch = uninterrupted
     assert 3 <= first_averaged_epoch <= 4, "the corpus must trigger averaging in the middle of the run"
     with started_training(*training_arguments(data, tmp_path, *FLAGS)) as process:
-        wait_for(tmp_path / mid_epoch_checkpoints(expected, first_averaged_epoch + 1)[0].name, process)
+        wait_until((tmp_path / mid_epoch_checkpoints(expected, first_averaged_epoch + 1)[0].name).exists, process)
         process.kill()
     assert not (tmp_path / "checkpoint5.pt").exists(), "killed too late to test anything"
     train(data, tmp_path, *FLAGS)
@@ -100,11 +108,11 @@ def test_a_transformer_resumes_bit_for_bit(task, data, run_here, tmp_path):
     assert_same_training(train("parts"), whole)
 
 
+@pytest.mark.usefixtures("gates_of_the_examples")
 def test_rotated_rows_and_a_gate_with_state_resume_bit_for_bit(train_with_a_stop):
     flags = ["--row-offsets", "random", "--window-lengths", "random", "--dropout-carried-state", 0.3]
     flags += ["--adversarial-epsilon", 0.01]
-    with example_gates.registered():
-        stopped = train_with_a_stop(*flags, "--output-gate", "trace", "--trace-decay", "0.8")
+    stopped = train_with_a_stop(*flags, "--output-gate", "trace", "--trace-decay", "0.8")
     saved = stopped["extra_state"][TASK]
     assert len(set(saved["row_offsets"])) > 1
     trace = saved["hidden_state"]["gate"]

@@ -14,8 +14,8 @@ from commands import load, run, succeed, training_arguments, updates_of
 from fairseq import checkpoint_utils, options
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.trainer import Trainer
-from short_trainings import SMALL_MODELS
-from translation_commands import FAIRSEQ_FLAGS, preprocess_pairs, training_flags, translate
+from paths import SMALL_MODELS
+from translation_commands import FAIRSEQ_FLAGS, preprocess_pairs, translate, translator_arguments
 
 import fairseq_plugins  # noqa: F401
 from fairseq_plugins.evaluation.checkpoints import load_translation_models
@@ -184,7 +184,7 @@ def fine_tune(pair_data, run_here, tmp_path):
     """``fine_tune(checkpoint, *flags)``: parameters before and after three updates of a DOC model."""
 
     def fine_tune(checkpoint, *flags):
-        arguments = training_flags(pair_data, tmp_path / "tuned", *SHORT, *flags)
+        arguments = translator_arguments(pair_data, tmp_path / "tuned", *SHORT, *flags)
         assert f"oaded checkpoint {checkpoint}" in run_here(fairseq_cli.train, *arguments)
         tuned = load(tmp_path / "tuned/checkpoint_last.pt")
         assert updates_of(tuned) == SHORT[1]
@@ -203,7 +203,7 @@ def test_fine_tuning_has_no_second_warmup(start, flags, fine_tune, translator):
 
 
 def test_a_checkpoint_of_a_warmup_is_trained_on_without_one(fine_tune, pair_data, run_here, tmp_path):
-    run_here(fairseq_cli.train, *training_flags(pair_data, tmp_path / "first", *SHORT))
+    run_here(fairseq_cli.train, *translator_arguments(pair_data, tmp_path / "first", *SHORT))
     checkpoint = tmp_path / "first/checkpoint_last.pt"
     before, after = fine_tune(checkpoint, "--finetune-from-model", checkpoint, "--expert-warmup", 0)
     assert (before["decoder.output.warmed_up"], after["decoder.output.warmed_up"]) == (0, 1)
@@ -211,7 +211,7 @@ def test_a_checkpoint_of_a_warmup_is_trained_on_without_one(fine_tune, pair_data
 
 def test_averages_of_fairseq_hold_every_parameter_and_follow_the_warmup(pair_data, run_here, tmp_path):
     flags = ["--store-ema", "--ema-decay", 0.5, "--max-update", 6, "--disable-validation", "--expert-warmup", 2]
-    run_here(fairseq_cli.train, *training_flags(pair_data, tmp_path, *flags))
+    run_here(fairseq_cli.train, *translator_arguments(pair_data, tmp_path, *flags))
     checkpoint = load(tmp_path / "checkpoint_last.pt")
     average = checkpoint["extra_state"]["ema"]
     assert average.keys() == checkpoint["model"].keys()

@@ -9,9 +9,9 @@ import subprocess
 import sys
 
 import pytest
-from binarised_lines import copy_data
-from commands import ENVIRONMENT, ROOT, command
-from short_trainings import SMALL_MODELS
+from binarised_data import copy_data
+from commands import ENVIRONMENT, command
+from paths import ROOT, SMALL_MODELS
 
 import fairseq_plugins
 from fairseq_plugins.commands.language_models import LINES_AT_ONCE

@@ -16,9 +16,9 @@ from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 
 import pytest
-from binarised_lines import copy_data
-from commands import ENVIRONMENT
-from short_trainings import SMALL_MODELS
+from binarised_data import copy_data
+from commands import ENVIRONMENT, wait_until
+from paths import SMALL_MODELS
 from warm_process import started
 
 LINES = "a b c\n\nh i\nk\n"
@@ -45,10 +45,7 @@ def export(tmp_path, printed_by):
 def serving(*arguments):
     """A server on a free port: its process, and its address."""
     with started("fairseq_plugins", "serve", *arguments, "--port", 0, "--cpu", environment=ENVIRONMENT) as process:
-        deadline = time.monotonic() + 100
-        while "\n" not in process.printed:
-            assert not process.has_ended() and time.monotonic() < deadline, process.printed
-            time.sleep(0.02)
+        wait_until(lambda: "\n" in process.printed, process, seconds=100)
         yield process, process.printed.split(" at ")[1].strip()
 
 

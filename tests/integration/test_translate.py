@@ -12,9 +12,10 @@ import fairseq_cli.train
 import fairseq_cli.validate
 import pytest
 import torch
-from binarised_lines import copy_data
-from commands import ENVIRONMENT, ROOT, command
-from translation_commands import FAIRSEQ_FLAGS, TRANSFORMER, generate, train_to_the_end, training_flags
+from binarised_data import copy_data
+from commands import ENVIRONMENT, command
+from paths import ROOT
+from translation_commands import FAIRSEQ_FLAGS, TRANSFORMER, generate, train_translator, translator_arguments
 
 import fairseq_plugins
 from fairseq_plugins.commands import translation
@@ -32,7 +33,7 @@ def sources(pairs):
 @pytest.fixture(scope="module")
 def transformer(pair_data, tmp_path_factory):
     save_dir = tmp_path_factory.mktemp("transformer")
-    train_to_the_end(pair_data, save_dir, "--max-update", 5, **TRANSFORMER)
+    train_translator(pair_data, save_dir, "--max-update", 5, **TRANSFORMER)
     return save_dir / "checkpoint_last.pt"
 
 
@@ -40,7 +41,7 @@ def transformer(pair_data, tmp_path_factory):
 def without_attention(pair_data, tmp_path_factory):
     save_dir = tmp_path_factory.mktemp("without attention")
     flags = ["--arch", "lstm_encdec", "--attention", "none", "--input-feeding", "off"]
-    train_to_the_end(pair_data, save_dir, "--max-update", 5, model=flags)
+    train_translator(pair_data, save_dir, "--max-update", 5, model=flags)
     return save_dir / "checkpoint_last.pt"
 
 
@@ -210,7 +211,7 @@ def turned(data_with_texts, made_once):
     """A ``--save-dir`` with ``train.log``."""
 
     def make(save_dir):
-        (save_dir / "train.log").write_text(train_to_the_end(data_with_texts, save_dir, *TURNED, *BRIEF))
+        (save_dir / "train.log").write_text(train_translator(data_with_texts, save_dir, *TURNED, *BRIEF))
 
     return made_once("turned translator", make)
 
@@ -218,7 +219,7 @@ def turned(data_with_texts, made_once):
 @pytest.fixture(scope="module")
 def forward(data_with_texts, made_once):
     """A ``--save-dir`` of a run without languages, which takes those of the folder."""
-    return made_once("forward translator", lambda save_dir: train_to_the_end(data_with_texts, save_dir, *BRIEF))
+    return made_once("forward translator", lambda save_dir: train_translator(data_with_texts, save_dir, *BRIEF))
 
 
 def texts(output, kind):
@@ -280,7 +281,7 @@ def test_models_of_two_directions_are_no_ensemble(data_with_texts, turned, forwa
 def test_a_run_resumes_in_its_direction(data_with_texts, turned, run_here, tmp_path):
     save_dir = shutil.copytree(turned, tmp_path / "run")
     with pytest.raises(ValueError, match="dict.src.txt, is not the one that the checkpoint was trained with"):
-        run_here(fairseq_cli.train, *training_flags(data_with_texts, save_dir, "--max-update", 3))
+        run_here(fairseq_cli.train, *translator_arguments(data_with_texts, save_dir, "--max-update", 3))
 
 
 def test_references_and_splits_are_those_of_the_models_languages(data_with_texts, turned, refuse, tmp_path):

@@ -9,7 +9,7 @@ import fairseq_cli.generate
 import fairseq_cli.train
 import pytest
 import torch
-from binarised_lines import copy_data
+from binarised_data import copy_data
 from commands import assert_same_training, load, preprocess, updates_of, validated
 from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.data import Dictionary
@@ -23,9 +23,9 @@ from translation_commands import (
     generate,
     interact,
     parse,
-    train_to_the_end,
-    training_flags,
+    train_translator,
     translate,
+    translator_arguments,
 )
 
 
@@ -52,7 +52,7 @@ def test_with_sentence_avg_an_update_is_divided_by_the_sentences(pair_data, tmp_
     flags = ["--dropout", 0, "--optimizer", "sgd", "--clip-norm", 0, "--max-update", 1, "--log-interval", 1]
 
     def update(name, lr, *more):
-        arguments = training_flags(pair_data, tmp_path / name, *flags, "--lr", lr, *more)
+        arguments = translator_arguments(pair_data, tmp_path / name, *flags, "--lr", lr, *more)
         log = run_here(fairseq_cli.train, *arguments)
         return load(tmp_path / name / "checkpoint_last.pt")["model"], log
 
@@ -67,7 +67,7 @@ def test_with_sentence_avg_an_update_is_divided_by_the_sentences(pair_data, tmp_
 def test_padding_to_buckets_of_lengths_changes_no_loss(pair_data, tmp_path, run_here):
     def valid_loss(name, *more):
         flags = ["--max-update", 1, "--lr", 0, "--dropout", 0, *more]
-        log = run_here(fairseq_cli.train, *training_flags(pair_data, tmp_path / name, *flags))
+        log = run_here(fairseq_cli.train, *translator_arguments(pair_data, tmp_path / name, *flags))
         return validated(log, "loss")
 
     assert valid_loss("buckets", "--num-batch-buckets", 2, "--max-tokens", 120) == valid_loss("plain")
@@ -92,11 +92,11 @@ def test_stops_inside_an_epoch_in_the_warmup_and_after_it_change_nothing(pair_da
     stops = EXPERT_WARMUP - 13, num_updates // 2 + 7
     assert num_updates % EPOCHS == 0 and all(stop % (num_updates // EPOCHS) for stop in stops)
     for stop, warmed_up in zip(stops, (0, 1)):
-        train_to_the_end(pair_data, tmp_path, "--max-epoch", EPOCHS, "--max-update", stop)
+        train_translator(pair_data, tmp_path, "--max-epoch", EPOCHS, "--max-update", stop)
         stopped = load(tmp_path / "checkpoint_last.pt")
         assert updates_of(stopped) == stop
         assert stopped["model"]["decoder.output.warmed_up"] == warmed_up
-    log = train_to_the_end(pair_data, tmp_path, "--max-epoch", EPOCHS)
+    log = train_translator(pair_data, tmp_path, "--max-epoch", EPOCHS)
     assert f"@ {stops[-1]} updates" in log
     assert_same_training(load(tmp_path / "checkpoint_last.pt"), expected)
 
@@ -113,7 +113,7 @@ def test_stops_inside_an_epoch_in_the_warmup_and_after_it_change_nothing(pair_da
 )
 def test_flags_that_do_not_fit_end_with_their_name_and_the_remedy(pair_data, tmp_path, flags, message, run_here):
     with pytest.raises(ValueError, match=f"^{message}"):
-        run_here(fairseq_cli.train, *training_flags(pair_data, tmp_path, "--max-update", 1, *flags))
+        run_here(fairseq_cli.train, *translator_arguments(pair_data, tmp_path, "--max-update", 1, *flags))
     assert not list(tmp_path.glob("*.pt"))
 
 
@@ -131,7 +131,7 @@ def test_flags_that_do_not_fit_end_with_their_name_and_the_remedy(pair_data, tmp
 def test_a_transformer_learns_and_translates_in_each_precision_of_fairseq(
     dtype, flags, decoding, tolerance, pair_data, tmp_path, run_here
 ):
-    training = training_flags(pair_data, tmp_path, "--max-epoch", 2, *flags, **TRANSFORMER)
+    training = translator_arguments(pair_data, tmp_path, "--max-epoch", 2, *flags, **TRANSFORMER)
     log = run_here(fairseq_cli.train, *training)
     first, last = validated(log, "ppl")
     assert last < 0.9 * first

@@ -20,7 +20,7 @@ from commands import (
     training_arguments,
     updates_of,
 )
-from translation_commands import TRANSFORMER, training_flags
+from translation_commands import TRANSFORMER, translator_arguments
 
 
 def assert_same_but_for_rounding(one, two):
@@ -123,8 +123,8 @@ def test_two_processes_train_a_translator_and_score_it_like_one(pair_data, tmp_p
     flags += ["--copying", "attention", "--task", "scored_translation", "--eval-scorer", "chrf"]
     flags += ["--eval-scorer-args", '{"beam": 2, "min_len": 4, "max_len_b": 12}', "--batch-size-valid", 7]
     flags += ["--best-checkpoint-metric", "chrf", "--maximize-best-checkpoint-metric"]
-    run_here(fairseq_cli.train, *training_flags(pair_data, one, *flags, "--update-freq", 2, **TRANSFORMER))
-    train_pair(training_flags(pair_data, two, *flags, **TRANSFORMER), two)
+    run_here(fairseq_cli.train, *translator_arguments(pair_data, one, *flags, "--update-freq", 2, **TRANSFORMER))
+    train_pair(translator_arguments(pair_data, two, *flags, **TRANSFORMER), two)
     one, two = (load(directory / "checkpoint_last.pt") for directory in (one, two))
     assert updates_of(one) == updates_of(two) == 25
     assert one["extra_state"]["val_loss"] > 1

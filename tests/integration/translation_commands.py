@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 from typing import Dict, List, NamedTuple
 
-from commands import PLUGINS, succeed
+from commands import succeed
+from paths import PLUGINS
 
 WORDS = "abcdefghij"
 SIZES = {"train": 400, "valid": 60, "test": 40}
@@ -46,13 +47,13 @@ def preprocess_pairs(text: Path, out: Path, *flags) -> Path:
     return out
 
 
-def training_flags(data, save_dir, *flags, model=DOC, sizes=RECURRENT_SIZES) -> List:
+def translator_arguments(data, save_dir, *flags, model=DOC, sizes=RECURRENT_SIZES) -> List:
     return [data, "--save-dir", save_dir, *FAIRSEQ_FLAGS, *TRAINING_FLAGS, *sizes, *model, *flags]
 
 
-def train_to_the_end(*args, **options) -> str:
-    """Train with :func:`training_flags` and return the log."""
-    result = succeed("fairseq_cli.train", *training_flags(*args, **options))
+def train_translator(*args, **options) -> str:
+    """Train with :func:`translator_arguments` and return the log."""
+    result = succeed("fairseq_cli.train", *translator_arguments(*args, **options))
     return result.stdout + result.stderr
 
 

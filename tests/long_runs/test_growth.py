@@ -13,11 +13,12 @@ from typing import Callable, Iterator, List, Sequence
 import fairseq_cli.train
 import pytest
 import torch
-from binarised_lines import copy_data
+from binarised_data import copy_data
 from fairseq.data import Dictionary
 from fairseq.trainer import Trainer
 from forks import in_fork
-from short_trainings import FAMILIES, SMALL_MODELS
+from paths import SMALL_MODELS
+from short_trainings import FAMILIES
 
 import fairseq_plugins
 from fairseq_plugins.commands.method_flags import read_methods

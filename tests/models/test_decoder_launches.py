@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 import torch
 from builders import build_tiny_encdec
-from launches import count_launches, waits
+from operations import count_launches, waits
 
 from fairseq_plugins.modules import lstm
 from fairseq_plugins.ops import attentional_lstm, recurrence

@@ -18,9 +18,9 @@ from builders import (
     tiny_transformer_lm_flags,
 )
 from decoder_contract import B, DecoderContract, Decoding, T, V
-from example_layers import OwnSoftmax
+from example_parts import OwnSoftmax
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
-from tensor_sizes import TensorSizes
+from operations import TensorSizes
 
 from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy
 from fairseq_plugins.modules.cell import RECURRENT_CELLS

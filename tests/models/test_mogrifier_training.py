@@ -9,7 +9,7 @@ import torch
 from fairseq import utils
 from fairseq_cli.train import cli_main
 from forks import in_fork
-from short_trainings import ROOT, SMALL_MODELS
+from paths import PLUGINS, SMALL_MODELS
 
 from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy
 from fairseq_plugins.models.decoder import StreamDecoder
@@ -118,7 +118,7 @@ def test_windows_of_a_training_are_those_of_the_programs_formulas(tmp_path):
             "fairseq-train",
             str(SMALL_MODELS / "data/lm"),
             "--user-dir",
-            str(ROOT / "fairseq_plugins"),
+            str(PLUGINS),
             "--cpu",
         ]
         sys.argv += [*command_line(training), "--no-save", "--disable-validation", "--num-workers", "0"]

@@ -2,7 +2,6 @@
 
 import math
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +9,7 @@ from builders import build_encdec, build_lm
 from fairseq import options
 from fairseq.optim.lr_scheduler import build_lr_scheduler
 from fairseq.optim.sgd import SGD as FairseqSGD
+from paths import ROOT
 
 from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, LANGUAGE_MODELS, apply_preset, command_line
 from fairseq_plugins.models.presets.translation import ENCODER_DECODER_ARCHITECTURES, TRANSFORMER_ARCHITECTURES
@@ -21,7 +21,7 @@ PRESETS = {**LANGUAGE_MODELS, **GATED_LANGUAGE_MODELS, **ENCODER_DECODER_ARCHITE
 PTB, WT2, WT103 = 10_000, 33_278, 267_735  # sizes of the vocabularies
 TEXT8_WORDS, TEXT8_CHARACTERS = 67_428, 27
 
-TABLES = sorted(Path(__file__).parents[1].glob("fixtures/presets/*.tsv"))
+TABLES = sorted((ROOT / "tests/fixtures/presets").glob("*.tsv"))
 """Values by paper, a row a flag and a column an architecture. A cell is empty where a preset leaves the flag alone."""
 
 

@@ -3,9 +3,9 @@
 import plain_formulas
 import pytest
 import torch
+from assertions import assert_near
 from builders import randomise
-from nearness import assert_near
-from tensor_sizes import TensorSizes
+from operations import TensorSizes
 
 from fairseq_plugins.modules import attention
 from fairseq_plugins.modules.attention import ATTENTIONS, AttentionalStack, Memory

@@ -7,7 +7,7 @@ import plain_formulas
 import pytest
 import torch
 from builders import randomise
-from cell_cases import assert_as_by_hand, drawn_mask, loss, run_steps
+from cells_by_hand import assert_as_by_hand, drawn_mask, loss, run_steps
 from torch import nn
 
 from fairseq_plugins.modules import lstm

@@ -4,7 +4,7 @@ import plain_formulas
 import pytest
 import torch
 from builders import randomise
-from cell_cases import assert_as_by_hand, drawn_mask
+from cells_by_hand import assert_as_by_hand, drawn_mask
 
 from fairseq_plugins.modules.recurrent_highway import TRANSFORM_INPUTS, RecurrentHighway, RecurrentHighwayOptions
 

@@ -6,7 +6,7 @@ import plain_formulas
 import pytest
 import torch
 from builders import dictionary_of, randomise
-from cell_cases import assert_as_by_hand, run, run_steps
+from cells_by_hand import assert_as_by_hand, run, run_steps
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, StepInput
 from fairseq_plugins.modules.initialisation import initialise_uniformly

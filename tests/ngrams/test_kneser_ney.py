@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 from builders import make_dictionary
-from corpora import corpus_folder
 from fairseq.data import Dictionary
 from plain_kneser_ney import FALLBACK, PlainKneserNey
+from real_corpora import corpus_folder
 from small_texts_of_ngrams import random_lines, stream_of, vocabulary_of
 
 from fairseq_plugins.ngrams.kneser_ney import FALLBACK as DISCOUNTS_FALLBACK

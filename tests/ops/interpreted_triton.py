@@ -4,8 +4,8 @@ process of its own, because the kernels are made for the interpreter or for a GP
 import plain_formulas
 import pytest
 import torch
-from launches import count_launches, waits
 from mixture_cases import draw, formula, outcome
+from operations import count_launches, waits
 
 from fairseq_plugins.ops import kernel_choice, kernels, triton_mixture
 from fairseq_plugins.ops.mixture_distribution import mixture_log_probs_from_latents

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 import torch
-from launches import count_launches
-from loops import LOOPS, run_stack, train
+from looped_stacks import LOOPS, run_stack, train
+from operations import count_launches
 
 from fairseq_plugins.modules.stack import CudaGraphFlags
 from fairseq_plugins.ops import cuda_graphs

@@ -4,7 +4,7 @@ from functools import partial
 
 import pytest
 import torch
-from launches import count_launches, waits
+from operations import count_launches, waits
 
 from fairseq_plugins.ops import kernels, mogrifier, recurrence
 from fairseq_plugins.ops.mixture_loss import mixture_nll

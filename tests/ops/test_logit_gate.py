@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from assertions import assert_near
 from mixture_cases import draw, outcome, smoothed_or_not
-from nearness import assert_near
 from plain_formulas import gated
 
 from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate

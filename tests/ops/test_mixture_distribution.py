@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 from mixture_cases import draw, gated_or_not
+from operations import TensorSizes
 from plain_formulas import gated, mixture, softmax
-from tensor_sizes import TensorSizes
 
 from fairseq_plugins.ops import mixture_distribution as module
 from fairseq_plugins.ops.logit_gate import LogitGate

@@ -23,8 +23,8 @@ from mixture_cases import (
     plain,
     smoothed_or_not,
 )
+from operations import TensorSizes
 from plain_formulas import mixture_loss
-from tensor_sizes import TensorSizes
 
 from fairseq_plugins.ops import kernels, logit_gate, mixture_chunk
 from fairseq_plugins.ops import mixture_loss as mixture_loss_module

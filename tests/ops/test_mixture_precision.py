@@ -8,6 +8,7 @@ from functools import lru_cache, partial
 
 import pytest
 import torch
+from assertions import assert_near
 from mixture_cases import (
     ALL_PARTS,
     BASE,
@@ -23,9 +24,8 @@ from mixture_cases import (
     plain,
     smoothed_or_not,
 )
-from nearness import assert_near
+from operations import TensorSizes
 from plain_formulas import mixture_loss
-from tensor_sizes import TensorSizes
 
 from fairseq_plugins.ops.mixture_loss import mixture_nll
 

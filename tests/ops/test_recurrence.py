@@ -8,8 +8,8 @@ from unittest import mock
 import plain_formulas
 import pytest
 import torch
-from nearness import assert_near
-from tensor_sizes import TensorSizes
+from assertions import assert_near
+from operations import TensorSizes
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 

@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 import torch
+from assertions import assert_near
 from builders import build_output_layer, build_tiny_encdec, make_states, randomise
-from nearness import assert_near
-from tensor_sizes import TensorSizes
+from operations import TensorSizes
 
 from fairseq_plugins.modules.layers import DropoutModule
 from fairseq_plugins.ops import matmul

@@ -2,12 +2,12 @@
 
 from argparse import Namespace
 
-import example_gates
 import plain_formulas
 import pytest
 import torch
+from assertions import assert_scores
 from builders import build_random_output_layer, build_tiny_lm, make_dictionary, make_states, randomise
-from nearness import assert_scores
+from example_parts import EXAMPLE_GATES
 from torch import nn
 
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, build_output_layer
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("gates_of_the_examples")
 
 WIDTHS, V, B, T = [8, 12, 8], 101, 3, 4
 
-GATES = sorted({*OUTPUT_GATES, *example_gates.EXAMPLES} - {"none"})
+GATES = sorted({*OUTPUT_GATES, *EXAMPLE_GATES} - {"none"})
 every_layer_and_gate = pytest.mark.parametrize(
     "name, gate",
     [(name, "trace") for name, layer in sorted(OUTPUT_LAYERS.items()) if layer.takes_gate]

@@ -8,9 +8,9 @@ from functools import partial
 import plain_formulas
 import pytest
 import torch
+from assertions import assert_scores
 from builders import build_output_layer, build_random_output_layer, make_states
 from fairseq.optim.adam import Adam as FairseqAdam
-from nearness import assert_scores
 from torch import nn
 
 from fairseq_plugins.options import flag_of

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from example_layers import OwnSoftmax
+from example_parts import OwnSoftmax
 
 from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS

@@ -8,6 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 import sacrebleu
+from printed_tables import rows_of
 
 from fairseq_plugins.evaluation.decoding import RUN_FILE
 from fairseq_plugins.files import file_digest
@@ -24,7 +25,6 @@ from fairseq_plugins.reports.comparison import (
     text_differences,
     text_metric,
 )
-from tests.tables import rows_of
 
 LINES = ["ein kleines Haus steht hier.", "das Haus ist sehr alt, sagt er.", "hier steht heute kein Haus."]
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
+from printed_tables import rows_of
 from typed_commands import refused, type_command
 
 from fairseq_plugins.evaluation.analyses.experts import WordExperts
@@ -32,7 +33,6 @@ from fairseq_plugins.reports.plots import (
     word_surprisals,
 )
 from fairseq_plugins.reports.tables import save_picture
-from tests.tables import rows_of
 
 TRAIN, VALID = {1: 320.0, 2: 80.0, 3: 40.0}, {1: 200.0, 2: 100.0, 3: 110.0}
 RUN = Generalization(name="plain", train=TRAIN, valid=VALID)

@@ -1,5 +1,7 @@
 """The table and the figures of correlations, for machines and people who joined them before."""
 
+from printed_tables import rows_of
+
 from fairseq_plugins.evaluation.analyses.layers import LayerCorrelation, MaskedRuns
 from fairseq_plugins.evaluation.analyses.words import FrequencyBand
 from fairseq_plugins.reports.analyses import (
@@ -10,7 +12,6 @@ from fairseq_plugins.reports.analyses import (
     frequency_table,
     masked_layers_table,
 )
-from tests.tables import rows_of
 
 PLAIN = LayerCorrelation(layer=1, width=1400, num_constant=2, mean=0.125, within={}, between=None)
 PARTED = LayerCorrelation(

@@ -1,11 +1,11 @@
 """Tables of reranked trees, against counts worked by hand."""
 
 import pytest
+from printed_tables import rows_of
 
 from fairseq_plugins.reports.reranking import reranking_as_text, reranking_figures, row_names, run_names
 from fairseq_plugins.trees.reranking import SystemScore
 from fairseq_plugins.trees.trees import BracketCounts
-from tests.tables import rows_of
 
 RIGHT = BracketCounts(matched=4, gold=4, test=4, num_trees=1, num_exact=1)
 HALF = BracketCounts(matched=2, gold=4, test=4, num_trees=1)

@@ -7,11 +7,11 @@ import shutil
 from types import SimpleNamespace
 
 import pytest
-from binarised_lines import copy_data
+from binarised_data import copy_data
 from fairseq import checkpoint_utils
 from fairseq.logging.progress_bar import format_stat
 from fairseq.trainer import Trainer
-from short_trainings import SMALL_MODELS
+from paths import SMALL_MODELS
 
 from fairseq_plugins.reports import training_log
 from fairseq_plugins.reports.comparison import PerplexityMetric

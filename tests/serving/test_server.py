@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from http.client import HTTPConnection
 
 import pytest
-from binarised_lines import copy_data
-from short_trainings import SMALL_MODELS
+from binarised_data import copy_data
+from paths import SMALL_MODELS
 
 import fairseq_plugins
 from fairseq_plugins.options import UserError

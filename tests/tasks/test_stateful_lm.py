@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from binarised_lines import write_split
+from binarised_data import write_split
 from builders import build_lm, build_model, build_tiny_lm, make_dictionary
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask

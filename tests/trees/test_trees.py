@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from corpora import corpus_folder
+from real_corpora import corpus_folder
 
 from fairseq_plugins.trees.reranking import pair_lists, read_gold_sentences, read_parse_lists
 from fairseq_plugins.trees.trees import (

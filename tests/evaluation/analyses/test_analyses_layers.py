@@ -8,6 +8,7 @@ import plain_formulas
 import pytest
 import torch
 from builders import build_tiny_encdec, build_tiny_lm, build_tiny_transformer
+from printed_tables import rows_of
 from torch.nn.functional import linear, log_softmax, softmax
 
 from fairseq_plugins.evaluation.analyses.layers import (
@@ -25,7 +26,6 @@ from fairseq_plugins.evaluation.scoring import evaluate_perplexity, score_lines,
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.modules.lstm import WeightDropLSTM
 from fairseq_plugins.reports.analyses import draw_spectra, draw_timescales, spectrum_table, timescale_table
-from tests.tables import rows_of
 
 END = 2
 

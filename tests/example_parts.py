@@ -1,6 +1,5 @@
-"""Gates that exist only here: with and without recurrent state."""
+"""Parts as a user would write them, which exist only here: an output layer, and gates with and without state."""
 
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -8,7 +7,23 @@ from fairseq.dataclass import FairseqDataclass
 from torch import nn
 
 from fairseq_plugins.ops.logit_gate import LogitGate
-from fairseq_plugins.output_layers.gates import OUTPUT_GATES, OutputGate
+from fairseq_plugins.output_layers.base import OutputLayer
+from fairseq_plugins.output_layers.gates import OutputGate
+from fairseq_plugins.output_layers.scores import Scores
+
+
+class OwnSoftmax(OutputLayer):
+    """P(v) proportional to exp(w_v h): no more than a layer must have."""
+
+    name = "own"
+
+    def __init__(self, *, dictionary, layer_widths, shared_weight, options):
+        super().__init__()
+        assert shared_weight is None
+        self.linear = nn.Linear(layer_widths[-1], len(dictionary), bias=False)
+
+    def log_probs(self, states, gate=None):
+        return Scores(log_probs=torch.log_softmax(self.linear(states.layers[-1]), dim=-1, dtype=torch.float32))
 
 
 class TopGate(OutputGate):
@@ -51,17 +66,4 @@ class TraceGate(OutputGate):
         return LogitGate(torch.stack(features, dim=1), self.linear.weight, self.linear.bias), trace
 
 
-EXAMPLES = {"top": TopGate, "trace": TraceGate}
-
-
-@contextmanager
-def registered():
-    """Within the context, the gates are values of ``--output-gate``."""
-    before = dict(OUTPUT_GATES)
-    try:
-        for name, gate in EXAMPLES.items():
-            OUTPUT_GATES.register(name)(gate)
-        yield
-    finally:
-        for name in OUTPUT_GATES.keys() - before:
-            del OUTPUT_GATES[name]
+EXAMPLE_GATES = {"top": TopGate, "trace": TraceGate}

@@ -1,13 +1,12 @@
-"""Counts of the operations that would each be a launch on a GPU, or wait for it, taken on a CPU."""
+"""The operations of a computation, recorded on a CPU: kernel launches and waits that a GPU would have, tensor sizes."""
 
 from collections import Counter
-from typing import Any, Callable
+from typing import Any, Callable, Dict, Tuple
 
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.weak import WeakIdKeyDictionary
 
 NO_LAUNCH = {"empty", "empty_like", "new_empty", "empty_strided"}
 NO_LAUNCH |= {"detach", "alias", "lift_fresh", "_unsafe_view", "promote_types"}
@@ -41,30 +40,31 @@ def waits(operations: "Counter[str]") -> "Counter[str]":
     return Counter({name: num for name, num in operations.items() if name in WAITS})
 
 
-class _WaitRecorder(TorchFunctionMode):
-    """Takes a tensor for one of a GPU, unless it comes from ``Tensor.cpu`` or is computed from such tensors alone."""
+class TensorSizes(TorchDispatchMode):
+    """``with TensorSizes() as sizes``: records what the operations inside return, also in a backward pass.
 
-    READ = {"cpu", "item", "tolist", "__bool__", "__float__", "__int__", "__format__", "nonzero"}
+    Stored elements count: an expanded view is as small as the tensor that it shows.
+
+    Attributes:
+        largest: elements of the largest tensor.
+        largest_bytes: bytes of the one that takes most of them.
+        peak: elements of all tensors that were alive at once.
+    """
 
     def __init__(self):
         super().__init__()
-        self.waits: "Counter[str]" = Counter()
-        self._on_cpu = WeakIdKeyDictionary()
+        self.largest = self.largest_bytes = self.peak = 0
+        self._alive: Dict[int, Tuple[StorageWeakRef, int]] = {}
 
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        name = getattr(function, "__name__", "")
-        given = [x for x in tree_leaves((args, kwargs or {})) if isinstance(x, Tensor)]
-        were_on_cpu = bool(given) and all(x in self._on_cpu for x in given)
-        if name in self.READ and not were_on_cpu:
-            self.waits[name] += 1
-        result = function(*args, **(kwargs or {}))
-        if were_on_cpu or name == "cpu":
-            self._on_cpu.update({x: True for x in tree_leaves(result) if isinstance(x, Tensor)})
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for x in tree_leaves(result):
+            if isinstance(x, Tensor):
+                storage = x.untyped_storage()
+                numel = storage.nbytes() // x.element_size()
+                self.largest = max(self.largest, numel)
+                self.largest_bytes = max(self.largest_bytes, storage.nbytes())
+                self._alive[storage._cdata] = (StorageWeakRef(storage), numel)
+        self._alive = {key: item for key, item in self._alive.items() if not item[0].expired()}
+        self.peak = max(self.peak, sum(numel for _, numel in self._alive.values()))
         return result
-
-
-def count_waits(function: Callable[[], Any]) -> "Counter[str]":
-    """Names of the methods by which a call reads values of tensors of a GPU, and how often."""
-    with _WaitRecorder() as recorder:
-        function()
-    return recorder.waits

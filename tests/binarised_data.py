@@ -1,14 +1,14 @@
-"""Binarised splits of random lines, their word counts, and copies of binarised text."""
+"""Binarised text: a split of given lines, and copies of folders."""
 
 import json
 import shutil
-from collections import Counter
 from pathlib import Path
 
 import torch
 from fairseq.data import indexed_dataset
 
 V = 40
+"""Words of a dictionary where no other size is given."""
 
 
 def write_split(folder, name, lines, *, vocab_size=V, impl="mmap"):
@@ -40,14 +40,3 @@ def copy_data(source, target, *, subwords=False, **text):
     if text:
         (copy / "text.json").write_text(json.dumps(text))
     return copy
-
-
-def random_lines(num_lines=50, vocab_size=V):
-    """Lines of 1 to 11 words."""
-    return [torch.randint(vocab_size, (int(n),)).tolist() for n in torch.randint(1, 12, (num_lines,))]
-
-
-def counts_of(*texts):
-    """How often each word occurs in all texts together."""
-    counted = Counter(word for lines in texts for line in lines for word in line)
-    return [counted[word] for word in range(V)]

@@ -1,4 +1,4 @@
-"""Cells with a mask of their recurrent matrices for the tests: how they are run, and the mask that they draw."""
+"""Cells compared with their equations: how they are run, and the mask that they draw."""
 
 import torch
 from cell_contract import loss, steps_of_layer

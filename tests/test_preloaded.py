@@ -1,7 +1,7 @@
 """Configurations of commands that tests run are those of hydra, composed faster."""
 
+import preloaded
 import pytest
-import warmed_up
 from fairseq import options
 from fairseq.dataclass import utils
 
@@ -18,10 +18,10 @@ PAIRS = ["--task", "translation", "--criterion", "regularized_cross_entropy", "-
 )
 def test_a_configuration_is_that_of_hydra(flags, monkeypatch):
     args = options.parse_args_and_arch(options.get_training_parser(), flags)
-    monkeypatch.setattr(utils, "compose", warmed_up._compose)
+    monkeypatch.setattr(utils, "compose", preloaded._compose)
     expected = utils.convert_namespace_to_omegaconf(args)
-    monkeypatch.setattr(utils, "compose", warmed_up.compose)
-    monkeypatch.setattr(warmed_up, "_compose", None)  # what is composed was kept
+    monkeypatch.setattr(utils, "compose", preloaded.compose)
+    monkeypatch.setattr(preloaded, "_compose", None)  # what is composed was kept
     assert utils.convert_namespace_to_omegaconf(args) == expected
 
 
@@ -29,7 +29,7 @@ def test_a_wrong_value_is_refused_in_the_words_of_hydra(monkeypatch):
     args = options.parse_args_and_arch(options.get_training_parser(), ["data", "--arch", "transformer_doc", *PAIRS])
     args.ddp_backend = "nowhere"
     told = []
-    for compose in (warmed_up._compose, warmed_up.compose):
+    for compose in (preloaded._compose, preloaded.compose):
         monkeypatch.setattr(utils, "compose", compose)
         with pytest.raises(Exception) as error:
             utils.convert_namespace_to_omegaconf(args)
