@@ -1,6 +1,5 @@
 """Work in forked processes, under limits, and what became of it."""
 
-import io
 import logging
 import os
 import resource
@@ -76,7 +75,7 @@ class Fork:
             if file_bytes is not None:
                 signal.signal(signal.SIGXFSZ, at_limit)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, file_bytes))
-            os._exit(_status_of(work))
+            os._exit(status_of(work))
         for stream in (typed, printed[1], told[1]):
             os.close(stream)
         self._readers = ThreadPoolExecutor(2)
@@ -101,13 +100,13 @@ def in_fork(work: Callable[[], None], **options) -> Ended:
 
 
 def program(words: Sequence[str]) -> Callable[[], None]:
-    """The work of a process that is started with these words."""
+    """The work of Python, given a module or a file ``.py`` and its arguments."""
 
     def work() -> None:
-        logging.root.handlers.clear()  # of tests before, whose streams are closed
+        logging.root.handlers.clear()  # of what ran before; fairseq sets them when it is imported
         sys.argv = list(words)
         if words[0].endswith(".py"):
-            sys.path.insert(0, words[0].rpartition("/")[0])
+            sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))
             runpy.run_path(words[0], run_name="__main__")
         else:
             runpy.run_module(words[0], run_name="__main__", alter_sys=True)
@@ -121,9 +120,9 @@ def _held() -> int:
     return 1024 * int(line.split()[1])
 
 
-def _status_of(work: Callable[[], None]) -> int:
-    """Exit status of a Python program that does the work."""
-    sys.stdin = io.TextIOWrapper(open(0, "rb", closefd=False))
+def status_of(work: Callable[[], None]) -> int:
+    """Do the work on new standard streams; returns the exit status of a Python program that does it."""
+    sys.stdin = open(0, encoding="utf-8", closefd=False)
     sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
     status: object = 0
@@ -137,6 +136,8 @@ def _status_of(work: Callable[[], None]) -> int:
             sys.excepthook(*sys.exc_info())
         except SystemExit as end:  # of a hook that has a status of its own
             status = end.code
+    if isinstance(status, str):
+        print(status, file=sys.stderr)
     try:
         sys.stdout.flush()
         sys.stderr.flush()

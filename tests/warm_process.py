@@ -5,10 +5,8 @@ A server process imports fairseq and the plugins once, and forks for each comman
 """
 
 import json
-import logging
 import multiprocessing
 import os
-import runpy
 import select
 import shlex
 import shutil
@@ -24,6 +22,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Union
 
 import pytest
 import torch
+from forks import program, status_of
 
 import fairseq_plugins
 
@@ -199,27 +198,7 @@ def _run(words: List[str], environment: Dict[str, str], folder: Union[str, Path]
     os.chdir(folder)
     for place, descriptor in enumerate(descriptors):
         os.dup2(descriptor, place)
-    sys.stdin = open(0, encoding="utf-8", closefd=False)
-    sys.stdout, sys.stderr = (open(descriptor, "w", encoding="utf-8", closefd=False) for descriptor in (1, 2))
-    logging.root.handlers.clear()  # fairseq's commands set them before they import fairseq
     user_dir = os.path.abspath("fairseq_plugins")
     if os.path.isdir(user_dir):
         fairseq_plugins.__path__.append(user_dir)  # --user-dir is known by its path, which may be a link's
-    status = 0
-    try:
-        if words[0] == "-m":
-            sys.argv = words[1:]
-            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-        else:
-            sys.argv = words
-            sys.path.insert(0, os.path.dirname(os.path.abspath(words[0])))
-            runpy.run_path(words[0], run_name="__main__")
-    except SystemExit as error:
-        status = error.code
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-        status = 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-    sys.exit(status)
+    sys.exit(status_of(program(words[1:] if words[0] == "-m" else words)))
