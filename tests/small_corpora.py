@@ -1,4 +1,4 @@
-"""Small versions of all corpora in the original layouts, on which their contract is tested."""
+"""Small versions of all corpora in the original layouts, as data-prep reads them."""
 
 import bz2
 import csv
@@ -11,10 +11,9 @@ import zipfile
 from pathlib import Path
 from typing import NamedTuple
 
-from generated_corpora import gold_trees
+from generated_corpora import SPLITS, gold_trees
 
 LANGUAGES = ("de", "en")
-SPLITS = ("train", "valid", "test")
 WORDS = {
     "de": "Hund Häuser läuft grüne Straße, am und's",
     "en": "dog houses runs green street, at don't",

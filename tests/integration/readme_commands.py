@@ -1,7 +1,5 @@
 """Runs the commands of the READMEs as they are printed, on small corpora and for a few updates."""
 
-import csv
-import gzip
 import re
 import subprocess
 import sys
@@ -9,8 +7,9 @@ from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
 from commands import ENVIRONMENT
-from generated_corpora import write_headlines, write_parses, write_stories, write_translations
+from generated_corpora import write_parses, write_stories
 from paths import ROOT
+from small_corpora import agnews_files, multi30k_files, write_files
 
 BLOCK = r"```(bash|python)\n(.*?)```"
 SMALL_ENCDEC = "--embed-dim 16 --hidden-sizes '16 16' --batch-size 8 --cpu"
@@ -109,13 +108,7 @@ def put_penn_treebank(folder: Path) -> None:
 
 def put_multi30k(folder: Path) -> None:
     """A small corpus in the layout of Multi30k."""
-    place = folder / "downloads/multi30k"
-    write_translations(place, num_pairs=60)
-    for split, name in (("train", "train"), ("valid", "val"), ("test", "test_2016_flickr")):
-        for language in ("en", "de"):
-            path = place / f"{split}.{language}"
-            (place / f"{name}.{language}.gz").write_bytes(gzip.compress(path.read_bytes()))
-            path.unlink()
+    write_files(folder / "downloads/multi30k", multi30k_files())
 
 
 def put_parses(folder: Path) -> None:
@@ -125,10 +118,4 @@ def put_parses(folder: Path) -> None:
 
 def put_agnews(folder: Path) -> None:
     """A small corpus in the layout of AG News."""
-    place = folder / "downloads/agnews"
-    write_headlines(place, num_pairs=1000)
-    articles, titles = ((place / f"train.{kind}.txt").read_text().splitlines() for kind in ("article", "title"))
-    for path in place.iterdir():
-        path.unlink()
-    with (place / "sample.csv").open("w", newline="") as file:
-        csv.writer(file, quoting=csv.QUOTE_ALL).writerows(("1", *item) for item in zip(titles, articles))
+    write_files(folder / "downloads/agnews", agnews_files())
