@@ -103,10 +103,8 @@ def test_unpacking_restores_the_types(dtypes):
 FLAGS = {"smooth-rectifier": {"rectifier_smoothing": 0.01}}
 CASES = [(cell, FLAGS.get(cell, {})) for cell in sorted(RECURRENT_CELLS)] + [
     ("lstm", {"rnn_biases": "one"}),
-    ("mmlstm", {"rnn_biases": "one"}),
     ("mmlstm", {"minor_input": "previous"}),
     ("mmlstm", {"major_proportions": "0.6 1"}),
-    ("variational", {"rnn_biases": "one"}),
     ("rhn", {"transform_input": "candidate"}),
     ("rhn", {"recurrence_depth": 1}),
     ("mogrifier", {"mogrifier_rank": 3}),
