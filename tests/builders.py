@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from types import SimpleNamespace
-from typing import Iterable, Optional, Sequence
+from typing import Iterable, Optional, Sequence, Union
 
 import torch
 from fairseq.data import Dictionary
@@ -106,10 +106,14 @@ def tiny_base_flags(output_layer: str, **flags) -> dict:
     return {"arch": "lstm_lm_awd", "embed_dim": 8, "hidden_sizes": "12 8", "output_layer": output_layer, **flags}
 
 
-def build_tiny_gated_lm(*bases: dict, vocab_size: int = VOCAB_SIZE, seed: int = 0, **flags) -> nn.Module:
-    """Language models by their flags under one gate, by default without dropout, all weights well away from zero."""
+def build_tiny_gated_lm(*bases: Union[str, dict], vocab_size: int = VOCAB_SIZE, seed: int = 0, **flags) -> nn.Module:
+    """Language models under one gate, by default without dropout, all weights well away from zero.
+
+    Each is given by its flags, or by the name of its output layer for those of :func:`tiny_base_flags`.
+    """
+    flags_of_bases = [tiny_base_flags(base) if isinstance(base, str) else base for base in bases]
     flags = {"output_gate": "iog", "gate_dim": 5, "gate_dropout": 0.0, **flags}
-    return randomise(build_lm("gated_lm", vocab_size, base_model_flags=list(bases), **flags), seed=seed)
+    return randomise(build_lm("gated_lm", vocab_size, base_model_flags=flags_of_bases, **flags), seed=seed)
 
 
 def build_tiny_encdec(

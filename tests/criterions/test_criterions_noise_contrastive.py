@@ -16,7 +16,6 @@ from builders import (
     build_tiny_transformer,
     make_dictionary,
     make_task,
-    tiny_base_flags,
 )
 from fairseq.logging import metrics
 from fairseq.models import FairseqLanguageModel
@@ -352,7 +351,7 @@ def model_of_fairseq():
         (lambda: build_tiny_lm("mos", **SIZES), "--output-layer mos"),
         (lambda: build_tiny_lm("doc", **SIZES), "--output-layer doc"),
         (lambda: build_tiny_lm("full", output_gate="iog", gate_dim=5, **SIZES), "leave --output-gate iog out"),
-        (lambda: build_tiny_gated_lm(tiny_base_flags("full"), **SIZES), "--arch gated_lm with --criterion reg"),
+        (lambda: build_tiny_gated_lm("full", **SIZES), "--arch gated_lm with --criterion reg"),
         (lambda: build_tiny_lm("full", adversarial_epsilon=0.1, **SIZES), "--adversarial-epsilon 0.1"),
         (model_of_fairseq, "--criterion noise_contrastive needs an --arch of fairseq_plugins"),
     ],

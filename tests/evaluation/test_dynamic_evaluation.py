@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from builders import build_tiny_gated_lm, build_tiny_lm, tiny_base_flags
+from builders import build_tiny_gated_lm, build_tiny_lm
 from torch.utils._pytree import tree_map
 
 from fairseq_plugins.evaluation import dynamic_evaluation
@@ -112,7 +112,7 @@ def test_models_of_an_ensemble_each_follow_their_own_loss(tokens, train, score_t
 
 
 def test_base_models_of_a_gated_model_adapt_and_are_frozen_again(tokens, score_text):
-    model = build_tiny_gated_lm(*[tiny_base_flags("tied")] * 2).double()
+    model = build_tiny_gated_lm("tied", "tied").double()
     learned = {name for name, parameter in model.named_parameters() if parameter.requires_grad}
     weights, during = {name: one.clone() for name, one in model.state_dict().items()}, []
     model.register_forward_pre_hook(lambda *_: during.append([one.clone() for one in model.parameters()]))
@@ -125,7 +125,7 @@ def test_base_models_of_a_gated_model_adapt_and_are_frozen_again(tokens, score_t
 
 @pytest.mark.parametrize("gate", ["iog", pytest.param("iog-lstm", marks=pytest.mark.slow)])
 def test_a_gated_model_follows_the_loss_through_its_gate(gate, tokens, train, score_text):
-    model = build_tiny_gated_lm(tiny_base_flags("tied"), output_gate=gate).double()
+    model = build_tiny_gated_lm("tied", output_gate=gate).double()
     with every_parameter_learns(model):
         squares = statistics(model, train)
         expected = adapted_by_hand(model, tokens, num_rows=1, **rms_rule(squares))

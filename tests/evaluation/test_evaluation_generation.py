@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from builders import FAIRSEQ_ARCHITECTURES, build_fairseq_lm, build_tiny_gated_lm, build_tiny_lm, tiny_base_flags
+from builders import FAIRSEQ_ARCHITECTURES, build_fairseq_lm, build_tiny_gated_lm, build_tiny_lm
 
 from fairseq_plugins.evaluation.generation import Sampling, TextGenerator
 from fairseq_plugins.evaluation.language_model import TrainedLanguageModel
@@ -44,7 +44,7 @@ def assert_written(generator, prefix, found, tolerance=TOLERANCE):
 @pytest.mark.parametrize("prefix", ["", "w1 w2 blorp"])
 def test_log_probabilities_are_those_of_the_text_that_was_written(kind, prefix):
     if kind == "gated":
-        models = [build_tiny_gated_lm(tiny_base_flags("tied"), tiny_base_flags("mos"))]
+        models = [build_tiny_gated_lm("tied", "mos")]
     elif kind == "ensemble":
         models = [build_tiny_lm("tied", seed=1), build_tiny_lm("mos", seed=2)]
     else:

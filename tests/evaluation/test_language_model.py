@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from builders import FAIRSEQ_ARCHITECTURES, build_fairseq_lm, build_tiny_gated_lm, build_tiny_lm, tiny_base_flags
+from builders import FAIRSEQ_ARCHITECTURES, build_fairseq_lm, build_tiny_gated_lm, build_tiny_lm
 
 from fairseq_plugins.evaluation.language_model import TrainedLanguageModel
 from fairseq_plugins.evaluation.raw_text import BUFFERED_CHARACTERS, Blanks, SideText
@@ -42,7 +42,7 @@ def nll_of_stream(lm, lines, *, window=5):
 @pytest.mark.parametrize("kind", ["tied", "drill", "doc", "gated", "ensemble"])
 def test_a_line_is_the_sum_of_its_tokens_and_the_stream_of_an_end_mark_and_the_line(kind):
     if kind == "gated":
-        models = [build_tiny_gated_lm(tiny_base_flags("tied"), tiny_base_flags("mos"))]
+        models = [build_tiny_gated_lm("tied", "mos")]
     else:
         names = ["tied", "mos"] if kind == "ensemble" else [kind]
         models = [build_tiny_lm(name, seed=seed) for seed, name in enumerate(names)]

@@ -12,7 +12,6 @@ from builders import (
     build_tiny_gated_lm,
     build_tiny_lm,
     build_tiny_transformer,
-    tiny_base_flags,
     tiny_transformer_lm_flags,
 )
 from paths import ROOT
@@ -35,7 +34,7 @@ NUM_MODELS = max(len(LAYERS), len(CELLS), len(GATES))
 PARTS = [(LAYERS[n % len(LAYERS)], CELLS[n % len(CELLS)], GATES[n % len(GATES)]) for n in range(NUM_MODELS)]
 LANGUAGE_MODELS = {
     **{" ".join(parts): partial(build_of_parts, *parts) for parts in PARTS},
-    "two models under a gate": lambda: build_tiny_gated_lm(tiny_base_flags("mos"), tiny_base_flags("tied")),
+    "two models under a gate": lambda: build_tiny_gated_lm("mos", "tied"),
     "16 bits": lambda: build_tiny_lm("mos", output_precision="bfloat16"),
 }
 TRANSLATORS = {

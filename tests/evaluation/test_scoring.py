@@ -12,7 +12,6 @@ from builders import (
     build_tiny_gated_lm,
     build_tiny_lm,
     build_tiny_transformer,
-    tiny_base_flags,
 )
 from example_parts import OwnSoftmax
 from operations import TensorSizes
@@ -224,8 +223,7 @@ def test_a_long_sequence_is_read_in_windows(window, sequences):
 
 
 def test_gated_models_are_scored_without_their_distribution(sequences):
-    bases = [tiny_base_flags("tied"), tiny_base_flags("mos")]
-    model, asked = build_tiny_gated_lm(*bases).double(), []
+    model, asked = build_tiny_gated_lm("tied", "mos").double(), []
     model.register_forward_hook(lambda *call: asked.append(call[2][1]["scores"].log_probs))
     expected = [nll_alone(model, sequence) for sequence in sequences]
     asked.clear()

@@ -92,7 +92,7 @@ def test_a_block_within_a_block_leaves_the_outer_temperature():
 
 @pytest.mark.parametrize("num_bases", [1, 2])
 def test_a_gate_multiplies_before_it(num_bases, tokens, score_text):
-    model = build_tiny_gated_lm(*[tiny_base_flags("mos"), tiny_base_flags("tied")][:num_bases]).double().eval()
+    model = build_tiny_gated_lm(*["mos", "tied"][:num_bases]).double().eval()
     found = score_text([model], tokens, temperature=1.3)
     with torch.no_grad():
         inputs, target = tokens[None, :-1], tokens[None, 1:]
@@ -337,7 +337,7 @@ def test_it_does_not_depend_on_the_cut_into_windows_and_chunks(length, elements,
 
 
 def test_a_gated_model_caches_the_states_of_its_base_models(tokens, score_text):
-    model = build_tiny_gated_lm(tiny_base_flags("tied"), tiny_base_flags("mos")).double()
+    model = build_tiny_gated_lm("tied", "mos").double()
     found = score_text([model], tokens, cache="9,0.3,0.5")
     static, (states,), words = read_static([model], tokens, 1)
     assert states.size(-1) == 16  # two last layers of width 8

@@ -101,8 +101,8 @@ class TestTransformerLanguageModel(DecoderContract):
     @pytest.fixture(params=LAYERS)
     def build(self, request):
         def build(*, seed=0, **others):
-            flags = tiny_transformer_lm_flags(request.param, **others)
-            return Decoding(randomise(build_lm(flags.pop("arch"), V, **flags), 0.5, seed=seed), [], num_layers=3)
+            model = build_lm(vocab_size=V, **tiny_transformer_lm_flags(request.param, **others))
+            return Decoding(randomise(model, 0.5, seed=seed), [], num_layers=3)
 
         return build
 

@@ -31,7 +31,7 @@ RATES = {f"dropout_{place}": 0.5 for place in ("embedding", "input", "hidden", "
 BASES = {
     "one": [tiny_base_flags("doc", experts_per_layer="1 1 2")],
     "several": [
-        tiny_base_flags("tied"),
+        "tied",
         tiny_base_flags("mos", rnn_cell="mmlstm", embed_dim=10, hidden_sizes="6 7 9"),
         tiny_base_flags("full", rnn_cell="variational", hidden_sizes="11"),
     ],
@@ -39,7 +39,7 @@ BASES = {
 
 TRANSFORMERS = {
     "transformer": [tiny_transformer_lm_flags("doc")],
-    "transformer and LSTM": [tiny_transformer_lm_flags("mos"), tiny_base_flags("tied")],
+    "transformer and LSTM": [tiny_transformer_lm_flags("mos"), "tied"],
 }
 
 
@@ -167,7 +167,7 @@ def test_only_the_gate_learns_and_its_dropout_alone_acts(others, tokens, target)
 def test_the_precision_of_the_output_layers_is_the_flags_and_follows_the_mode():
     flags = tiny_base_flags("doc", output_precision="bfloat16")
     for given, expected in (({}, "bfloat16"), ({"output_precision": "float32"}, "float32")):
-        model = build_tiny_gated_lm(flags, tiny_base_flags("tied"), **given)
+        model = build_tiny_gated_lm(flags, "tied", **given)
         names = [member.output.precision.name for member in model.decoder.members]
         assert names == [expected, "float32"]
         for mode in (True, False):
@@ -176,7 +176,7 @@ def test_the_precision_of_the_output_layers_is_the_flags_and_follows_the_mode():
 
 
 def test_a_criterion_of_fairseq_does_not_train_in_another_precision():
-    model = build_tiny_gated_lm(tiny_base_flags("tied"), output_precision="bfloat16").train()
+    model = build_tiny_gated_lm("tied", output_precision="bfloat16").train()
     tokens = torch.randint(4, 10, (2, 3))
     model(tokens, target=tokens)
     with pytest.raises(ValueError, match="--output-precision bfloat16 is not for a criterion of fairseq, which"):
@@ -196,7 +196,7 @@ def test_training_holds_no_logits_of_all_tokens():
 
 
 def test_labels_of_a_frozen_model_are_encoded_once(tokens, target):
-    model = build_tiny_gated_lm(tiny_base_flags("drill")).train()
+    model = build_tiny_gated_lm("drill").train()
     calls = []
     encoder = model.decoder.members[0].output.projection.label_encoder
     encoder.register_forward_hook(lambda *_: calls.append(1))
@@ -416,7 +416,7 @@ def test_no_path_is_refused(given):
 
 def test_without_a_gate_nothing_would_learn():
     with pytest.raises(ValueError, match="^--output-gate none: nothing would learn; take --output-gate iog"):
-        build_tiny_gated_lm(tiny_base_flags("tied"), output_gate="none")
+        build_tiny_gated_lm("tied", output_gate="none")
 
 
 def test_a_base_without_logits_takes_no_gate(base, monkeypatch):

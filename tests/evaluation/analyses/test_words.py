@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from builders import build_lm, build_tiny_gated_lm, build_tiny_lm, make_dictionary, tiny_base_flags
+from builders import build_lm, build_tiny_gated_lm, build_tiny_lm, make_dictionary
 from plain_formulas import softmax
 
 from fairseq_plugins.evaluation.analyses.words import (
@@ -43,7 +43,7 @@ def test_bands_by_hand():
 
 @pytest.fixture
 def gate():
-    return word_gate(build_tiny_gated_lm(tiny_base_flags("tied"), tiny_base_flags("mos")), "one.pt")
+    return word_gate(build_tiny_gated_lm("tied", "mos"), "one.pt")
 
 
 def test_the_frequent_words_with_the_largest_gates_are_found(gate):
@@ -72,13 +72,13 @@ def test_there_are_no_more_words_than_frequent_ones(gate):
 def test_gates_of_both_kinds_of_models_are_found():
     joint = build_lm("lstm_lm_awd", V, embed_dim=8, hidden_sizes="8 8", output_gate="iog")
     assert word_gate(joint, "one.pt") is joint.decoder.output.gate
-    gated = build_tiny_gated_lm(tiny_base_flags("tied"))
+    gated = build_tiny_gated_lm("tied")
     assert word_gate(gated, "one.pt") is gated.decoder.gate
 
 
 @pytest.mark.parametrize("kind", ["iog-hidden", "iog-lstm"])
 def test_a_gate_that_reads_more_is_refused(kind):
-    model = build_tiny_gated_lm(tiny_base_flags("tied"), output_gate=kind)
+    model = build_tiny_gated_lm("tied", output_gate=kind)
     with pytest.raises(
         ValueError, match=f"^one.pt has --output-gate {kind}, which depends on more than the input word"
     ):
