@@ -3,7 +3,7 @@
 import pytest
 import torch
 from binarised_data import copy_data
-from builders import make_dictionary
+from builders import build_tiny_encdec, build_tiny_transformer, make_dictionary
 from paths import SMALL_MODELS
 
 from fairseq_plugins.commands.method_flags import read_methods
@@ -40,3 +40,11 @@ def score_text():
         return torch.cat([one.mixed(list(mixed.values())) for one in windows], dim=1)
 
     return score
+
+
+@pytest.fixture(params=["recurrent", "transformer"])
+def doc_translator(request):
+    """An encoder-decoder with three experts on its last two layers, in float64."""
+    if request.param == "recurrent":
+        return build_tiny_encdec("doc", experts_per_layer="0 0 1 2").double()
+    return build_tiny_transformer("transformer_doc", experts_per_layer="0 1 2").double()

@@ -7,7 +7,7 @@ import numpy as np
 import plain_formulas
 import pytest
 import torch
-from builders import build_tiny_encdec, build_tiny_lm, build_tiny_transformer
+from builders import build_tiny_lm
 from printed_tables import rows_of
 from torch.nn.functional import linear, log_softmax, softmax
 
@@ -63,16 +63,8 @@ def test_a_language_model_by_lines():
     assert found.gradients[0] == 0 and found.gradients[1] > 0
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda: build_tiny_encdec("doc", experts_per_layer="0 0 1 2"),
-        lambda: build_tiny_transformer("transformer_doc", experts_per_layer="0 1 2"),
-    ],
-    ids=["recurrent", "transformer"],
-)
-def test_an_encoder_decoder_by_pairs(build):
-    model = build().double().eval()
+def test_an_encoder_decoder_by_pairs(doc_translator):
+    model = doc_translator.eval()
     sources = [torch.tensor([5, 6, END]), torch.tensor([7, END])]
     targets = [torch.tensor([9, END]), torch.tensor([4, 5, 6, 7, END])]
     found = layer_learning(model, score_pairs(model, sources, targets))

@@ -4,7 +4,7 @@ import math
 
 import pytest
 import torch
-from builders import build_tiny_encdec, build_tiny_gated_lm, build_tiny_lm, build_tiny_transformer, tiny_base_flags
+from builders import build_tiny_gated_lm, build_tiny_lm
 from single_experts import only_expert
 
 from fairseq_plugins.evaluation.analyses import experts as experts_module
@@ -83,16 +83,8 @@ def test_a_line_has_the_prior_before_each_of_its_words():
     assert found.words[-1] == "</s>"
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda: build_tiny_encdec("doc", experts_per_layer="0 0 1 2"),
-        lambda: build_tiny_transformer("transformer_doc", experts_per_layer="0 1 2"),
-    ],
-    ids=["recurrent", "transformer"],
-)
-def test_the_use_of_pairs_is_the_sum_over_their_targets(build):
-    model = build().double()
+def test_the_use_of_pairs_is_the_sum_over_their_targets(doc_translator):
+    model = doc_translator
     sources = [torch.tensor([5, 6, END]), torch.tensor([7, END]), torch.tensor([8, 9, 10, END])]
     targets = [torch.tensor([9, END]), torch.tensor([4, 5, 6, 7, END]), torch.tensor([END])]
     use = expert_use(model, score_pairs(model, sources, targets))
@@ -118,7 +110,7 @@ def test_models_without_a_mixture_are_told():
         with pytest.raises(ValueError, match="the model has no mixture of softmaxes: give one with --output-layer mos"):
             expert_layers(model)
     with pytest.raises(ValueError, match="a gate on trained models, .*: give a base model's checkpoint"):
-        expert_layers(build_tiny_gated_lm(tiny_base_flags("mos")))
+        expert_layers(build_tiny_gated_lm("mos"))
 
 
 V = 61
