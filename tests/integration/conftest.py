@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from pathlib import Path
-from typing import Dict, Tuple, Union
+from typing import Tuple, Union
 
 import pytest
 import torch
@@ -96,18 +96,6 @@ def plain_translator(pair_data, made_once) -> Path:
 
 
 @pytest.fixture
-def evaluate_here(capsys, caplog):
-    """``evaluate_here(data, *arguments)``: figures of the language model command, run in this process."""
-
-    def run(data, *arguments) -> Dict:
-        caplog.set_level(logging.WARNING)  # the command does so, too; here the level before is restored
-        type_command("lm eval", [data, *arguments, "--json", "--cpu"])
-        return json.loads(capsys.readouterr().out)
-
-    return run
-
-
-@pytest.fixture
 def run_here(monkeypatch, capsys, caplog):
     """``run_here(command, *arguments)``: run a command of fairseq in this process; returns what it prints and logs."""
 
@@ -153,6 +141,12 @@ def printed_by(call):
         return printed
 
     return printed_by
+
+
+@pytest.fixture
+def evaluate_here(printed_by):
+    """``evaluate_here(data, *arguments)``: figures of the language model command, run in this process."""
+    return lambda data, *arguments: json.loads(printed_by("lm eval", data, *arguments, "--json", "--cpu"))
 
 
 @pytest.fixture

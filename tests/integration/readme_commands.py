@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Dict, List, Sequence, Tuple
 
 from commands import ENVIRONMENT
-from generated_corpora import write_parses, write_stories
 from paths import ROOT
-from small_corpora import agnews_files, multi30k_files, write_files
 
 BLOCK = r"```(bash|python)\n(.*?)```"
 SMALL_ENCDEC = "--embed-dim 16 --hidden-sizes '16 16' --batch-size 8 --cpu"
@@ -99,23 +97,3 @@ def run_sections(sections: Sequence[Tuple[str, str]], folder: Path) -> List[str]
             assert result.returncode == 0, f"{shortened(block)}\n{(result.stdout + result.stderr)[-3000:]}"
             outputs.append(result.stdout)
     return outputs
-
-
-def put_penn_treebank(folder: Path) -> None:
-    """A small text where data-prep/ptb looks for downloads."""
-    write_stories(folder / "downloads/ptb", num_stories=50)
-
-
-def put_multi30k(folder: Path) -> None:
-    """A small corpus in the layout of Multi30k."""
-    write_files(folder / "downloads/multi30k", multi30k_files())
-
-
-def put_parses(folder: Path) -> None:
-    """Small trees and lists of a parser."""
-    write_parses(folder / "downloads/wsj-sample")
-
-
-def put_agnews(folder: Path) -> None:
-    """A small corpus in the layout of AG News."""
-    write_files(folder / "downloads/agnews", agnews_files())

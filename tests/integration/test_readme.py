@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from binarised_data import copy_data
+from generated_corpora import write_stories
 from paths import PLUGINS, ROOT
-from readme_commands import documented_sections, put_penn_treebank, run_sections
+from readme_commands import documented_sections, run_sections
 
 LANGUAGE_MODELS = [("README.md", "Language models"), ("README.md", "By hand")]
 LANGUAGE_MODELS += [("fairseq_plugins/commands/README.md", "Train from a YAML file")]
@@ -69,7 +70,7 @@ def test_links_with_an_anchor_lead_to_a_heading(document):
 
 
 def test_language_models(tmp_path):
-    put_penn_treebank(tmp_path)
+    write_stories(tmp_path / "downloads/ptb", num_stories=50)
     assert any("perplexity " in output for output in run_sections(LANGUAGE_MODELS, tmp_path))
     assert (tmp_path / "checkpoints/hydra/checkpoint_best.pt").exists()
 

@@ -2,7 +2,9 @@
 
 import re
 
-from readme_commands import put_agnews, put_multi30k, put_parses, run_sections
+from generated_corpora import write_parses
+from readme_commands import run_sections
+from small_corpora import agnews_files, multi30k_files, write_files
 
 COMMANDS = "fairseq_plugins/commands/TRANSLATION.md"
 TRANSLATION = [
@@ -17,7 +19,7 @@ SECTIONS = [*TRANSLATION, *HEADLINES, *PARSES]
 
 
 def test_translation_and_two_processes(tmp_path):
-    put_multi30k(tmp_path)
+    write_files(tmp_path / "downloads/multi30k", multi30k_files())
     translated, rescored, *_ = run_sections(TRANSLATION, tmp_path)
     assert "tok:13a" in translated
     assert rescored.count("BLEU") == 2 and (tmp_path / "results/my_attention/sentence_1.png").stat().st_size
@@ -26,14 +28,14 @@ def test_translation_and_two_processes(tmp_path):
 
 
 def test_headlines(tmp_path):
-    put_agnews(tmp_path)
+    write_files(tmp_path / "downloads/agnews", agnews_files())
     outputs = run_sections(HEADLINES, tmp_path)
     assert "rouge-score" in outputs[0]
     assert "first 8 words" in (tmp_path / "results/my_headlines/table.md").read_text()
 
 
 def test_parses(tmp_path):
-    put_parses(tmp_path)
+    write_parses(tmp_path / "downloads/wsj-sample")
     (printed,) = run_sections(PARSES, tmp_path)
     rows = re.findall(r"^\| (\S+) +\|.* ([\d.]+) \| +([\d.]+) \| +(\d+) \|$", printed, re.M)
     assert [system for system, *_ in rows] == ["parser", "checkpoints/wsj/checkpoint_best.pt", "oracle"] * 2
