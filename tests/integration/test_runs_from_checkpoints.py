@@ -227,7 +227,7 @@ def test_an_average_starts_from_a_checkpoint_without_one_unlike_by_fairseq_alone
     translator, pair_data, run_here, tmp_path, monkeypatch
 ):
     start = ["--finetune-from-model", translator / "checkpoint_last.pt", "--store-ema", "--ema-decay", 0.75]
-    flags = training_flags(pair_data, tmp_path, *start, "--ema-fp32", "--max-update", 1, "--disable-validation")
+    flags = translator_arguments(pair_data, tmp_path, *start, "--ema-fp32", "--max-update", 1, "--disable-validation")
     run_here(fairseq_cli.train, *flags)
     before, after = load(start[1])["model"], load(tmp_path / "checkpoint_last.pt")
     expected = 0.75 * before[LOWER_EXPERTS] + 0.25 * after["model"][LOWER_EXPERTS]
