@@ -17,7 +17,7 @@ from fairseq_plugins.command_line import (
     add_split,
     choose_device,
 )
-from fairseq_plugins.commands.results import Results, results_command
+from fairseq_plugins.commands.report import report_command
 from fairseq_plugins.data.text import load_dictionary, load_token_stream, load_training_stream
 from fairseq_plugins.evaluation.analyses.experts import default_threshold, rank, singular_values
 from fairseq_plugins.evaluation.analyses.layers import (
@@ -56,7 +56,7 @@ from fairseq_plugins.reports.plots import (
     generalization_table,
     read_generalization,
 )
-from fairseq_plugins.reports.tables import as_table
+from fairseq_plugins.reports.tables import Report, as_table
 
 PROBABILITIES = [round(0.05 * i, 2) for i in range(11)]
 
@@ -89,7 +89,7 @@ def _add_frequency_arguments(parser: argparse.ArgumentParser) -> None:
     add_cpu(parser)
 
 
-def _analyze_frequency(args: argparse.Namespace) -> Results:
+def _analyze_frequency(args: argparse.Namespace) -> Report:
     if len(args.path) != 2:
         raise UserError(f"--path: give two models, the baseline first; there are {len(args.path)}")
     device = choose_device(args)
@@ -106,10 +106,10 @@ def _analyze_frequency(args: argparse.Namespace) -> Results:
         excluded=[dictionary.eos()],
     )
     figures = {"bands": [asdict(band) for band in bands]}
-    return Results(figures, frequency_table(bands), lambda: draw_frequency_bands(bands, names=list(models)))
+    return Report(figures, frequency_table(bands), lambda: draw_frequency_bands(bands, names=list(models)))
 
 
-FREQUENCY = results_command(
+FREQUENCY = report_command(
     _analyze_frequency,
     _add_frequency_arguments,
     plot="draw both statistics, such as bands.png",
@@ -136,7 +136,7 @@ def _add_rank_arguments(parser: argparse.ArgumentParser) -> None:
     add_cpu(parser)
 
 
-def _analyze_rank(args: argparse.Namespace) -> Results:
+def _analyze_rank(args: argparse.Namespace) -> Report:
     check_not_negative(args.threshold, flag="--threshold")
     model, dictionary = _load_one(args)
     tokens = load_token_stream(args.data, args.split, dictionary)
@@ -160,10 +160,10 @@ def _analyze_rank(args: argparse.Namespace) -> Results:
         f"values above {default:<14.4g}{figures['rank_at_default_threshold']:,} "
         "(threshold: max(positions, words) x float32's eps x largest)"
     )
-    return Results(figures, text)
+    return Report(figures, text)
 
 
-RANK = results_command(
+RANK = report_command(
     _analyze_rank,
     _add_rank_arguments,
     description="""\
@@ -181,7 +181,7 @@ def _add_correlation_arguments(parser: argparse.ArgumentParser) -> None:
     add_cpu(parser)
 
 
-def _analyze_correlation(args: argparse.Namespace) -> Results:
+def _analyze_correlation(args: argparse.Namespace) -> Report:
     device = choose_device(args)
     models, _, dictionary = _load_layered(args)
     tokens = load_token_stream(args.data, args.split, dictionary)
@@ -189,10 +189,10 @@ def _analyze_correlation(args: argparse.Namespace) -> Results:
     # one set of columns for all models, including those of the Major-Minor LSTM, so that tables can be joined
     groups = list(dict.fromkeys(["major", "minor", *(group for _, layer in found for group in layer.within)]))
     figures = [correlation_row(name, layer, groups) for name, layer in found]
-    return Results({"layers": figures}, correlation_table(figures, groups))
+    return Report({"layers": figures}, correlation_table(figures, groups))
 
 
-CORRELATION = results_command(
+CORRELATION = report_command(
     _analyze_correlation,
     _add_correlation_arguments,
     description="""\
@@ -232,7 +232,7 @@ def _add_masking_arguments(parser: argparse.ArgumentParser) -> None:
     add_cpu(parser)
 
 
-def _analyze_masking(args: argparse.Namespace) -> Results:
+def _analyze_masking(args: argparse.Namespace) -> Report:
     probabilities = args.probabilities or PROBABILITIES
     wrong = [probability for probability in probabilities if not 0 <= probability <= 1]
     if wrong:
@@ -253,10 +253,10 @@ def _analyze_masking(args: argparse.Namespace) -> Results:
         num_rows=args.rows,
     )
     figures = {"curves": [asdict(runs) for runs in curves]}
-    return Results(figures, masked_layers_table(curves), lambda: draw_masked_layers(curves))
+    return Report(figures, masked_layers_table(curves), lambda: draw_masked_layers(curves))
 
 
-MASKING = results_command(
+MASKING = report_command(
     _analyze_masking,
     _add_masking_arguments,
     plot="draw the curves, such as masking.png",
@@ -283,7 +283,7 @@ def _add_gate_words_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _analyze_gate_words(args: argparse.Namespace) -> Results:
+def _analyze_gate_words(args: argparse.Namespace) -> Report:
     word_indices(args.words, load_dictionary(args.data))
     model, dictionary = _load_one(args)
     raised = raised_words(
@@ -296,10 +296,10 @@ def _analyze_gate_words(args: argparse.Namespace) -> Results:
     )
     figures = {"words": {word: [asdict(one) for one in found] for word, found in raised.items()}}
     rows = [(word, one.word, f"{one.gate:.4f}", f"{one.count:,}") for word, found in raised.items() for one in found]
-    return Results(figures, as_table(["input word", "raised word", "gate", "occurrences in train"], rows))
+    return Report(figures, as_table(["input word", "raised word", "gate", "occurrences in train"], rows))
 
 
-GATE_WORDS = results_command(
+GATE_WORDS = report_command(
     _analyze_gate_words,
     _add_gate_words_arguments,
     description="""\
@@ -316,13 +316,13 @@ def _add_spectrum_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _analyze_spectrum(args: argparse.Namespace) -> Results:
+def _analyze_spectrum(args: argparse.Namespace) -> Report:
     models, paths, _ = _load_layered(args)
     found = {name: spectra(model, paths[name]) for name, model in models.items()}
     figures = [
         {"name": name, "layers": [_spectrum_figures(one) for one in of_model]} for name, of_model in found.items()
     ]
-    return Results({"models": figures}, spectrum_table(found), lambda: draw_spectra(found))
+    return Report({"models": figures}, spectrum_table(found), lambda: draw_spectra(found))
 
 
 def _spectrum_figures(one: Spectrum) -> Dict[str, Any]:
@@ -335,7 +335,7 @@ def _spectrum_figures(one: Spectrum) -> Dict[str, Any]:
     }
 
 
-SPECTRUM = results_command(
+SPECTRUM = report_command(
     _analyze_spectrum,
     _add_spectrum_arguments,
     plot="draw them, such as spectrum.png",
@@ -352,14 +352,14 @@ def _add_timescales_arguments(parser: argparse.ArgumentParser) -> None:
     add_named_models(parser, help="models with --rnn-cell diagonal")
 
 
-def _analyze_timescales(args: argparse.Namespace) -> Results:
+def _analyze_timescales(args: argparse.Namespace) -> Report:
     models, paths, _ = _load_layered(args)
     found = {name: timescales(model, paths[name]) for name, model in models.items()}
     figures = [{"name": name, "layers": [asdict(one) for one in of_model]} for name, of_model in found.items()]
-    return Results({"models": figures}, timescale_table(found), lambda: draw_timescales(found))
+    return Report({"models": figures}, timescale_table(found), lambda: draw_timescales(found))
 
 
-TIMESCALES = results_command(
+TIMESCALES = report_command(
     _analyze_timescales,
     _add_timescales_arguments,
     plot="draw them, such as timescales.png",
@@ -383,15 +383,15 @@ def _add_generalization_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _analyze_generalization(args: argparse.Namespace) -> Results:
+def _analyze_generalization(args: argparse.Namespace) -> Report:
     for level in args.at:
         check_positive(level, flag="--at")
     runs = [read_generalization(name, path) for name, path in named_paths(args.path, repeated_names="refused")]
     figures = {"runs": generalization_record(runs, levels=args.at)}
-    return Results(figures, generalization_table(runs, levels=args.at), lambda: draw_generalization(runs))
+    return Report(figures, generalization_table(runs, levels=args.at), lambda: draw_generalization(runs))
 
 
-GENERALIZATION = results_command(
+GENERALIZATION = report_command(
     _analyze_generalization,
     _add_generalization_arguments,
     plot="draw the curves, such as generalization.png",

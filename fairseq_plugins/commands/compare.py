@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from fairseq_plugins.command_line import add_cpu, add_data, add_folders, add_out, choose_device
-from fairseq_plugins.commands.results import Results, results_command
+from fairseq_plugins.commands.report import report_command
 from fairseq_plugins.console import Command
 from fairseq_plugins.data.pairs import Languages, check_split, raw_reference, split_languages
 from fairseq_plugins.evaluation.checkpoints import one_pair, translation_languages
@@ -68,15 +68,15 @@ def _compare(args: argparse.Namespace) -> None:
         data=str(args.data),
         texts=named_paths(args.text),
         baseline=args.baseline,
-        command=args.command_line,
     )
-    write_comparison(report, args.out)
+    write_comparison(report, args)
 
 
-def write_comparison(report: Report, out: Path) -> None:
-    """Write the files of a comparison, and print its table."""
-    print(report.write(out, name="table", figures="runs.json", picture="learning_curves.png"))
-    print(f"written to {out}: table.md, runs.json, learning_curves.png")
+def write_comparison(report: Report, args: argparse.Namespace) -> None:
+    """Write the files of a comparison to ``--out``, and print its table."""
+    names = dict(name="table", figures="runs.json", picture="learning_curves.png")
+    print(report.write(args.out, command=args.command_line, **names))
+    print(f"written to {args.out}: table.md, runs.json, learning_curves.png")
 
 
 RUNS = Command(
@@ -134,7 +134,7 @@ def _add_curves_arguments(parser: argparse.ArgumentParser) -> None:
     add_folders(parser, help="runs, finished or not")
 
 
-def _compare_curves(args: argparse.Namespace) -> Results:
+def _compare_curves(args: argparse.Namespace) -> Report:
     logs = [(name, TrainingLog(path)) for name, path in named_paths(args.path)]
     validated = [(name, log) for name, log in logs if log.has_validation]
     if validated and len(validated) < len(logs):
@@ -143,10 +143,10 @@ def _compare_curves(args: argparse.Namespace) -> Results:
     shown = validated or logs  # without any, the first log says so
     runs = [{"name": name, "seed": log.seed, **log.figures()} for name, log in shown]
     check_seeds((name, log.seed, log.path.parent) for name, log in shown)
-    return Results({"runs": runs}, learning_table(runs), lambda: draw_learning_curves(runs))
+    return Report({"runs": runs}, learning_table(runs), lambda: draw_learning_curves(runs))
 
 
-CURVES = results_command(
+CURVES = report_command(
     _compare_curves,
     _add_curves_arguments,
     plot="draw the curves, such as learning_curves.png",

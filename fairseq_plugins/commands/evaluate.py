@@ -8,7 +8,7 @@ from typing import List, Optional, Sequence, get_args
 
 from fairseq_plugins.command_line import add_input, add_output_file
 from fairseq_plugins.commands.decode import DECODING_HELP, DECODING_OPTIONS, add_decoding, read_decoding
-from fairseq_plugins.commands.results import Results, results_command
+from fairseq_plugins.commands.report import report_command
 from fairseq_plugins.data.pairs import num_sentences, raw_reference
 from fairseq_plugins.evaluation.decoding import GENERATED_FILE, HYPOTHESES_FILE, Decoding
 from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compared_case, is_language
@@ -38,6 +38,7 @@ from fairseq_plugins.files import (
 from fairseq_plugins.metrics.corpus import LetterCase, bleu_of_text
 from fairseq_plugins.metrics.rouge import add_rouge_settings, check_tokens, read_rouge_settings
 from fairseq_plugins.options import UserError, flag_of
+from fairseq_plugins.reports.tables import Report
 
 
 @dataclass(frozen=True)
@@ -206,7 +207,7 @@ def _add_bleu_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_file(parser, "--write-hypotheses", help="write the detokenised hypotheses to this file")
 
 
-def _evaluate_bleu(args: argparse.Namespace) -> Results:
+def _evaluate_bleu(args: argparse.Namespace) -> Report:
     text = read_scored_text(args)
     if len(text.references) > 1:
         raise UserError(
@@ -241,7 +242,7 @@ def _evaluate_bleu(args: argparse.Namespace) -> Results:
     return found
 
 
-BLEU = results_command(
+BLEU = report_command(
     _evaluate_bleu,
     _add_bleu_arguments,
     description=f"""\
@@ -290,7 +291,7 @@ def _baseline_file(path: Path) -> Path:
     return generated
 
 
-def translation_results(scores: List[Score], comparisons: List[Comparison]) -> Results:
+def translation_results(scores: List[Score], comparisons: List[Comparison]) -> Report:
     """All figures, and lines of them."""
     lines = [f"{item.name:<38}{item.value:6.2f} +- {item.interval:.2f}  {item.signature}" for item in scores]
     lines += [
@@ -299,7 +300,7 @@ def translation_results(scores: List[Score], comparisons: List[Comparison]) -> R
         for item in comparisons
     ]
     figures = {"scores": [asdict(item) for item in scores], "against": [asdict(item) for item in comparisons]}
-    return Results(figures, "\n".join(lines))
+    return Report(figures, "\n".join(lines))
 
 
 def _add_rouge_arguments(parser: argparse.ArgumentParser) -> None:
@@ -307,7 +308,7 @@ def _add_rouge_arguments(parser: argparse.ArgumentParser) -> None:
     add_rouge_settings(parser)
 
 
-def _evaluate_rouge(args: argparse.Namespace) -> Results:
+def _evaluate_rouge(args: argparse.Namespace) -> Report:
     settings = read_rouge_settings(args)
     text = read_scored_text(args)
     check_tokens(list(zip(*map(read_lines, text.references))), settings)  # before any work is lost
@@ -320,14 +321,14 @@ def _evaluate_rouge(args: argparse.Namespace) -> Results:
         f"precision {item.precision:6.2f}"
         for item in scores
     ]
-    found = Results(
+    found = Report(
         {"scores": [asdict(item) for item in scores], "signature": signature}, "\n".join([*lines, signature])
     )
     text.write(hypotheses, found.text, result="rouge.txt")
     return found
 
 
-ROUGE = results_command(
+ROUGE = report_command(
     _evaluate_rouge,
     _add_rouge_arguments,
     description=f"""\

@@ -25,7 +25,7 @@ from fairseq_plugins.command_line import (
     add_tokenised,
     choose_device,
 )
-from fairseq_plugins.commands.results import Results, results_command
+from fairseq_plugins.commands.report import report_command
 from fairseq_plugins.console import Command, progress
 from fairseq_plugins.data.pairs import split_pairs
 from fairseq_plugins.data.text import load_token_stream, split_lines
@@ -57,7 +57,7 @@ from fairseq_plugins.reports.plots import (
     history_table,
     save_attention_map,
 )
-from fairseq_plugins.reports.tables import as_table, save_picture
+from fairseq_plugins.reports.tables import Report, as_table, save_picture
 
 
 def _add_attention_arguments(parser: argparse.ArgumentParser) -> None:
@@ -124,7 +124,7 @@ def _add_experts_arguments(parser: argparse.ArgumentParser) -> None:
     add_cpu(parser)
 
 
-def _analyze_experts(args: argparse.Namespace) -> Results:
+def _analyze_experts(args: argparse.Namespace) -> Report:
     if args.tokenised and not args.input:
         raise UserError("--tokenised tells how --input is to be read: give it, or leave out --tokenised")
     lines: Optional[List[str]] = None
@@ -157,10 +157,10 @@ def _analyze_experts(args: argparse.Namespace) -> Results:
     args.out.mkdir(parents=True, exist_ok=True)
     for number, of_models in panels.items():
         save_picture(draw_expert_map(of_models), args.out / f"sentence_{number}.png")
-    return Results(_experts_figures(uses, dict(paths), args.split), _experts_text(uses, args.split))
+    return Report(_experts_figures(uses, dict(paths), args.split), _experts_text(uses, args.split))
 
 
-EXPERTS = results_command(
+EXPERTS = report_command(
     _analyze_experts,
     _add_experts_arguments,
     description="""\
@@ -274,7 +274,7 @@ def _add_expert_history_arguments(parser: argparse.ArgumentParser) -> None:
     add_cpu(parser)
 
 
-def _analyze_expert_history(args: argparse.Namespace) -> Results:
+def _analyze_expert_history(args: argparse.Namespace) -> Report:
     folders = dict(named_paths(args.path, repeated_names="refused"))
     checkpoints = {name: checkpoints_of_updates(folder) for name, folder in folders.items()}
     for paths in checkpoints.values():
@@ -294,10 +294,10 @@ def _analyze_expert_history(args: argparse.Namespace) -> Results:
                     scored = score(model.to(device), *sentences)
                     runs[name][num_updates] = layer_learning(model, scored)
                 bar.update()
-    return Results(_history_figures(runs, args.split), history_table(runs), lambda: draw_history(runs))
+    return Report(_history_figures(runs, args.split), history_table(runs), lambda: draw_history(runs))
 
 
-EXPERT_HISTORY = results_command(
+EXPERT_HISTORY = report_command(
     _analyze_expert_history,
     _add_expert_history_arguments,
     plot="draw them, such as experts.png",

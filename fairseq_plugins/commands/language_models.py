@@ -27,7 +27,7 @@ from fairseq_plugins.commands.method_flags import (
     grid_points,
     read_methods,
 )
-from fairseq_plugins.commands.results import Results, results_command
+from fairseq_plugins.commands.report import report_command
 from fairseq_plugins.console import Command
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.evaluator import Evaluator
@@ -40,13 +40,12 @@ from fairseq_plugins.evaluation.language_model import (
 )
 from fairseq_plugins.evaluation.raw_text import TextKind, raise_empty, stream_lines
 from fairseq_plugins.evaluation.scoring import exponential, prepare_to_score
-from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, output_file, read_lines, write_text
+from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, output_file, read_lines
 from fairseq_plugins.models.checkpoints import check_checkpoints
 from fairseq_plugins.options import UserError, count, whole_number
 from fairseq_plugins.reports.analyses import perplexity_figures, perplexity_lines
 from fairseq_plugins.reports.plots import draw_surprisal
-from fairseq_plugins.reports.provenance import with_origin
-from fairseq_plugins.reports.tables import json_text, save_picture
+from fairseq_plugins.reports.tables import Report, json_text, save_picture, write_figures
 
 TUNED_SPLIT = "valid"
 
@@ -87,7 +86,7 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _evaluate(args: argparse.Namespace) -> Results:
+def _evaluate(args: argparse.Namespace) -> Report:
     points = [(flags, read_methods(flags)) for flags in grid_points(args.tune, fixed=given_flags(args))]
     check_checkpoints(args.path)
     first = Path(args.path[0])
@@ -117,10 +116,10 @@ def _evaluate(args: argparse.Namespace) -> Results:
         f"test-time methods   {shlex.join(f'--{name}={value}' for name, value in flags.items()) or 'none'}",
     ]
     figures = {**perplexity_figures(result), "words_per_second": speed, "methods": flags}
-    return Results(figures, "\n".join(lines))
+    return Report(figures, "\n".join(lines))
 
 
-EVAL = results_command(
+EVAL = report_command(
     _evaluate,
     _add_eval_arguments,
     description="""\
@@ -133,8 +132,7 @@ checkpoints are averaged.""",
 def write_choice(path: Path, grid: Sequence[FlagValues], perplexities: Sequence[float], *, command: str) -> None:
     """Write the flags of all points of a grid, the best first, with their perplexity in JSON. null stands for inf."""
     points = [{"flags": flags, "perplexity": perplexity} for flags, perplexity in zip(grid, perplexities)]
-    choice = with_origin({"split": TUNED_SPLIT, **points[0], "grid": points}, command=command)
-    write_text(path, json_text(choice, indent=2) + "\n")
+    write_figures(path, {"split": TUNED_SPLIT, **points[0], "grid": points}, command=command)
 
 
 LINES_AT_ONCE = 4096

@@ -7,7 +7,7 @@ from typing import Any, Dict, List
 
 from fairseq_plugins.command_line import add_data, add_output_file, add_split
 from fairseq_plugins.commands.method_flags import FLAGS, read_methods
-from fairseq_plugins.commands.results import Results, results_command
+from fairseq_plugins.commands.report import report_command
 from fairseq_plugins.data.text import load_dictionary, load_token_stream, load_training_stream
 from fairseq_plugins.evaluation.evaluator import evaluate_ngram_model
 from fairseq_plugins.files import check_not_read, given_path
@@ -15,6 +15,7 @@ from fairseq_plugins.ngrams.kneser_ney import FALLBACK, Estimate, estimate_model
 from fairseq_plugins.ngrams.model import NGramModel
 from fairseq_plugins.options import count
 from fairseq_plugins.reports.analyses import perplexity_figures, perplexity_lines
+from fairseq_plugins.reports.tables import Report
 
 
 def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +25,7 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_file(parser, "--out", required=True, help="ARPA file to write, compressed where its name ends in .gz")
 
 
-def _estimate(args: argparse.Namespace) -> Results:
+def _estimate(args: argparse.Namespace) -> Report:
     dictionary = load_dictionary(args.data)
     check_not_read(args.out, args.data.iterdir(), flag="--out")
     tokens = load_training_stream(args.data, dictionary, subset=args.split)
@@ -38,10 +39,10 @@ def _estimate(args: argparse.Namespace) -> Results:
             f"different words): {values} are taken there",
             file=sys.stderr,
         )
-    return Results(_estimate_figures(estimate), _estimate_text(estimate))
+    return Report(_estimate_figures(estimate), _estimate_text(estimate))
 
 
-TRAIN = results_command(
+TRAIN = report_command(
     _estimate,
     _add_train_arguments,
     description="""\
@@ -83,7 +84,7 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--unigram-cache", metavar=metavar, help=help)
 
 
-def _evaluate(args: argparse.Namespace) -> Results:
+def _evaluate(args: argparse.Namespace) -> Report:
     methods = read_methods({} if args.unigram_cache is None else {"unigram-cache": args.unigram_cache})
     dictionary = load_dictionary(args.data)
     tokens = load_token_stream(args.data, args.split, dictionary)
@@ -91,10 +92,10 @@ def _evaluate(args: argparse.Namespace) -> Results:
     result, without_first = evaluate_ngram_model(model, tokens, mixed=methods.mixed)
     lines = [*perplexity_lines(result), f"without first token {without_first.perplexity:.4f}"]
     figures = {**perplexity_figures(result), "perplexity_without_first_token": without_first.perplexity}
-    return Results(figures, "\n".join(lines))
+    return Report(figures, "\n".join(lines))
 
 
-EVAL = results_command(
+EVAL = report_command(
     _evaluate,
     _add_eval_arguments,
     description="""\

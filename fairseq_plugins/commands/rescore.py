@@ -10,6 +10,7 @@ import numpy as np
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
 
 from fairseq_plugins.command_line import add_checkpoints, add_cpu, add_data, add_input, add_json, choose_device
+from fairseq_plugins.commands.report import print_report
 from fairseq_plugins.console import Command
 from fairseq_plugins.data.pairs import Languages
 from fairseq_plugins.evaluation.checkpoints import load_with_task, one_pair
@@ -33,13 +34,11 @@ from fairseq_plugins.files import (
     given_path,
     name_of,
     output_file,
-    write_text,
 )
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, SACREBLEU_METRICS, bleu_of_text, check_script
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint
 from fairseq_plugins.options import UserError, count, flag_of, whole_number
-from fairseq_plugins.reports.provenance import with_origin
-from fairseq_plugins.reports.tables import as_table, json_text
+from fairseq_plugins.reports.tables import Report, as_table, write_figures
 
 OUTPUTS = ("text", "lists", "scores")
 
@@ -135,11 +134,8 @@ def _rescore(args: argparse.Namespace) -> None:
             for one in texts.gains(chosen, metric=metric)
         }
         weights_by_feature = dict(zip(features.names, weights))
-        if args.json:
-            found = {"scores": gains, "weights": weights_by_feature}
-            print(json_text(with_origin(found, command=args.command_line)))
-        else:
-            print(_gains_text(gains, weights_by_feature))
+        figures = {"scores": gains, "weights": weights_by_feature}
+        print_report(Report(figures, _gains_text(gains, weights_by_feature)), args)
     elif args.output == "text":
         print("\n".join(texts.chosen(chosen)))
     else:
@@ -248,7 +244,7 @@ def _tune(
         seed=SEED if args.seed is None else args.seed,
     ).tolist()
     found = {"metric": metric, "weights": dict(zip(features.names, weights)), "digests": digests}
-    write_text(args.tune, f"{json_text(with_origin(found, command=args.command_line), indent=2)}\n")
+    write_figures(args.tune, found, command=args.command_line)
     return weights
 
 

@@ -111,9 +111,8 @@ def _run_recipe(args: argparse.Namespace) -> None:
         metric,
         data=str(args.data),
         baseline=None if args.baseline is None else recipe.label(args.baseline),
-        command=args.command_line,
     )
-    write_comparison(report, args.out)
+    write_comparison(report, args)
 
 
 RUN = Command(

@@ -9,7 +9,7 @@ from typing import Any, Collection, Dict, List, Mapping, Sequence, Tuple, get_ar
 from torch import Tensor
 
 from fairseq_plugins.command_line import add_checkpoints, add_cpu, add_data, add_out, choose_device
-from fairseq_plugins.commands.results import Results, results_command
+from fairseq_plugins.commands.report import report_command
 from fairseq_plugins.data.text import load_dictionary
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.files import check_file, check_not_read, distinct_digests, given_path, write_lines
@@ -93,7 +93,7 @@ def _add_rerank_arguments(parser: argparse.ArgumentParser) -> None:
     add_cpu(parser)
 
 
-def _rerank(args: argparse.Namespace) -> Results:
+def _rerank(args: argparse.Namespace) -> Report:
     named = optionally_named_paths(args.path)
     paths = [path for _, path in named]
     distinct_digests(paths, flag="--path")
@@ -143,13 +143,13 @@ def _rerank(args: argparse.Namespace) -> Results:
         figures[name] = reranking_figures(of_split, systems, checkpoints=checkpoints, baseline=args.baseline)
         texts.append(reranking_as_text(name, figures[name], systems))
     rule = f"punctuation by {RULES[args.punctuation]} (--punctuation {args.punctuation})"
-    found = Results({"splits": figures}, "\n\n".join([*texts, f"Brackets as EVALB has them, {rule}."]))
+    report = Report({"splits": figures}, "\n\n".join([*texts, f"Brackets as EVALB has them, {rule}."]))
     if args.out:
-        Report(text=found.text, figures=found.figures, command=args.command_line).write(args.out, name="table")
-    return found
+        report.write(args.out, command=args.command_line, name="table")
+    return report
 
 
-RERANK = results_command(
+RERANK = report_command(
     _rerank,
     _add_rerank_arguments,
     description="""\

@@ -311,7 +311,6 @@ def compare_runs(
     data: str,
     texts: Sequence[Tuple[str, Path]] = (),
     baseline: Optional[str] = None,
-    command: str,
 ) -> Report:
     """Measure runs and texts, and compare them in tables and a picture of the learning curves.
 
@@ -320,7 +319,6 @@ def compare_runs(
         texts: name and file of texts from elsewhere, for a :class:`TextMetric`.
         baseline: name of the runs or texts against which the others are tested, by sentence or, by perplexity, over
             seeds. None for no test.
-        command: command line of the user.
 
     Raises:
         UserError, OSError: if a run or a text cannot be measured, if a run and a text have one name, or if there is no
@@ -353,9 +351,7 @@ def compare_runs(
         figures["differences"] = seed_differences(trained, baseline=baseline)
         caption = "Differences of means over seeds, 95 % intervals and two-sided p by Welch's t-test"
         parts.append(differences_as_markdown(figures["differences"], baseline=baseline, caption=caption))
-    return Report(
-        text="\n\n".join(filter(None, parts)), figures=figures, command=command, picture=draw_learning_curves(trained)
-    )
+    return Report(figures, "\n\n".join(filter(None, parts)), lambda: draw_learning_curves(trained))
 
 
 def text_differences(

@@ -185,37 +185,39 @@ def save_picture(picture: "Figure", path: Path) -> None:
         picture.savefig(aside, dpi=DOTS_PER_INCH)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Report:
-    """Results as text, as JSON and as a picture. Each file records its provenance.
+    """What a command found.
 
     Attributes:
-        text: tables in Markdown, with explanations.
-        figures: the same for JSON. The names of the provenance (date, code, machine, command) are reserved.
-        command: command line of the user.
-        picture: optional picture.
+        figures: for JSON. The names of the provenance (date, code, machine, command) are reserved.
+        text: the same as tables in Markdown, with explanations.
+        draw: makes the picture, if there is one.
     """
 
-    text: str
     figures: Mapping[str, Any]
-    command: str
-    picture: Optional["Figure"] = None
+    text: str
+    draw: "Optional[Callable[[], Figure]]" = None
 
-    def write(self, folder: Path, *, name: str, figures: str = "", picture: str = "") -> str:
-        """Write the files into a folder, which is created if missing, and return the text with its provenance.
+    def write(self, folder: Path, *, command: str, name: str, figures: str = "", picture: str = "") -> str:
+        """Write text, JSON and picture with their provenance into a folder, which is created if missing.
 
-        ``name`` is that of the files without suffix; ``figures`` and ``picture`` are other names of these two, with
-        suffix.
+        ``command`` is the command line of the user. ``name`` is that of the files without suffix; ``figures`` and
+        ``picture`` are other names of these two, with suffix. Returns the text with its provenance.
         """
-        recorded = with_origin(self.figures, command=self.command)
-        text = "{}\n\n`{command}`; {date}, {code}; {machine}.\n".format(self.text.rstrip("\n"), **recorded)
+        origin = with_origin({}, command=command)
+        text = "{}\n\n`{command}`; {date}, {code}; {machine}.\n".format(self.text.rstrip("\n"), **origin)
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / f"{name}.md", text)
-        content = json_text(recorded, indent=1)
-        write_text(folder / (figures or f"{name}.json"), f"{content}\n")
-        if self.picture is not None:
-            save_picture(self.picture, folder / (picture or f"{name}.png"))
+        write_figures(folder / (figures or f"{name}.json"), self.figures, command=command)
+        if self.draw is not None:
+            save_picture(self.draw(), folder / (picture or f"{name}.png"))
         return text
+
+
+def write_figures(path: Path, figures: Mapping[str, Any], *, command: str) -> None:
+    """Write figures in JSON with their provenance; ``command`` is the command line of the user."""
+    write_text(path, f"{json_text(with_origin(figures, command=command), indent=1)}\n")
 
 
 # Differences between systems.

@@ -222,9 +222,13 @@ def run(args: argparse.Namespace) -> None:
             "num_lines": len(lines),
             "words_per_second": speeds,
         },
-        command=args.command_line,
     )
-    print(report.write(args.out, name=report_name("evaluation", device, *filter(None, [args.name]))), end="")
+    print(
+        report.write(
+            args.out, command=args.command_line, name=report_name("evaluation", device, *filter(None, [args.name]))
+        ),
+        end="",
+    )
 
 
 BENCHMARK = Command(

@@ -486,10 +486,12 @@ def run(args: argparse.Namespace) -> None:
             "repetitions": args.repetitions,
             "cases": results,
         },
-        command=args.command_line,
-        picture=draw(results, hardware=f"{hardware}, {args.dtype}"),
+        draw=lambda: draw(results, hardware=f"{hardware}, {args.dtype}"),
     )
-    print(report.write(args.out, name=report_name("output_layer", device.type, args.dtype)), end="")
+    print(
+        report.write(args.out, command=args.command_line, name=report_name("output_layer", device.type, args.dtype)),
+        end="",
+    )
 
 
 BENCHMARK = Command(

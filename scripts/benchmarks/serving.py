@@ -132,10 +132,9 @@ def run(args: argparse.Namespace) -> None:
         text=f"{table}\n\nPOST {path}, {len(lines):,} requests of one line each. All were answered; {num_different:,} "
         "answers had another text than with one client, by rounding.",
         figures={"kind": kind, "num_requests": len(lines), "num_different": num_different, "by_clients": figures},
-        command=args.command_line,
     )
     name = report_name("serving", choose_device(args), *filter(None, [args.name]))
-    print(report.write(Path(args.out), name=name), end="")
+    print(report.write(Path(args.out), command=args.command_line, name=name), end="")
 
 
 BENCHMARK = Command(

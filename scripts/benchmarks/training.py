@@ -343,7 +343,7 @@ def run(args: argparse.Namespace) -> None:
     stem = {"lstm": "translation", "transformer": "transformer"}.get(args.suite, f"lm_{args.suite}")
     further = [flag.removeprefix("--") for flag in args.forwarded]
     stem = report_name(stem, device, *(chosen if args.systems else ()), *args.output_precision, *further)
-    print(report.write(args.out, name=stem), end="")
+    print(report.write(args.out, command=args.command_line, name=stem), end="")
 
 
 def _measure(recipe: Recipe, args: argparse.Namespace) -> Dict[str, TrainingSpeed]:
@@ -367,7 +367,6 @@ def _report_training(recipe: Recipe, args: argparse.Namespace) -> Report:
         text=f"{as_markdown(found)}\n\nMedians of {args.rounds} interleaved runs of {args.updates} updates, "
         f"threads: {torch.get_num_threads()}.",
         figures={"models": {name: asdict(speed) for name, speed in found.items()}},
-        command=args.command_line,
     )
 
 
@@ -394,7 +393,6 @@ def _report_translation(recipe: Recipe, args: argparse.Namespace, *, device: str
             "training": {name: asdict(speed) for name, speed in training.items()},
             "sentences_per_second": decoding,
         },
-        command=args.command_line,
     )
 
 

@@ -47,8 +47,8 @@ def test_what_is_no_number_is_null(options):
 
 
 def test_files_name_their_origin(tmp_path):
-    report = Report(text="| a |\n", figures={"runs": [1]}, command="python -m x", picture=new_picture())
-    text = report.write(tmp_path / "new/folder", name="lm_ptb")
+    report = Report({"runs": [1]}, "| a |\n", new_picture)
+    text = report.write(tmp_path / "new/folder", command="python -m x", name="lm_ptb")
     folder, origin = tmp_path / "new/folder", provenance.origin()
     assert (folder / "lm_ptb.md").read_text() == text
     assert text.splitlines()[0] == "| a |"
@@ -61,7 +61,7 @@ def test_files_name_their_origin(tmp_path):
 @pytest.mark.parametrize("names", [{"name": "a"}, {"name": "a", "figures": "b.json"}])
 def test_a_second_report_replaces_the_first_and_without_a_picture_there_are_two_files(names, tmp_path):
     for text in ("first", "second"):
-        Report(text=text, figures={}, command="x").write(tmp_path, **names)
+        Report({}, text).write(tmp_path, command="x", **names)
     assert (tmp_path / "a.md").read_text().startswith("second\n")
     assert {path.name for path in tmp_path.iterdir()} == {"a.md", names.get("figures", "a.json")}
 
