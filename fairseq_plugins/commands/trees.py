@@ -15,7 +15,7 @@ from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.files import check_file, check_not_read, distinct_digests, given_path, write_lines
 from fairseq_plugins.metrics.rouge import NUM_BOOTSTRAP_SAMPLES
 from fairseq_plugins.options import UserError, check_choice, count, optionally_named_paths
-from fairseq_plugins.reports.reranking import reranking_as_text, reranking_figures, row_names, run_names
+from fairseq_plugins.reports.reranking import by_run, reranking_as_text, reranking_figures, row_names
 from fairseq_plugins.reports.tables import Report
 from fairseq_plugins.trees.reranking import (
     ORACLE,
@@ -97,9 +97,9 @@ def _rerank(args: argparse.Namespace) -> Report:
     named = optionally_named_paths(args.path)
     paths = [path for _, path in named]
     distinct_digests(paths, flag="--path")
-    groups: Dict[str, List[int]] = {}
-    for index, (name, _) in enumerate(named):
-        groups.setdefault(name, []).append(index)
+    groups: Dict[str, List[str]] = {}
+    for name, path in named:
+        groups.setdefault(name, []).append(path)
     ensembles = ensembles_of(groups, combination=args.ensemble)
     check_names(groups, ensembles)
     if args.baseline is not None:
@@ -109,7 +109,8 @@ def _rerank(args: argparse.Namespace) -> Report:
         check_not_read(args.out / f"{name}.{kind}", [*args.lists, *args.gold], flag="--out")
     device = choose_device(args)
     linearisation = read_linearisation(args.data)
-    models = [model.to(device) for model in load_language_models(paths, args.data)]
+    loaded = dict(zip(paths, load_language_models(paths, args.data)))
+    models = {name: [loaded[path].to(device) for path in members] for name, members in groups.items()}
     dictionary = load_dictionary(args.data)
     sentences = {
         name: read_sentences(
@@ -121,26 +122,14 @@ def _rerank(args: argparse.Namespace) -> Report:
         )
         for name, (lists, gold) in splits.items()
     }
-    models_of_rows = {
-        row: index for name, members in groups.items() for row, index in zip(run_names(name, len(members)), members)
-    }
-    checkpoints = {row: paths[index] for row, index in models_of_rows.items()}
     figures: Dict[str, Dict[str, Any]] = {}
     texts: List[str] = []
     for name, of_split in sentences.items():
-        scores = score_hypotheses(
-            models,
-            of_split,
-            ensembles=list(ensembles.values()),
-            combination=args.ensemble,
-            max_tokens=args.max_tokens,
-        )
+        nll = score_hypotheses(models, of_split, combination=args.ensemble, max_tokens=args.max_tokens)
         if args.out:
-            columns = {row: scores.alone[index] for row, index in models_of_rows.items()}
-            columns.update(zip(ensembles, scores.together))
-            write_choices(of_split, columns, folder=args.out, name=name)
-        systems = score_systems(of_split, scores, groups=groups, ensembles=ensembles)
-        figures[name] = reranking_figures(of_split, systems, checkpoints=checkpoints, baseline=args.baseline)
+            write_choices(of_split, by_run(nll), folder=args.out, name=name)
+        systems = score_systems(of_split, nll)
+        figures[name] = reranking_figures(of_split, systems, checkpoints=by_run(groups), baseline=args.baseline)
         texts.append(reranking_as_text(name, figures[name], systems))
     rule = f"punctuation by {RULES[args.punctuation]} (--punctuation {args.punctuation})"
     report = Report({"splits": figures}, "\n\n".join([*texts, f"Brackets as EVALB has them, {rule}."]))
@@ -182,13 +171,13 @@ RULES: Dict[PunctuationOf, str] = {
 """Meaning of the values of ``--punctuation``, for the table."""
 
 
-def check_names(groups: Mapping[str, Sequence[int]], ensembles: Collection[str]) -> None:
+def check_names(groups: Mapping[str, Sequence[str]], ensembles: Collection[str]) -> None:
     """Check that names of models are unique in the results.
 
     Raises:
         UserError: if a model has the name of another row or column.
     """
-    rows = {name: row_names(name, len(members)) for name, members in groups.items()}
+    rows = {name: row_names(name, members) for name, members in groups.items()}
     every_row = [row for of_name in rows.values() for row in of_name]
     taken = Counter([*SCORES_COLUMNS, PARSER, ORACLE, *ensembles, *every_row])
     for name, of_name in rows.items():

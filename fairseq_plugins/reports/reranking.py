@@ -3,7 +3,7 @@
 import statistics
 from dataclasses import asdict, astuple
 from functools import partial
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional, Sequence, TypeVar
 
 import numpy as np
 
@@ -29,14 +29,21 @@ TESTED = ("f1", "exact")
 """The rates whose differences are tested."""
 
 
-def run_names(name: str, num_runs: int) -> List[str]:
-    """Names of the rows of a system's runs. Several runs are numbered from 1."""
-    return [name] if num_runs == 1 else [f"{name} {number}" for number in range(1, num_runs + 1)]
+Run = TypeVar("Run")
 
 
-def row_names(name: str, num_runs: int) -> List[str]:
+def by_run(systems: Mapping[str, Sequence[Run]]) -> Dict[str, Run]:
+    """The runs of systems by the names of their rows. Several runs of a system are numbered from 1."""
+    return {
+        name if len(runs) == 1 else f"{name} {number}": run
+        for name, runs in systems.items()
+        for number, run in enumerate(runs, start=1)
+    }
+
+
+def row_names(name: str, runs: Sequence[object]) -> List[str]:
     """All names of a system in tables and figures."""
-    return [name] if num_runs == 1 else [name, *run_names(name, num_runs), *summary_names(name)]
+    return [name] if len(runs) == 1 else [name, *by_run({name: runs}), *summary_names(name)]
 
 
 def reranking_figures(
@@ -47,11 +54,10 @@ def reranking_figures(
     ``checkpoints`` are paths of models by the names of their rows. The other systems are tested against a ``baseline``.
     """
     rows: Dict[str, Any] = {}
-    for name, runs in systems.items():
-        for row, score in zip(run_names(name, len(runs)), runs):
-            origin = {"checkpoint": checkpoints[row]} if row in checkpoints else {}
-            rates = {rate: getattr(score.counts, rate) for rate in RATES}
-            rows[row] = {**origin, **asdict(score.counts), **rates, "skipped": score.skipped}
+    for row, score in by_run(systems).items():
+        origin = {"checkpoint": checkpoints[row]} if row in checkpoints else {}
+        rates = {rate: getattr(score.counts, rate) for rate in RATES}
+        rows[row] = {**origin, **asdict(score.counts), **rates, "skipped": score.skipped}
     figures: Dict[str, Any] = {
         "sentences": len(sentences),
         "candidates": sum(sentence.num_candidates for sentence in sentences),
@@ -85,12 +91,10 @@ def reranking_differences(systems: Systems, *, baseline: str) -> List[Dict[str, 
 def reranking_as_text(name: str, figures: Mapping[str, Any], systems: Systems) -> str:
     """A table of percentages, the sentences that a row leaves out, and the differences from the baseline."""
     rows: Dict[str, Dict[str, Cell]] = {}
-    left_out: List[str] = []
     for system, runs in systems.items():
         cells = [_cells(score) for score in runs]
-        names = run_names(system, len(runs))
-        rows.update({**dict(zip(names, cells)), **summary_rows(system, cells)})
-        left_out += [_left_out(row, score.skipped) for row, score in zip(names, runs) if score.skipped]
+        rows.update({**by_run({system: cells}), **summary_rows(system, cells)})
+    left_out = [_left_out(row, score.skipped) for row, score in by_run(systems).items() if score.skipped]
     columns = [*RATES.values(), SCORED]
     head = "{sentences:,} sentences, {candidates:,} candidates, {different:,} different".format(**figures)
     table = as_table(["system", *columns], [[row, *map(cells.get, columns)] for row, cells in rows.items()])

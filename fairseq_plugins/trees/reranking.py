@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Callable, Collection, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Literal, Mapping, Optional, Sequence, Tuple, TypeVar
 
 import torch
 from fairseq.data import Dictionary
@@ -286,28 +286,37 @@ def read_sentences(
 Combination = Literal["sum", "mean"]
 """Combination of several models: the sum of their log-probabilities, or the mean of their probabilities of a symbol."""
 
+Member = TypeVar("Member")
 
-@dataclass(frozen=True)
-class ModelScores:
-    """NLL of the hypotheses of each sentence in nats, (H,) float64, by each model alone and by each ensemble."""
 
-    alone: List[List[Tensor]]
-    together: List[List[Tensor]]
+def ensembles_of(groups: Mapping[str, Sequence[Member]], *, combination: Combination) -> Dict[str, List[Member]]:
+    """Ensembles of each group of several models, and of the models of all groups, by name."""
+    ensembles = {
+        f"{name} ({combination} of {len(members)})": list(members)
+        for name, members in groups.items()
+        if len(members) > 1
+    }
+    if len(groups) > 1:
+        every = [member for members in groups.values() for member in members]
+        ensembles[f"{combination} of {len(every)}"] = every
+    return ensembles
+
+
+NLL = List[Tensor]
+"""NLL of the hypotheses of each sentence in nats, (H,) float64."""
 
 
 def score_hypotheses(
-    models: Sequence[FairseqLanguageModel],
+    groups: Mapping[str, Sequence[FairseqLanguageModel]],
     sentences: Sequence[Sentence],
     *,
-    ensembles: Sequence[Sequence[int]] = (),
     combination: Combination = "sum",
     max_tokens: int = 4096,
-) -> ModelScores:
-    """Score every hypothesis from a fresh state.
+) -> Dict[str, List[NLL]]:
+    """Score every hypothesis from a fresh state by each model of each group, and by each of :func:`ensembles_of`.
 
     Args:
-        models: language models with the vocabulary that the sentences were read with.
-        ensembles: indices of the models of each ensemble.
+        groups: by name, models that differ in their seed, with the vocabulary that the sentences were read with.
         max_tokens: see :func:`~fairseq_plugins.evaluation.scoring.score_sequences`.
 
     Raises:
@@ -315,12 +324,14 @@ def score_hypotheses(
     """
     sequences = [hypothesis.symbols.long() for sentence in sentences for hypothesis in sentence.hypotheses]
     sizes = [len(sentence.hypotheses) for sentence in sentences]
-    scored = [score_sequences([model], sequences, max_tokens=max_tokens) for model in models]
-    together = [_together([scored[index] for index in members], combination=combination) for members in ensembles]
-    return ModelScores(
-        alone=[list(_nll(by_model).split(sizes)) for by_model in scored],
-        together=[list(nll.split(sizes)) for nll in together],
-    )
+    scored = {
+        name: [score_sequences([model], sequences, max_tokens=max_tokens) for model in models]
+        for name, models in groups.items()
+    }
+    nll = {name: list(map(_nll, runs)) for name, runs in scored.items()}
+    for name, members in ensembles_of(scored, combination=combination).items():
+        nll[name] = [_together(members, combination=combination)]
+    return {name: [list(run.split(sizes)) for run in runs] for name, runs in nll.items()}
 
 
 def _nll(scored: Sequence[Tensor]) -> Tensor:
@@ -394,38 +405,9 @@ Systems = Mapping[str, Sequence[SystemScore]]
 """Scores of the runs of each system, by name. Only groups of models have several runs."""
 
 
-def ensembles_of(groups: Mapping[str, Sequence[int]], *, combination: Combination) -> Dict[str, List[int]]:
-    """Ensembles of each group and of all models: indices of the models by the ensemble's name.
-
-    The groups, by name, are indices of models that differ in their seed.
-    """
-    ensembles = {
-        f"{name} ({combination} of {len(members)})": list(members)
-        for name, members in groups.items()
-        if len(members) > 1
-    }
-    if len(groups) > 1:
-        every = sorted(index for members in groups.values() for index in members)
-        ensembles[f"{combination} of {len(every)}"] = every
-    return ensembles
-
-
-def score_systems(
-    sentences: Sequence[Sentence],
-    scores: ModelScores,
-    *,
-    groups: Mapping[str, Sequence[int]],
-    ensembles: Collection[str],
-) -> Systems:
-    """Scores of the parser, each group of models, each ensemble, and the oracle.
-
-    The groups, by name, are indices of models that differ in their seed; ``ensembles`` names those in the scores.
-    """
-    chosen = {
-        PARSER: [best_by_parser(sentences)],
-        **{name: [best_by_models(scores.alone[index]) for index in members] for name, members in groups.items()},
-        **{name: [best_by_models(nll)] for name, nll in zip(ensembles, scores.together)},
-    }
+def score_systems(sentences: Sequence[Sentence], nll: Mapping[str, Sequence[NLL]]) -> Systems:
+    """Scores of the parser, of all runs in ``nll``, as :func:`score_hypotheses` returns it, and of the oracle."""
+    chosen = {PARSER: [best_by_parser(sentences)], **{name: map(best_by_models, runs) for name, runs in nll.items()}}
     systems = {name: [score_choices(sentences, run) for run in runs] for name, runs in chosen.items()}
     return {
         **systems,

@@ -3,7 +3,7 @@
 import pytest
 from printed_tables import rows_of
 
-from fairseq_plugins.reports.reranking import reranking_as_text, reranking_figures, row_names, run_names
+from fairseq_plugins.reports.reranking import by_run, reranking_as_text, reranking_figures, row_names
 from fairseq_plugins.trees.reranking import SystemScore
 from fairseq_plugins.trees.trees import BracketCounts
 
@@ -30,9 +30,9 @@ def figures_of(systems=RERANKED, **options):
 
 
 def test_names_of_rows():
-    assert run_names("A", 1) == ["A"] and run_names("A", 2) == ["A 1", "A 2"]
-    assert row_names("A", 1) == ["A"]
-    assert row_names("A", 2) == ["A", "A 1", "A 2", "A, mean", "A, standard deviation"]
+    assert by_run({"A": [3], "B": [4, 5]}) == {"A": 3, "B 1": 4, "B 2": 5}
+    assert row_names("A", [1]) == ["A"]
+    assert row_names("A", [1, 2]) == ["A", "A 1", "A 2", "A, mean", "A, standard deviation"]
 
 
 def test_figures_of_each_run_and_means_of_several():

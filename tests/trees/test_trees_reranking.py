@@ -11,7 +11,6 @@ from fairseq_plugins.trees.reranking import (
     CandidateTree,
     GoldSentence,
     Hypothesis,
-    ModelScores,
     ParseLists,
     Sentence,
     best_by_gold,
@@ -249,18 +248,19 @@ def test_scores_are_those_of_each_tree_alone(combination, max_tokens, dictionary
     nbest = lists([FLAT, GOLD, WRONG], [], [WRONG, SHORT])
     sentences = read(nbest, gold(GOLD, GOLD, GOLD), dictionary)
     models = [build_model(1), build_model(2)]
-    ensembles = [[0, 1], [1]]
-    scores = score_hypotheses(models, sentences, ensembles=ensembles, combination=combination, max_tokens=max_tokens)
+    groups = {"A": models, "B": models[1:]}
+    scores = score_hypotheses(groups, sentences, combination=combination, max_tokens=max_tokens)
+    assert list(scores) == ["A", "B", f"A ({combination} of 2)", f"{combination} of 3"]
     for number, sentence in enumerate(sentences):
         alone = [[token_log_probs(model, one.symbols) for one in sentence.hypotheses] for model in models]
-        for found, expected in zip(scores.alone, alone):
+        for found, expected in zip(scores["A"], alone):
             assert found[number].tolist() == pytest.approx([-float(one.sum()) for one in expected], rel=1e-11)
         if combination == "sum":
             together = [-float(one.sum() + other.sum()) for one, other in zip(*alone)]
         else:
             together = [-float(((one.exp() + other.exp()) / 2).log().sum()) for one, other in zip(*alone)]
-        assert scores.together[0][number].tolist() == pytest.approx(together, rel=1e-11)
-        assert scores.together[1][number].tolist() == pytest.approx(scores.alone[1][number].tolist(), rel=1e-11)
+        assert scores[f"A ({combination} of 2)"][0][number].tolist() == pytest.approx(together, rel=1e-11)
+        assert torch.equal(scores["B"][0][number], scores["A"][1][number])
 
 
 def test_what_is_chosen(dictionary):
@@ -282,7 +282,7 @@ def test_models_of_a_name_choose_together_and_all_do():
     assert ensembles_of({"A": [0, 2], "B": [1], "C": [3, 4]}, combination="sum") == {
         "A (sum of 2)": [0, 2],
         "C (sum of 2)": [3, 4],
-        "sum of 5": [0, 1, 2, 3, 4],
+        "sum of 5": [0, 2, 1, 3, 4],
     }
     assert ensembles_of({"A": [0, 1]}, combination="mean") == {"A (mean of 2)": [0, 1]}
     assert ensembles_of({"A": [0]}, combination="sum") == {}
@@ -301,7 +301,7 @@ def nll(chosen):
 
 def test_each_way_to_choose_takes_its_own_scores():
     sentence = Sentence("a", [hypothesis(number) for number in range(5)], num_candidates=5)
-    scores = ModelScores(alone=[nll(1), nll(2), nll(3)], together=[nll(4), nll(1)])
-    systems = score_systems([sentence], scores, groups={"A": [0, 2], "B": [1]}, ensembles=["both", "all"])
+    scores = {"A": [nll(1), nll(3)], "B": [nll(2)], "both": [nll(4)], "all": [nll(1)]}
+    systems = score_systems([sentence], scores)
     matched = {name: [run.counts.matched for run in runs] for name, runs in systems.items()}
     assert matched == {"parser": [0], "A": [1, 3], "B": [2], "both": [4], "all": [1], "oracle": [4]}
