@@ -1,10 +1,8 @@
 """Analyses of trained language models and of runs."""
 
 import argparse
-from dataclasses import asdict
-from typing import Any, Dict, Tuple
+from typing import Dict, Tuple
 
-import torch
 from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel
 
@@ -19,10 +17,9 @@ from fairseq_plugins.command_line import (
 )
 from fairseq_plugins.commands.report import report_command
 from fairseq_plugins.data.text import load_dictionary, load_token_stream, load_training_stream
-from fairseq_plugins.evaluation.analyses.experts import default_threshold, rank, singular_values
+from fairseq_plugins.evaluation.analyses.experts import singular_values
 from fairseq_plugins.evaluation.analyses.layers import (
     LAYER_MASKS,
-    Spectrum,
     layer_correlations,
     masking_curves,
     spectra,
@@ -39,24 +36,16 @@ from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_m
 from fairseq_plugins.evaluation.scoring import check_rows, check_vocabularies
 from fairseq_plugins.options import UserError, check_not_negative, check_positive, count, named_paths, whole_number
 from fairseq_plugins.reports.analyses import (
-    correlation_row,
-    correlation_table,
-    draw_frequency_bands,
-    draw_masked_layers,
-    draw_spectra,
-    draw_timescales,
-    frequency_table,
-    masked_layers_table,
-    spectrum_table,
-    timescale_table,
+    correlation_report,
+    frequency_report,
+    gate_words_report,
+    masking_report,
+    rank_report,
+    spectrum_report,
+    timescale_report,
 )
-from fairseq_plugins.reports.plots import (
-    draw_generalization,
-    generalization_record,
-    generalization_table,
-    read_generalization,
-)
-from fairseq_plugins.reports.tables import Report, as_table
+from fairseq_plugins.reports.learning_curves import generalization_report, read_generalization
+from fairseq_plugins.reports.tables import Report
 
 PROBABILITIES = [round(0.05 * i, 2) for i in range(11)]
 
@@ -105,8 +94,7 @@ def _analyze_frequency(args: argparse.Namespace) -> Report:
         counts=tokens[1:].bincount(minlength=size),
         excluded=[dictionary.eos()],
     )
-    figures = {"bands": [asdict(band) for band in bands]}
-    return Report(figures, frequency_table(bands), lambda: draw_frequency_bands(bands, names=list(models)))
+    return frequency_report(bands, names=list(models))
 
 
 FREQUENCY = report_command(
@@ -142,25 +130,7 @@ def _analyze_rank(args: argparse.Namespace) -> Report:
     tokens = load_token_stream(args.data, args.split, dictionary)
     tokens = tokens[: None if args.positions is None else args.positions + 1]
     values = singular_values(model.to(choose_device(args)), tokens)
-    num_positions = len(tokens) - 1
-    default = default_threshold(values, num_positions=num_positions)
-    figures = {
-        "positions": num_positions,
-        "words": len(values),
-        "largest": float(values[0]),
-        "threshold": args.threshold,
-        "rank": rank(values, threshold=args.threshold),
-        "default_threshold": default,
-        "rank_at_default_threshold": rank(values, threshold=default),
-    }
-    text = (
-        f"positions, words           {num_positions:,}, {len(values):,}\n"
-        f"largest singular value     {figures['largest']:,.1f}\n"
-        f"rank: values above {args.threshold:<8g}{figures['rank']:,}\n"
-        f"values above {default:<14.4g}{figures['rank_at_default_threshold']:,} "
-        "(threshold: max(positions, words) x float32's eps x largest)"
-    )
-    return Report(figures, text)
+    return rank_report(values, num_positions=len(tokens) - 1, threshold=args.threshold)
 
 
 RANK = report_command(
@@ -185,11 +155,7 @@ def _analyze_correlation(args: argparse.Namespace) -> Report:
     device = choose_device(args)
     models, _, dictionary = _load_layered(args)
     tokens = load_token_stream(args.data, args.split, dictionary)
-    found = [(name, layer) for name, model in models.items() for layer in layer_correlations(model.to(device), tokens)]
-    # one set of columns for all models, including those of the Major-Minor LSTM, so that tables can be joined
-    groups = list(dict.fromkeys(["major", "minor", *(group for _, layer in found for group in layer.within)]))
-    figures = [correlation_row(name, layer, groups) for name, layer in found]
-    return Report({"layers": figures}, correlation_table(figures, groups))
+    return correlation_report({name: layer_correlations(model.to(device), tokens) for name, model in models.items()})
 
 
 CORRELATION = report_command(
@@ -252,8 +218,7 @@ def _analyze_masking(args: argparse.Namespace) -> Report:
         unknown=dictionary.unk(),
         num_rows=args.rows,
     )
-    figures = {"curves": [asdict(runs) for runs in curves]}
-    return Report(figures, masked_layers_table(curves), lambda: draw_masked_layers(curves))
+    return masking_report(curves)
 
 
 MASKING = report_command(
@@ -294,9 +259,7 @@ def _analyze_gate_words(args: argparse.Namespace) -> Report:
         min_count=args.min_count,
         num_words=args.num,
     )
-    figures = {"words": {word: [asdict(one) for one in found] for word, found in raised.items()}}
-    rows = [(word, one.word, f"{one.gate:.4f}", f"{one.count:,}") for word, found in raised.items() for one in found]
-    return Report(figures, as_table(["input word", "raised word", "gate", "occurrences in train"], rows))
+    return gate_words_report(raised)
 
 
 GATE_WORDS = report_command(
@@ -318,21 +281,7 @@ def _add_spectrum_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _analyze_spectrum(args: argparse.Namespace) -> Report:
     models, paths, _ = _load_layered(args)
-    found = {name: spectra(model, paths[name]) for name, model in models.items()}
-    figures = [
-        {"name": name, "layers": [_spectrum_figures(one) for one in of_model]} for name, of_model in found.items()
-    ]
-    return Report({"models": figures}, spectrum_table(found), lambda: draw_spectra(found))
-
-
-def _spectrum_figures(one: Spectrum) -> Dict[str, Any]:
-    """Figures of a layer. Eigenvalues are pairs of real and imaginary part."""
-    return {
-        "layer": one.layer,
-        "eigenvalues": torch.view_as_real(one.eigenvalues).tolist(),
-        "most_negative": one.most_negative,
-        "same_sign": one.same_sign,
-    }
+    return spectrum_report({name: spectra(model, paths[name]) for name, model in models.items()})
 
 
 SPECTRUM = report_command(
@@ -355,8 +304,7 @@ def _add_timescales_arguments(parser: argparse.ArgumentParser) -> None:
 def _analyze_timescales(args: argparse.Namespace) -> Report:
     models, paths, _ = _load_layered(args)
     found = {name: timescales(model, paths[name]) for name, model in models.items()}
-    figures = [{"name": name, "layers": [asdict(one) for one in of_model]} for name, of_model in found.items()]
-    return Report({"models": figures}, timescale_table(found), lambda: draw_timescales(found))
+    return timescale_report(found)
 
 
 TIMESCALES = report_command(
@@ -387,8 +335,7 @@ def _analyze_generalization(args: argparse.Namespace) -> Report:
     for level in args.at:
         check_positive(level, flag="--at")
     runs = [read_generalization(name, path) for name, path in named_paths(args.path, repeated_names="refused")]
-    figures = {"runs": generalization_record(runs, levels=args.at)}
-    return Report(figures, generalization_table(runs, levels=args.at), lambda: draw_generalization(runs))
+    return generalization_report(runs, levels=args.at)
 
 
 GENERALIZATION = report_command(

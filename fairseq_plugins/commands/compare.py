@@ -18,8 +18,8 @@ from fairseq_plugins.metrics.rouge import (
     read_rouge_settings,
 )
 from fairseq_plugins.options import UserError, named_paths
-from fairseq_plugins.reports.comparison import Metric, PerplexityMetric, compare_runs, learning_table, text_metric
-from fairseq_plugins.reports.plots import draw_learning_curves
+from fairseq_plugins.reports.comparison import Metric, PerplexityMetric, compare_runs, text_metric
+from fairseq_plugins.reports.learning_curves import learning_report
 from fairseq_plugins.reports.tables import Report
 from fairseq_plugins.reports.training_log import TrainingLog, best_checkpoint, check_seeds
 
@@ -143,7 +143,7 @@ def _compare_curves(args: argparse.Namespace) -> Report:
     shown = validated or logs  # without any, the first log says so
     runs = [{"name": name, "seed": log.seed, **log.figures()} for name, log in shown]
     check_seeds((name, log.seed, log.path.parent) for name, log in shown)
-    return Report({"runs": runs}, learning_table(runs), lambda: draw_learning_curves(runs))
+    return learning_report(runs)
 
 
 CURVES = report_command(

@@ -1,11 +1,10 @@
 """Analyses of the experts of mixtures, and of attention."""
 
 import argparse
-import math
 from collections import defaultdict
 from itertools import islice
 from pathlib import Path
-from typing import Any, Callable, DefaultDict, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, DefaultDict, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from fairseq.data import Dictionary
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
@@ -50,14 +49,9 @@ from fairseq_plugins.evaluation.translation import SearchOptions, load_translato
 from fairseq_plugins.files import STANDARD_INPUT, name_of, read_lines
 from fairseq_plugins.models.checkpoints import check_checkpoints, checkpoints_of_updates, naming_checkpoint
 from fairseq_plugins.options import UserError, count, named_paths, optionally_named_paths
-from fairseq_plugins.reports.plots import (
-    draw_expert_map,
-    draw_history,
-    expert_names,
-    history_table,
-    save_attention_map,
-)
-from fairseq_plugins.reports.tables import Report, as_table, save_picture
+from fairseq_plugins.reports.experts import draw_expert_map, history_report, use_report
+from fairseq_plugins.reports.sentences import save_attention_map
+from fairseq_plugins.reports.tables import Report, save_picture
 
 
 def _add_attention_arguments(parser: argparse.ArgumentParser) -> None:
@@ -157,7 +151,7 @@ def _analyze_experts(args: argparse.Namespace) -> Report:
     args.out.mkdir(parents=True, exist_ok=True)
     for number, of_models in panels.items():
         save_picture(draw_expert_map(of_models), args.out / f"sentence_{number}.png")
-    return Report(_experts_figures(uses, dict(paths), args.split), _experts_text(uses, args.split))
+    return use_report(uses, paths=dict(paths), split=args.split)
 
 
 EXPERTS = report_command(
@@ -222,44 +216,6 @@ def _translated(
     return [(number_words(one.source, sides[0]), number_words(one.target, sides[1])) for one in found]
 
 
-def _experts_figures(uses: Dict[str, ExpertUse], paths: Dict[str, str], split: str) -> Dict[str, Any]:
-    """All figures of each model."""
-    figures = [
-        {
-            "name": name,
-            "path": paths[name],
-            "split": split,
-            "words": use.num_words,
-            "layers": use.layers,
-            "shares": use.shares,
-            "entropies": use.entropies,
-            "uniform_entropy": math.log(use.vocab_size),
-            "balance": use.balance,
-            "sample_balance": use.sample_balance,
-        }
-        for name, use in uses.items()
-    ]
-    return {"models": figures}
-
-
-def _experts_text(uses: Dict[str, ExpertUse], split: str) -> str:
-    """A table of the balance of the models, and a table of experts for each model."""
-    rows = [
-        [name, f"{use.num_words:,}", len(use.layers), f"{use.balance:.3f}", f"{use.sample_balance:.3f}"]
-        for name, use in uses.items()
-    ]
-    columns = ["model", f"words of {split}", "experts", "sqrt(beta), population", "sqrt(beta), sample"]
-    tables = [as_table(columns, rows)]
-    for name, use in uses.items():
-        experts = [
-            [expert, f"{share:.2%}", f"{entropy:.2f}"]
-            for expert, share, entropy in zip(expert_names(use.layers), use.shares, use.entropies)
-        ]
-        uniform = f"entropy, of {math.log(use.vocab_size):.2f} nats"
-        tables.append(as_table([name, "share of the words", uniform], experts))
-    return "\n\n".join(tables)
-
-
 Sentences = Tuple[List[Tensor], ...]
 """Lines of a language model, or sources and targets of an encoder-decoder."""
 
@@ -294,7 +250,7 @@ def _analyze_expert_history(args: argparse.Namespace) -> Report:
                     scored = score(model.to(device), *sentences)
                     runs[name][num_updates] = layer_learning(model, scored)
                 bar.update()
-    return Report(_history_figures(runs, args.split), history_table(runs), lambda: draw_history(runs))
+    return history_report(runs, split=args.split)
 
 
 EXPERT_HISTORY = report_command(
@@ -321,19 +277,3 @@ def _read_sentences(model: BaseFairseqModel, config: DictConfig, path: Path, arg
     dictionary: Dictionary = stateful_language_model(model, path).decoder.dictionary
     tokens = load_token_stream(args.data, args.split, dictionary)
     return (split_lines(tokens, end=dictionary.eos())[: args.num],)
-
-
-def _history_figures(runs: Dict[str, Dict[int, LayerLearning]], split: str) -> Dict[str, Any]:
-    """All figures of each run."""
-    figures = [
-        {
-            "name": name,
-            "split": split,
-            "checkpoints": [
-                {"updates": at, "words": one.num_words, "shares": one.shares, "gradients": one.gradients}
-                for at, one in history.items()
-            ],
-        }
-        for name, history in runs.items()
-    ]
-    return {"runs": figures}

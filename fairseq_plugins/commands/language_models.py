@@ -43,8 +43,8 @@ from fairseq_plugins.evaluation.scoring import exponential, prepare_to_score
 from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, output_file, read_lines
 from fairseq_plugins.models.checkpoints import check_checkpoints
 from fairseq_plugins.options import UserError, count, whole_number
-from fairseq_plugins.reports.analyses import perplexity_figures, perplexity_lines
-from fairseq_plugins.reports.plots import draw_surprisal
+from fairseq_plugins.reports.analyses import perplexity_report
+from fairseq_plugins.reports.sentences import draw_surprisal
 from fairseq_plugins.reports.tables import Report, json_text, save_picture, write_figures
 
 TUNED_SPLIT = "valid"
@@ -110,13 +110,13 @@ def _evaluate(args: argparse.Namespace) -> Report:
         write_choice(choice, [flags for flags, _ in points], perplexities, command=args.command_line)
     flags, methods = points[0]  # the best, or the given flags
     result, speed = evaluator.evaluate(text, methods)
-    lines = [
-        *perplexity_lines(result),
+    return perplexity_report(
+        result,
         f"words per second    {speed:,.0f}",
         f"test-time methods   {shlex.join(f'--{name}={value}' for name, value in flags.items()) or 'none'}",
-    ]
-    figures = {**perplexity_figures(result), "words_per_second": speed, "methods": flags}
-    return Report(figures, "\n".join(lines))
+        words_per_second=speed,
+        methods=flags,
+    )
 
 
 EVAL = report_command(

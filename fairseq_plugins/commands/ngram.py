@@ -14,7 +14,7 @@ from fairseq_plugins.files import check_not_read, given_path
 from fairseq_plugins.ngrams.kneser_ney import FALLBACK, Estimate, estimate_model
 from fairseq_plugins.ngrams.model import NGramModel
 from fairseq_plugins.options import count
-from fairseq_plugins.reports.analyses import perplexity_figures, perplexity_lines
+from fairseq_plugins.reports.analyses import perplexity_report
 from fairseq_plugins.reports.tables import Report
 
 
@@ -90,9 +90,8 @@ def _evaluate(args: argparse.Namespace) -> Report:
     tokens = load_token_stream(args.data, args.split, dictionary)
     model = NGramModel.read_arpa(args.path, dictionary)
     result, without_first = evaluate_ngram_model(model, tokens, mixed=methods.mixed)
-    lines = [*perplexity_lines(result), f"without first token {without_first.perplexity:.4f}"]
-    figures = {**perplexity_figures(result), "perplexity_without_first_token": without_first.perplexity}
-    return Report(figures, "\n".join(lines))
+    perplexity = without_first.perplexity
+    return perplexity_report(result, f"without first token {perplexity:.4f}", perplexity_without_first_token=perplexity)
 
 
 EVAL = report_command(

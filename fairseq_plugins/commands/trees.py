@@ -4,7 +4,7 @@ import argparse
 import itertools
 from collections import Counter
 from pathlib import Path
-from typing import Any, Collection, Dict, List, Mapping, Sequence, Tuple, get_args
+from typing import Collection, Dict, List, Mapping, Sequence, Tuple, get_args
 
 from torch import Tensor
 
@@ -15,7 +15,7 @@ from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.files import check_file, check_not_read, distinct_digests, given_path, write_lines
 from fairseq_plugins.metrics.rouge import NUM_BOOTSTRAP_SAMPLES
 from fairseq_plugins.options import UserError, check_choice, count, optionally_named_paths
-from fairseq_plugins.reports.reranking import by_run, reranking_as_text, reranking_figures, row_names
+from fairseq_plugins.reports.reranking import by_run, reranking_report, row_names
 from fairseq_plugins.reports.tables import Report
 from fairseq_plugins.trees.reranking import (
     ORACLE,
@@ -122,17 +122,16 @@ def _rerank(args: argparse.Namespace) -> Report:
         )
         for name, (lists, gold) in splits.items()
     }
-    figures: Dict[str, Dict[str, Any]] = {}
-    texts: List[str] = []
+    reports: Dict[str, Report] = {}
     for name, of_split in sentences.items():
         nll = score_hypotheses(models, of_split, combination=args.ensemble, max_tokens=args.max_tokens)
         if args.out:
             write_choices(of_split, by_run(nll), folder=args.out, name=name)
         systems = score_systems(of_split, nll)
-        figures[name] = reranking_figures(of_split, systems, checkpoints=by_run(groups), baseline=args.baseline)
-        texts.append(reranking_as_text(name, figures[name], systems))
+        reports[name] = reranking_report(name, of_split, systems, checkpoints=by_run(groups), baseline=args.baseline)
     rule = f"punctuation by {RULES[args.punctuation]} (--punctuation {args.punctuation})"
-    report = Report({"splits": figures}, "\n\n".join([*texts, f"Brackets as EVALB has them, {rule}."]))
+    texts = [*(one.text for one in reports.values()), f"Brackets as EVALB has them, {rule}."]
+    report = Report({"splits": {name: one.figures for name, one in reports.items()}}, "\n\n".join(texts))
     if args.out:
         report.write(args.out, command=args.command_line, name="table")
     return report

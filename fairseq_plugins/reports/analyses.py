@@ -1,34 +1,40 @@
-"""Tables and pictures of the analyses of trained models."""
+"""Reports of the analyses of trained models: figures, table and picture of each."""
 
 import math
 from dataclasses import asdict
 from statistics import median
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Sequence
 
+import torch
+from torch import Tensor
+
+from fairseq_plugins.evaluation.analyses.experts import default_threshold, rank
 from fairseq_plugins.evaluation.analyses.layers import LayerCorrelation, MaskedRuns, Spectrum, Timescales
-from fairseq_plugins.evaluation.analyses.words import FrequencyBand
+from fairseq_plugins.evaluation.analyses.words import FrequencyBand, RaisedWord
 from fairseq_plugins.evaluation.scoring import Perplexity
-from fairseq_plugins.reports.tables import as_label, as_table, enclose_logarithmically, new_picture
+from fairseq_plugins.reports.tables import Report, as_label, as_table, enclose_logarithmically, new_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def correlation_row(name: str, layer: LayerCorrelation, groups: Sequence[str]) -> Dict[str, Any]:
-    """Figures of a layer by column."""
-    return {
-        "model": name,
-        "layer": layer.layer,
-        "width": layer.width,
-        "num_constant": layer.num_constant,
-        "mean": layer.mean,
-        **{group: layer.within.get(group) for group in groups},
-        "between": layer.between,
-    }
-
-
-def correlation_table(figures: Sequence[Dict[str, Any]], groups: Sequence[str]) -> str:
-    """A table with a line for each layer."""
+def correlation_report(found: Mapping[str, Sequence[LayerCorrelation]]) -> Report:
+    """Correlations of features, a line for each layer of each model."""
+    layers = [(name, layer) for name, of_model in found.items() for layer in of_model]
+    # one set of columns for all models, including those of the Major-Minor LSTM, so that tables can be joined
+    groups = list(dict.fromkeys(["major", "minor", *(group for _, layer in layers for group in layer.within)]))
+    figures: List[Dict[str, Any]] = [
+        {
+            "model": name,
+            "layer": layer.layer,
+            "width": layer.width,
+            "num_constant": layer.num_constant,
+            "mean": layer.mean,
+            **{group: layer.within.get(group) for group in groups},
+            "between": layer.between,
+        }
+        for name, layer in layers
+    ]
     measured = ["mean", *groups, "between"]
     rows = [
         (
@@ -40,29 +46,57 @@ def correlation_table(figures: Sequence[Dict[str, Any]], groups: Sequence[str]) 
         )
         for figure in figures
     ]
-    return as_table(["model", "layer", "width", "constant features", *measured], rows)
+    return Report({"layers": figures}, as_table(["model", "layer", "width", "constant features", *measured], rows))
 
 
-def frequency_table(bands: Sequence[FrequencyBand]) -> str:
-    """Gains of one language model over another by word frequency, a line for each band."""
-    columns = ["occurrences in train", "types", "tokens", "mean over types, %", "of the loss, %"]
-    return as_table(
-        columns,
-        [
-            (
-                _band_title(band),
-                f"{band.num_types:,}",
-                f"{band.num_tokens:,}",
-                f"{band.mean_of_types:.2f}",
-                f"{band.of_the_loss:.2f}",
-            )
-            for band in bands
-        ],
+def rank_report(values: Tensor, *, num_positions: int, threshold: float) -> Report:
+    """Rank of log-probabilities by their singular values (V,), with a threshold and with the default one."""
+    default = default_threshold(values, num_positions=num_positions)
+    figures = {
+        "positions": num_positions,
+        "words": len(values),
+        "largest": float(values[0]),
+        "threshold": threshold,
+        "rank": rank(values, threshold=threshold),
+        "default_threshold": default,
+        "rank_at_default_threshold": rank(values, threshold=default),
+    }
+    text = (
+        f"positions, words           {num_positions:,}, {len(values):,}\n"
+        f"largest singular value     {figures['largest']:,.1f}\n"
+        f"rank: values above {threshold:<8g}{figures['rank']:,}\n"
+        f"values above {default:<14.4g}{figures['rank_at_default_threshold']:,} "
+        "(threshold: max(positions, words) x float32's eps x largest)"
     )
+    return Report(figures, text)
+
+
+def gate_words_report(raised: Mapping[str, Sequence[RaisedWord]]) -> Report:
+    """Words that a gate raises, a line each, by the word before them."""
+    figures = {"words": {word: [asdict(one) for one in found] for word, found in raised.items()}}
+    rows = [(word, one.word, f"{one.gate:.4f}", f"{one.count:,}") for word, found in raised.items() for one in found]
+    return Report(figures, as_table(["input word", "raised word", "gate", "occurrences in train"], rows))
+
+
+def frequency_report(bands: Sequence[FrequencyBand], *, names: Sequence[str]) -> Report:
+    """Gains by word frequency, a line for each band. ``names`` are those of the baseline and of the other model."""
+    columns = ["occurrences in train", "types", "tokens", "mean over types, %", "of the loss, %"]
+    rows = [
+        (
+            _band_title(band),
+            f"{band.num_types:,}",
+            f"{band.num_tokens:,}",
+            f"{band.mean_of_types:.2f}",
+            f"{band.of_the_loss:.2f}",
+        )
+        for band in bands
+    ]
+    figures = {"bands": [asdict(band) for band in bands]}
+    return Report(figures, as_table(columns, rows), lambda: draw_frequency_bands(bands, names=names))
 
 
 def draw_frequency_bands(bands: Sequence[FrequencyBand], *, names: Sequence[str]) -> "Figure":
-    """Bars of both statistics of each band. ``names`` are those of the baseline and of the other model."""
+    """Bars of both statistics of each band."""
     picture = new_picture()
     axes = picture.subplots()
     positions = range(len(bands))
@@ -83,7 +117,7 @@ def _band_title(band: FrequencyBand) -> str:
     return f"{band.lowest:,} and more" if band.below is None else f"{band.lowest:,} to {band.below - 1:,}"
 
 
-def masked_layers_table(curves: Sequence[MaskedRuns]) -> str:
+def masking_report(curves: Sequence[MaskedRuns]) -> Report:
     """Perplexity with masked layers: a table for each choice of layers, with models by probability of masking."""
     tables = []
     for layers in dict.fromkeys(runs.layers for runs in curves):
@@ -94,7 +128,8 @@ def masked_layers_table(curves: Sequence[MaskedRuns]) -> str:
             for model in dict.fromkeys(runs.model for runs in chosen)
         ]
         tables.append(as_table([f"{_layers_title(layers)} masked, P =", *(f"{p:g}" for p in probabilities)], rows))
-    return "\n\n".join(tables)
+    figures = {"curves": [asdict(runs) for runs in curves]}
+    return Report(figures, "\n\n".join(tables), lambda: draw_masked_layers(curves))
 
 
 def draw_masked_layers(curves: Sequence[MaskedRuns]) -> "Figure":
@@ -128,8 +163,23 @@ def _layers_title(layers: str) -> str:
     return "all layers" if layers == "all" else f"layer {layers}"
 
 
-def spectrum_table(found: Mapping[str, Sequence[Spectrum]]) -> str:
-    """Eigenvalues of recurrent matrices, a line for each layer of each model."""
+def spectrum_report(found: Mapping[str, Sequence[Spectrum]]) -> Report:
+    """Eigenvalues of recurrent matrices, in JSON pairs of real numbers, a line for each layer of each model."""
+    figures = [
+        {
+            "name": name,
+            "layers": [
+                {
+                    "layer": one.layer,
+                    "eigenvalues": torch.view_as_real(one.eigenvalues).tolist(),
+                    "most_negative": one.most_negative,
+                    "same_sign": one.same_sign,
+                }
+                for one in layers
+            ],
+        }
+        for name, layers in found.items()
+    ]
     columns = [
         "model",
         "layer",
@@ -153,7 +203,7 @@ def spectrum_table(found: Mapping[str, Sequence[Spectrum]]) -> str:
         for name, layers in found.items()
         for one in layers
     ]
-    return as_table(columns, rows)
+    return Report({"models": figures}, as_table(columns, rows), lambda: draw_spectra(found))
 
 
 def draw_spectra(found: Mapping[str, Sequence[Spectrum]]) -> "Figure":
@@ -180,8 +230,9 @@ def _number(value: float, form: str) -> str:
     return "none" if math.isnan(value) else f"{value:{form}}"
 
 
-def timescale_table(found: Mapping[str, Sequence[Timescales]]) -> str:
+def timescale_report(found: Mapping[str, Sequence[Timescales]]) -> Report:
     """Timescales of recurrent units, a line for each layer of each model."""
+    figures = [{"name": name, "layers": [asdict(one) for one in layers]} for name, layers in found.items()]
     columns = ["model", "layer", "longest, tokens", "median", "above 10 tokens", "alternating", "none"]
     rows = [
         (
@@ -195,7 +246,7 @@ def timescale_table(found: Mapping[str, Sequence[Timescales]]) -> str:
         for name, layers in found.items()
         for one in layers
     ]
-    return as_table(columns, rows)
+    return Report({"models": figures}, as_table(columns, rows), lambda: draw_timescales(found))
 
 
 def draw_timescales(found: Mapping[str, Sequence[Timescales]]) -> "Figure":
@@ -218,14 +269,10 @@ def draw_timescales(found: Mapping[str, Sequence[Timescales]]) -> "Figure":
     return picture
 
 
-def perplexity_figures(result: Perplexity) -> Dict[str, Any]:
-    """All figures of a perplexity, for JSON."""
-    return {**asdict(result), "perplexity": result.perplexity, "bits_per_token": result.bits_per_token}
-
-
-def perplexity_lines(result: Perplexity) -> List[str]:
-    """Lines of the figures of a perplexity with their units."""
-    return [
+def perplexity_report(result: Perplexity, *lines: str, **more: Any) -> Report:
+    """A perplexity, a line for each figure with its unit, and ``lines`` of ``more`` figures."""
+    figures = {**asdict(result), "perplexity": result.perplexity, "bits_per_token": result.bits_per_token, **more}
+    own = [
         f"tokens predicted    {result.num_tokens:,}",
         f"unknown words       {result.num_unknown:,}",
         f"leftover tokens     {result.num_leftover_tokens:,}",
@@ -233,3 +280,4 @@ def perplexity_lines(result: Perplexity) -> List[str]:
         f"bits per token      {result.bits_per_token:.6f}",
         f"perplexity          {result.perplexity:.4f}",
     ]
+    return Report(figures, "\n".join([*own, *lines]))

@@ -1,4 +1,4 @@
-"""Comparison of trained models: metrics of each run, means over seeds, significance, learning curves."""
+"""Comparison of trained models: metrics of each run, means over seeds, significance."""
 
 import shlex
 import statistics
@@ -40,12 +40,9 @@ from fairseq_plugins.metrics.corpus import (
 from fairseq_plugins.metrics.rouge import DEFAULT_SETTINGS, RougeSettings
 from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
 from fairseq_plugins.options import UserError
-from fairseq_plugins.reports.plots import draw_learning_curves
+from fairseq_plugins.reports.learning_curves import Figures, best_valid_cells, cost_cells, draw_learning_curves
 from fairseq_plugins.reports.tables import Cell, Report, differences, differences_as_markdown, table_of_runs
 from fairseq_plugins.reports.training_log import TrainedRun, check_seeds, read_run
-
-Figures = Dict[str, Any]
-"""Figures of a run by name, for JSON."""
 
 
 class Metric(ABC):
@@ -262,46 +259,7 @@ def text_metric(
     return BleuMetric(reference, split=split, case=compared_case(data), language=language, data=data)
 
 
-# Learning curves and tables.
-
-
-def learning_table(runs: Sequence[Figures]) -> str:
-    """Table of learning curves: a line for each run, with means over the seeds of one name.
-
-    A run has ``name``, ``seed`` and the figures of its :class:`TrainingLog`. Where runs of a name still train, so that
-    their epochs differ, there is no mean of their last perplexities.
-    """
-    epochs = {figures["name"]: {one["epochs"] for one in runs if one["name"] == figures["name"]} for figures in runs}
-    return table_of_runs(
-        runs,
-        lambda figures: {
-            "seed": Cell(figures["seed"], "d", mean="none"),
-            "epochs": Cell(figures["epochs"], "d", mean="none"),
-            "last valid perplexity": Cell(
-                figures["valid_curve"][figures["epochs"]],
-                mean="taken" if len(epochs[figures["name"]]) == 1 else "none",
-            ),
-            **_best_valid_cells(figures),
-            **_cost_cells(figures),
-        },
-        column="training",
-    )
-
-
-def _best_valid_cells(figures: Figures) -> Dict[str, Cell]:
-    """Best validation figures over all epochs, each figure by itself."""
-    return {
-        "lowest valid perplexity": Cell(figures["lowest_valid_perplexity"]),
-        **{f"highest valid {TITLES[metric]}": Cell(score) for metric, score in figures["highest_valid_scores"].items()},
-    }
-
-
-def _cost_cells(figures: Figures) -> Dict[str, Cell]:
-    """Speed and duration of the run."""
-    return {
-        "words per second": Cell(figures["words_per_second"], ",.0f", mean="none"),
-        "hours": Cell(figures["hours"], mean="none"),
-    }
+# Tables.
 
 
 def compare_runs(
@@ -444,9 +402,9 @@ def as_markdown(found: Sequence[Figures], metric: Metric) -> str:
             **({} if learning == figures["parameters"] else {"that learn": Cell(learning, ",d", mean="none")}),
             "seed": Cell(figures["seed"], "d", mean="none"),
             "epochs": Cell(figures["epochs"], "d", mean="none"),
-            **({"valid perplexity": Cell(figures["valid_perplexity"])} if is_measured else _best_valid_cells(figures)),
+            **({"valid perplexity": Cell(figures["valid_perplexity"])} if is_measured else best_valid_cells(figures)),
             **metric.cells(figures),
-            **_cost_cells(figures),
+            **cost_cells(figures),
         }
 
     return table_of_runs(found, cells, column="model")

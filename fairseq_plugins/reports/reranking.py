@@ -10,6 +10,7 @@ import numpy as np
 from fairseq_plugins.metrics.corpus import bootstrap_means
 from fairseq_plugins.reports.tables import (
     Cell,
+    Report,
     as_table,
     differences,
     differences_as_markdown,
@@ -46,10 +47,15 @@ def row_names(name: str, runs: Sequence[object]) -> List[str]:
     return [name] if len(runs) == 1 else [name, *by_run({name: runs}), *summary_names(name)]
 
 
-def reranking_figures(
-    sentences: Sequence[Sentence], systems: Systems, *, checkpoints: Mapping[str, str], baseline: Optional[str] = None
-) -> Dict[str, Any]:
-    """All figures of a split. Rates and their differences are fractions.
+def reranking_report(
+    name: str,
+    sentences: Sequence[Sentence],
+    systems: Systems,
+    *,
+    checkpoints: Mapping[str, str],
+    baseline: Optional[str] = None,
+) -> Report:
+    """What systems choose on the split ``name``. Rates and their differences are fractions, in the text per cent.
 
     ``checkpoints`` are paths of models by the names of their rows. The other systems are tested against a ``baseline``.
     """
@@ -67,11 +73,11 @@ def reranking_figures(
     if means := {name: _means(runs) for name, runs in systems.items() if len(runs) > 1}:
         figures["means"] = means
     if baseline is not None:
-        figures.update(baseline=baseline, differences=reranking_differences(systems, baseline=baseline))
-    return figures
+        figures.update(baseline=baseline, differences=_differences(systems, baseline=baseline))
+    return Report(figures, _text(name, figures, systems))
 
 
-def reranking_differences(systems: Systems, *, baseline: str) -> List[Dict[str, Any]]:
+def _differences(systems: Systems, *, baseline: str) -> List[Dict[str, Any]]:
     """Difference of each system from the baseline as a fraction, over all runs of the system together.
 
     The oracle is left out. A sentence that a run skipped adds no counts to that run.
@@ -88,7 +94,7 @@ def reranking_differences(systems: Systems, *, baseline: str) -> List[Dict[str, 
     return differences(scores, baseline=baseline)
 
 
-def reranking_as_text(name: str, figures: Mapping[str, Any], systems: Systems) -> str:
+def _text(name: str, figures: Mapping[str, Any], systems: Systems) -> str:
     """A table of percentages, the sentences that a row leaves out, and the differences from the baseline."""
     rows: Dict[str, Dict[str, Cell]] = {}
     for system, runs in systems.items():

@@ -3,7 +3,7 @@
 import pytest
 from printed_tables import rows_of
 
-from fairseq_plugins.reports.reranking import by_run, reranking_as_text, reranking_figures, row_names
+from fairseq_plugins.reports.reranking import by_run, reranking_report, row_names
 from fairseq_plugins.trees.reranking import SystemScore
 from fairseq_plugins.trees.trees import BracketCounts
 
@@ -25,8 +25,8 @@ RERANKED = {
 CHECKPOINTS = {"AWD 1": "a.pt", "AWD 2": "b.pt", "DOC": "c.pt"}
 
 
-def figures_of(systems=RERANKED, **options):
-    return reranking_figures([], systems, checkpoints=CHECKPOINTS, **options)
+def report(systems=RERANKED, **options):
+    return reranking_report("test", [], systems, checkpoints=CHECKPOINTS, **options)
 
 
 def test_names_of_rows():
@@ -36,7 +36,7 @@ def test_names_of_rows():
 
 
 def test_figures_of_each_run_and_means_of_several():
-    figures = figures_of()
+    figures = report().figures
     rows = figures["systems"]
     assert list(rows) == ["parser", "AWD 1", "AWD 2", "DOC", "none", "oracle"]
     assert (rows["AWD 1"]["f1"], rows["AWD 1"]["checkpoint"]) == (0.75, "a.pt") and "checkpoint" not in rows["parser"]
@@ -45,11 +45,11 @@ def test_figures_of_each_run_and_means_of_several():
     assert figures["means"]["AWD"]["f1"] == {"mean": 0.875, "standard_deviation": pytest.approx(0.25 / 2**0.5)}
     assert figures["means"]["AWD"]["exact"]["mean"] == 0.75
     assert not {"baseline", "differences"} & figures.keys()
-    assert "means" not in figures_of({"parser": RERANKED["parser"]})
+    assert "means" not in report({"parser": RERANKED["parser"]}).figures
 
 
 def test_differences_are_of_all_runs_of_a_name():
-    figures = figures_of(baseline="parser")
+    figures = report(baseline="parser").figures
     assert figures["baseline"] == "parser"
     found = {one["name"]: one["differences"] for one in figures["differences"]}
     assert list(found) == ["AWD", "DOC", "none"] and list(found["AWD"]) == ["f1", "exact"]
@@ -62,7 +62,7 @@ def test_differences_are_of_all_runs_of_a_name():
 
 
 def test_the_table_has_a_row_for_each_run_their_mean_and_what_is_left_out():
-    text = reranking_as_text("test", figures_of(baseline="parser"), RERANKED)
+    text = report(baseline="parser").text
     table, left_out, differences = text.partition("DOC leaves out 1")
     assert table.splitlines()[0] == "test: 0 sentences, 0 candidates, 0 different"
     assert rows_of(table)[4:] == [
@@ -79,4 +79,4 @@ def test_the_table_has_a_row_for_each_run_their_mean_and_what_is_left_out():
     _, tested = differences.split("Paired bootstrap")
     head, _, first, *_ = rows_of(tested)[2:]
     assert head == ["minus parser", "F1", "exact"] and first[0] == "AWD" and first[1].startswith("+37.50 +- ")
-    assert "minus" not in reranking_as_text("test", figures_of(), RERANKED)
+    assert "minus" not in report().text

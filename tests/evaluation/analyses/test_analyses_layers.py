@@ -25,7 +25,7 @@ from fairseq_plugins.evaluation.analyses.layers import (
 from fairseq_plugins.evaluation.scoring import evaluate_perplexity, score_lines, score_pairs
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.modules.lstm import WeightDropLSTM
-from fairseq_plugins.reports.analyses import draw_spectra, draw_timescales, spectrum_table, timescale_table
+from fairseq_plugins.reports.analyses import spectrum_report, timescale_report
 
 END = 2
 
@@ -173,25 +173,25 @@ def test_the_large_negative_eigenvalue_is_named_with_its_eigenvectors():
     moduli = found.eigenvalues.abs().tolist()
     assert moduli == pytest.approx([4, 2, 0.9, 0.9, 0.5])
     assert found.most_negative == pytest.approx(-4)
-    assert rows_of(spectrum_table({"RNN": [found]}))[-1][3] == "2"
+    assert rows_of(spectrum_report({"RNN": [found]}).text)[-1][3] == "2"
     left = torch.linalg.inv(basis)[2]
     signs = sorted([sum(left > 1e-9).item(), sum(left < -1e-9).item()])
     assert signs == [0, 1]  # the rest of its entries are zero
     assert found.same_sign == [1.0, 0.2]
-    assert "-4.000" in spectrum_table({"RNN": [found]})
-    assert [text.get_text() for text in draw_spectra({"RNN": [found]}).axes[0].texts] == ["-4.00"]
+    assert "-4.000" in spectrum_report({"RNN": [found]}).text
+    assert [text.get_text() for text in spectrum_report({"RNN": [found]}).draw().axes[0].texts] == ["-4.00"]
 
 
 @pytest.mark.parametrize("matrix", [[[0.0, -1.0], [1.0, 0.0]], [[2.0, 0.0], [0.0, 0.5]]])
 def test_without_a_negative_eigenvalue_none_is_named(matrix):
     (found,) = spectra(model_of(torch.tensor(matrix)), "model.pt")
-    assert math.isnan(found.most_negative) and "none" in spectrum_table({"RNN": [found]})
+    assert math.isnan(found.most_negative) and "none" in spectrum_report({"RNN": [found]}).text
 
 
 def test_the_least_of_several_negative_eigenvalues_is_named_and_one_on_the_unit_circle_does_not_grow():
     (found,) = spectra(model_of(torch.diag(torch.tensor([-0.5, 1.0, -3.0, -1.0]))), "model.pt")
     assert found.most_negative == -3 and found.same_sign == [0.25, 0.25]
-    assert rows_of(spectrum_table({"RNN": [found]}))[-1][3] == "1"
+    assert rows_of(spectrum_report({"RNN": [found]}).text)[-1][3] == "1"
 
 
 @pytest.mark.parametrize("cell", ["lstm", "diagonal"])
@@ -214,8 +214,8 @@ def test_timescales_are_those_of_the_self_connections():
     (found,) = timescales(model_with([math.exp(-1 / 7), 0.0, -0.5, math.exp(-2.0), 1.0]), "model.pt")
     assert found.values == pytest.approx([7, 0.5])
     assert (found.layer, found.num_alternating, found.num_without) == (1, 1, 2)
-    assert re.search(r"7\.00 \| +3\.75 \|", timescale_table({"FPNN": [found]}))
-    (line,) = draw_timescales({"FPNN": [found]}).axes[0].get_lines()
+    assert re.search(r"7\.00 \| +3\.75 \|", timescale_report({"FPNN": [found]}).text)
+    (line,) = timescale_report({"FPNN": [found]}).draw().axes[0].get_lines()
     assert line.get_xdata().tolist() == [1, 2] and line.get_ydata() == pytest.approx([7, 0.5])
     assert line.get_label() == "FPNN: 2 of 5 units"
 

@@ -1,38 +1,21 @@
-"""Learning curves, generalization, attention, surprisal and experts: tables and pictures."""
+"""Learning curves, and validation against training perplexity: tables and pictures."""
 
 import json
 import math
 
 import numpy as np
 import pytest
-import torch
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from printed_tables import rows_of
 from typed_commands import refused, type_command
 
-from fairseq_plugins.evaluation.analyses.experts import WordExperts
-from fairseq_plugins.evaluation.analyses.layers import LayerLearning
-from fairseq_plugins.evaluation.language_model import ScoredLine
-from fairseq_plugins.evaluation.raw_text import Blanks, SideText, SubwordNMT
-from fairseq_plugins.evaluation.translation import WordAttention
-from fairseq_plugins.reports import tables
-from fairseq_plugins.reports.plots import (
-    MOST_WORDS,
+from fairseq_plugins.reports.learning_curves import (
     Generalization,
-    draw_attention_map,
-    draw_expert_map,
-    draw_generalization,
-    draw_history,
     draw_learning_curves,
-    draw_surprisal,
-    expert_names,
-    generalization_table,
-    history_table,
+    generalization_report,
     read_generalization,
-    word_surprisals,
 )
-from fairseq_plugins.reports.tables import save_picture
 
 TRAIN, VALID = {1: 320.0, 2: 80.0, 3: 40.0}, {1: 200.0, 2: 100.0, 3: 110.0}
 RUN = Generalization(name="plain", train=TRAIN, valid=VALID)
@@ -110,13 +93,13 @@ def test_valid_at_of_odd_curves(train, valid, found, best_epoch):
 
 
 def test_table_has_the_best_epoch_and_the_levels():
-    header, _, cells = rows_of(generalization_table([RUN], levels=[160, 30]))
+    header, _, cells = rows_of(generalization_report([RUN], levels=[160, 30]).text)
     assert "valid at train 160" in header and "valid at train 30" in header
     assert cells == ["plain", "2", "80.00", "100.00", f"{200 * 0.5**0.5:.2f}", ""]
 
 
 def test_picture_goes_on_to_the_right():
-    picture = draw_generalization([RUN])
+    picture = generalization_report([RUN], levels=[]).draw()
     picture.canvas.draw()
     (axes,) = picture.axes
     (line,) = axes.lines
@@ -138,7 +121,7 @@ def test_command(save_dir, capsys):
     assert run["train"] == {"1": 320.0, "2": 80.0, "3": 40.0}
     assert run["valid_at"] == [{"train": 160.0, "valid": pytest.approx(200 * 0.5**0.5)}, {"train": 30.0, "valid": None}]
     type_command("analyze generalization", ["--path", f"plain={save_dir}", "--at", "160", "--at", "30"])
-    assert capsys.readouterr().out.strip() == generalization_table([RUN], levels=[160, 30])
+    assert capsys.readouterr().out.strip() == generalization_report([RUN], levels=[160, 30]).text
 
 
 @pytest.mark.parametrize(
@@ -153,107 +136,6 @@ def test_command(save_dir, capsys):
 )
 def test_what_a_user_gives_wrongly(save_dir, capsys, words, told):
     assert told in refused("analyze generalization", [word.format(save_dir=save_dir) for word in words], capsys)
-
-
-def test_words_stand_beside_their_weights():
-    weights = torch.tensor([[0.7, 0.2, 0.1], [0.1, 0.3, 0.6]])
-    attention = WordAttention(weights, source=["$x^$", "Tag", "</s>"], target=["Hello", "</s>"])
-    picture = draw_attention_map(attention)
-    picture.canvas.draw()  # words with dollars are no formulas
-    axes = picture.axes[0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == attention.source
-    assert [label.get_text() for label in axes.get_yticklabels()] == attention.target
-    (image,) = axes.images
-    assert torch.equal(torch.tensor(image.get_array().tolist()), weights)
-    assert axes.get_ylim()[0] > axes.get_ylim()[1]  # the first word of the translation on top
-
-
-def test_a_long_sentence_has_room_for_its_first_hundred_words():
-    source, target = [f"Wort{number}" for number in range(300)], [f"word{number}" for number in range(60)]
-    picture = draw_attention_map(WordAttention(torch.rand(60, 300), source=source, target=target))
-    axes = picture.axes[0]
-    assert [label.get_text() for label in axes.get_xticklabels()] == source[:100]
-    assert [label.get_text() for label in axes.get_yticklabels()] == target
-    assert axes.images[0].get_array().shape == (60, 100) and min(picture.get_size_inches()) >= 60 * 0.3
-
-
-def line_of(*tokens, unknown=()):
-    log_probs = [-(0.5 + place) for place in range(len(tokens))]
-    are_unknown = [token in unknown for token in tokens]
-    return ScoredLine(text=" ".join(tokens), tokens=list(tokens), log_probs=log_probs, unknown=are_unknown)
-
-
-def test_the_pieces_of_a_word_are_summed(tmp_path):
-    (tmp_path / "bpe.codes").write_text("#version: 0.2\nh a\n")
-    in_pieces = SideText(Blanks(), subwords=SubwordNMT(tmp_path / "bpe.codes"))
-    line = line_of("ha@@", "us", ".", "</s>", unknown=["us"])
-    words, bits, unknown = zip(*word_surprisals(line, in_pieces))
-    assert words == ("haus", ".", "</s>") and unknown == (True, False, False)
-    assert bits == pytest.approx([line.bits[0] + line.bits[1], *line.bits[2:]])
-
-
-def test_a_bar_for_each_word_and_another_colour_for_unknown_ones():
-    picture = draw_surprisal(line_of("a", "$b$", "c\0", "</s>", unknown=["$b$"]), SideText(Blanks()))
-    (axes,) = picture.axes
-    assert [bar.get_height() for bar in axes.patches] == pytest.approx([b for b in line_of(*"abcd").bits])
-    assert len({bar.get_facecolor() for bar in axes.patches}) == 2
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["a", r"\$b\$", "c\ufffd", "</s>"]
-
-
-def test_a_blank_line_and_a_very_long_one_can_be_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "DOTS_PER_INCH", 20)
-    for tokens in (["</s>"], [*"ab" * 5000, "</s>"]):
-        picture = draw_surprisal(line_of(*tokens), SideText(Blanks()))
-        assert len(picture.axes[0].patches) == min(len(tokens), MOST_WORDS)
-        save_picture(picture, tmp_path / "picture.png")
-        assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_every_model_has_a_panel_of_experts_by_words():
-    panels = []
-    for name, layers, words in (("doc", [1, 2, 2], ["$a^$", "b"]), ("mos", [2, 2], ["a"] * MOST_WORDS + ["</s>"])):
-        weights = torch.rand(len(words), len(layers)).double()
-        panels.append((name, WordExperts(words=words, weights=weights, layers=layers)))
-    assert expert_names([0, 2, 2, 3]) == ["embedding, 1", "layer 2, 1", "layer 2, 2", "layer 3, 1"]
-    picture = draw_expert_map(panels)
-    picture.canvas.draw()  # words with dollars are no formulas
-    for axes, (name, experts) in zip(picture.axes, panels):
-        assert axes.get_title(loc="left") == name
-        assert [label.get_text() for label in axes.get_xticklabels()] == experts.words[:MOST_WORDS]
-        assert [label.get_text() for label in axes.get_yticklabels()] == expert_names(experts.layers)
-        (image,) = axes.images
-        assert torch.equal(torch.tensor(image.get_array().tolist()).double(), experts.weights[:MOST_WORDS].t())
-    assert [len(axes.lines) for axes in picture.axes[:2]] == [1, 0]  # between layers
-
-
-RUNS = {
-    "plain": {
-        50: LayerLearning(shares=[0, 0.25, 0.75], gradients=[0, 0.5, 0.125], num_words=9),
-        1000: LayerLearning(shares=[0, 0.5, 0.5], gradients=[0, 0.25, 0.25], num_words=9),
-    },
-    "deeper": {50: LayerLearning(shares=[0, 0, 0, 1], gradients=[0, 0, 0, 2], num_words=9)},
-}
-
-
-def test_every_checkpoint_is_a_line():
-    title, _, *cells = rows_of(history_table(RUNS))
-    assert title == [
-        *("model", "updates", "share, layer 1", "share, layer 2", "share, layer 3"),
-        *("gradient, layer 1", "gradient, layer 2", "gradient, layer 3"),
-    ]
-    assert cells[1] == ["plain", "1,000", "50.0%", "50.0%", "", "0.2500", "0.2500", ""]
-    assert cells[2] == ["deeper", "50", "0.0%", "0.0%", "100.0%", "0.0000", "0.0000", "2.0000"]
-
-
-def test_a_layer_has_its_colour_in_every_panel():
-    picture = draw_history(RUNS)
-    picture.canvas.draw()
-    shares, deeper_shares, gradients, _ = picture.axes
-    assert shares.get_ylabel() == "share of the words" and gradients.get_ylabel() == "gradient by word, nats"
-    assert [axes.get_title(loc="left") for axes in (shares, deeper_shares)] == ["plain", "deeper"]
-    assert [line.get_label() for line in shares.lines] == ["layer 1", "layer 2"]
-    assert [list(line.get_ydata()) for line in gradients.lines] == [[0.5, 0.25], [0.125, 0.25]]
-    assert shares.lines[1].get_color() == deeper_shares.lines[1].get_color() == "C2"
 
 
 LEARNING_CURVES = [
