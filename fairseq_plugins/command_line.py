@@ -2,12 +2,10 @@
 
 import argparse
 import os
-import sys
 from pathlib import Path
 from typing import Any, List, Optional
 
 import torch
-from tqdm import tqdm
 
 from fairseq_plugins.files import (
     BEST,
@@ -203,19 +201,3 @@ def add_out(
 def choose_device(args: argparse.Namespace) -> str:
     """Return the device of a GPU if there is one and ``--cpu`` was not given, else of the CPU."""
     return "cuda" if torch.cuda.is_available() and not args.cpu else "cpu"
-
-
-SECONDS_BETWEEN_MESSAGES = 10
-
-
-def progress_bar(title: str, *, unit: str) -> "tqdm[Any]":
-    """A bar on the standard error: every few seconds in a file, and none beside results on a terminal."""
-    is_terminal = sys.stderr.isatty()
-    interval = 0.1 if is_terminal else SECONDS_BETWEEN_MESSAGES
-    return tqdm(
-        desc=title,
-        unit=unit,
-        disable=is_terminal and sys.stdout.isatty(),
-        mininterval=interval,
-        delay=0 if is_terminal else interval,
-    )

@@ -53,6 +53,22 @@ def progress(items: Optional[Iterable[Any]] = None, **options: Any) -> "tqdm[Any
     return tqdm(items, disable=None, delay=2, leave=None, **options)
 
 
+SECONDS_BETWEEN_MESSAGES = 10
+
+
+def progress_bar(title: str, *, unit: str) -> "tqdm[Any]":
+    """A bar beside results that are printed one by one: every few seconds in a file, and none on the same terminal."""
+    is_terminal = sys.stderr.isatty()
+    interval = 0.1 if is_terminal else SECONDS_BETWEEN_MESSAGES
+    return tqdm(
+        desc=title,
+        unit=unit,
+        disable=is_terminal and sys.stdout.isatty(),
+        mininterval=interval,
+        delay=0 if is_terminal else interval,
+    )
+
+
 class ProgramFailed(Exception):
     """A program that a command ran has failed; the text is its last output."""
 

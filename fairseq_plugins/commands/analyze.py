@@ -45,7 +45,7 @@ from fairseq_plugins.reports.analyses import (
     timescale_report,
 )
 from fairseq_plugins.reports.learning_curves import generalization_report, read_generalization
-from fairseq_plugins.reports.tables import Report
+from fairseq_plugins.reports.report import Report
 
 PROBABILITIES = [round(0.05 * i, 2) for i in range(11)]
 

@@ -20,7 +20,7 @@ from fairseq_plugins.metrics.rouge import (
 from fairseq_plugins.options import UserError, named_paths
 from fairseq_plugins.reports.comparison import Metric, PerplexityMetric, compare_runs, text_metric
 from fairseq_plugins.reports.learning_curves import learning_report
-from fairseq_plugins.reports.tables import Report
+from fairseq_plugins.reports.report import Report
 from fairseq_plugins.reports.training_log import TrainingLog, best_checkpoint, check_seeds
 
 METRICS = ("perplexity", "bleu", "rouge")

@@ -38,7 +38,7 @@ from fairseq_plugins.files import (
 from fairseq_plugins.metrics.corpus import LetterCase, bleu_of_text
 from fairseq_plugins.metrics.rouge import add_rouge_settings, check_tokens, read_rouge_settings
 from fairseq_plugins.options import UserError, flag_of
-from fairseq_plugins.reports.tables import Report
+from fairseq_plugins.reports.report import Report
 
 
 @dataclass(frozen=True)

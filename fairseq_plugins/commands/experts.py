@@ -50,8 +50,9 @@ from fairseq_plugins.files import STANDARD_INPUT, name_of, read_lines
 from fairseq_plugins.models.checkpoints import check_checkpoints, checkpoints_of_updates, naming_checkpoint
 from fairseq_plugins.options import UserError, count, named_paths, optionally_named_paths
 from fairseq_plugins.reports.experts import draw_expert_map, history_report, use_report
+from fairseq_plugins.reports.pictures import save_picture
+from fairseq_plugins.reports.report import Report
 from fairseq_plugins.reports.sentences import save_attention_map
-from fairseq_plugins.reports.tables import Report, save_picture
 
 
 def _add_attention_arguments(parser: argparse.ArgumentParser) -> None:

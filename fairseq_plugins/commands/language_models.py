@@ -18,7 +18,6 @@ from fairseq_plugins.command_line import (
     add_split,
     add_tokenised,
     choose_device,
-    progress_bar,
 )
 from fairseq_plugins.commands.method_flags import (
     FlagValues,
@@ -28,7 +27,7 @@ from fairseq_plugins.commands.method_flags import (
     read_methods,
 )
 from fairseq_plugins.commands.report import report_command
-from fairseq_plugins.console import Command
+from fairseq_plugins.console import Command, progress_bar
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.evaluator import Evaluator
 from fairseq_plugins.evaluation.generation import STOPS, UNKNOWN_WORDS, Continuation, Sampling, TextGenerator
@@ -44,8 +43,9 @@ from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, output_fi
 from fairseq_plugins.models.checkpoints import check_checkpoints
 from fairseq_plugins.options import UserError, count, whole_number
 from fairseq_plugins.reports.analyses import perplexity_report
+from fairseq_plugins.reports.pictures import save_picture
+from fairseq_plugins.reports.report import Report, json_text, write_figures
 from fairseq_plugins.reports.sentences import draw_surprisal
-from fairseq_plugins.reports.tables import Report, json_text, save_picture, write_figures
 
 TUNED_SPLIT = "valid"
 

@@ -15,7 +15,7 @@ from fairseq_plugins.ngrams.kneser_ney import FALLBACK, Estimate, estimate_model
 from fairseq_plugins.ngrams.model import NGramModel
 from fairseq_plugins.options import count
 from fairseq_plugins.reports.analyses import perplexity_report
-from fairseq_plugins.reports.tables import Report
+from fairseq_plugins.reports.report import Report
 
 
 def _add_train_arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,8 +5,9 @@ from typing import Callable
 
 from fairseq_plugins.command_line import add_json, add_plot
 from fairseq_plugins.console import Command
+from fairseq_plugins.reports.pictures import save_picture
 from fairseq_plugins.reports.provenance import with_origin
-from fairseq_plugins.reports.tables import Report, json_text, save_picture
+from fairseq_plugins.reports.report import Report, json_text
 
 
 def report_command(

@@ -38,7 +38,8 @@ from fairseq_plugins.files import (
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, SACREBLEU_METRICS, bleu_of_text, check_script
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint
 from fairseq_plugins.options import UserError, count, flag_of, whole_number
-from fairseq_plugins.reports.tables import Report, as_table, write_figures
+from fairseq_plugins.reports.report import Report, write_figures
+from fairseq_plugins.reports.tables import as_table
 
 OUTPUTS = ("text", "lists", "scores")
 

@@ -15,15 +15,14 @@ from fairseq_plugins.command_line import (
     add_output_precision,
     add_plot,
     choose_device,
-    progress_bar,
 )
-from fairseq_plugins.console import Command
+from fairseq_plugins.console import Command, progress_bar
 from fairseq_plugins.evaluation.raw_text import stream_lines
 from fairseq_plugins.evaluation.translation import EXTRA_PIECES, GENERATION_FLAGS, SEED, SearchOptions, load_translator
 from fairseq_plugins.files import STANDARD_INPUT, name_of
 from fairseq_plugins.options import UserError, count, flag_of, whole_number
+from fairseq_plugins.reports.report import json_text
 from fairseq_plugins.reports.sentences import save_attention_map
-from fairseq_plugins.reports.tables import json_text
 
 BATCH_SIZE = 32
 

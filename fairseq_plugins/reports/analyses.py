@@ -12,7 +12,9 @@ from fairseq_plugins.evaluation.analyses.experts import default_threshold, rank
 from fairseq_plugins.evaluation.analyses.layers import LayerCorrelation, MaskedRuns, Spectrum, Timescales
 from fairseq_plugins.evaluation.analyses.words import FrequencyBand, RaisedWord
 from fairseq_plugins.evaluation.scoring import Perplexity
-from fairseq_plugins.reports.tables import Report, as_label, as_table, enclose_logarithmically, new_picture
+from fairseq_plugins.reports.pictures import as_label, enclose_logarithmically, new_picture
+from fairseq_plugins.reports.report import Report
+from fairseq_plugins.reports.tables import as_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

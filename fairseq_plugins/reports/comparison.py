@@ -41,7 +41,8 @@ from fairseq_plugins.metrics.rouge import DEFAULT_SETTINGS, RougeSettings
 from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
 from fairseq_plugins.options import UserError
 from fairseq_plugins.reports.learning_curves import Figures, best_valid_cells, cost_cells, draw_learning_curves
-from fairseq_plugins.reports.tables import Cell, Report, differences, differences_as_markdown, table_of_runs
+from fairseq_plugins.reports.report import Report
+from fairseq_plugins.reports.tables import Cell, differences, differences_as_markdown, table_of_runs
 from fairseq_plugins.reports.training_log import TrainedRun, check_seeds, read_run
 
 

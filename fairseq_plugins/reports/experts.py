@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Dict, List, Mapping, Sequence, Tuple
 
 from fairseq_plugins.evaluation.analyses.experts import ExpertUse, WordExperts
 from fairseq_plugins.evaluation.analyses.layers import LayerLearning
+from fairseq_plugins.reports.pictures import as_label, new_picture
+from fairseq_plugins.reports.report import Report
 from fairseq_plugins.reports.sentences import MOST_WORDS
-from fairseq_plugins.reports.tables import Report, as_label, as_table, new_picture
+from fairseq_plugins.reports.tables import as_table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,15 +10,9 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence
 
 from fairseq_plugins.metrics.corpus import TITLES
 from fairseq_plugins.options import UserError
-from fairseq_plugins.reports.tables import (
-    Cell,
-    Report,
-    as_label,
-    as_table,
-    enclose_logarithmically,
-    new_picture,
-    table_of_runs,
-)
+from fairseq_plugins.reports.pictures import as_label, enclose_logarithmically, new_picture
+from fairseq_plugins.reports.report import Report
+from fairseq_plugins.reports.tables import Cell, as_table, table_of_runs
 from fairseq_plugins.reports.training_log import TrainingLog
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, TypeVar
 import numpy as np
 
 from fairseq_plugins.metrics.corpus import bootstrap_means
+from fairseq_plugins.reports.report import Report
 from fairseq_plugins.reports.tables import (
     Cell,
-    Report,
     as_table,
     differences,
     differences_as_markdown,

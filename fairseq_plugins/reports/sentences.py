@@ -8,7 +8,7 @@ from fairseq_plugins.evaluation.language_model import ScoredLine
 from fairseq_plugins.evaluation.raw_text import SideText, Subwords
 from fairseq_plugins.evaluation.translation import TranslatedSentence, WordAttention, word_attention
 from fairseq_plugins.options import UserError
-from fairseq_plugins.reports.tables import as_label, new_picture, save_picture
+from fairseq_plugins.reports.pictures import as_label, new_picture, save_picture
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,27 +1,18 @@
-"""Reports: tables in Markdown, JSON, and pictures; differences between systems.
+"""Tables in Markdown: of runs and their means, and of differences between systems.
 
 Shapes: K samples of the bootstrap.
 """
 
-import json
 import math
 import statistics
 import unicodedata
-import warnings
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Literal, Mapping, Optional, Sequence
 
 import numpy as np
 from tabulate import tabulate
 
-from fairseq_plugins.files import replaced_file, write_text
 from fairseq_plugins.metrics.corpus import paired_difference
-from fairseq_plugins.reports.provenance import with_origin
-
-if TYPE_CHECKING:
-    from matplotlib.axis import Axis
-    from matplotlib.figure import Figure
 
 
 def printable(text: str) -> str:
@@ -97,127 +88,6 @@ def table_of_runs(
         rows += [{column: row, **of_all} for row, of_all in summary_rows(name, same).items()]
     columns = list(dict.fromkeys(one for row in rows for one in row))
     return as_table(columns, [[row.get(one) for one in columns] for row in rows])
-
-
-def json_text(
-    figures: Mapping[str, Any], *, indent: Optional[int] = None, letters: Literal["escaped", "kept"] = "escaped"
-) -> str:
-    """Figures in JSON: nested dictionaries, lists and tuples of strings, numbers and None.
-
-    ``null`` replaces inf and NaN, which JSON does not have. ``letters`` says whether characters beyond ASCII are
-    escaped.
-    """
-    return json.dumps(_finite(figures), indent=indent, ensure_ascii=letters == "escaped", allow_nan=False)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, Mapping):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(part) for part in value]
-    return value
-
-
-# Pictures. matplotlib is imported only when one is drawn, because its import is slow and logs much.
-
-DOTS_PER_INCH = 150
-
-
-def new_picture(*, inches: Tuple[float, float] = (7, 4.2)) -> "Figure":
-    """An empty picture of the given width and height."""
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=inches, layout="constrained")
-
-
-def as_label(text: str) -> str:
-    """A text of a user as a label in a picture.
-
-    Matplotlib reads dollar signs as formulas, omits labels with a leading underscore from legends, and cannot draw
-    control characters.
-    """
-    shown = printable(text).replace("$", r"\$")
-    return f" {shown}" if shown.startswith("_") else shown
-
-
-_STEPS: Sequence[Sequence[float]] = (
-    (1, 1.5, 2, 3, 4, 5, 6, 8),
-    (1, 2, 5),
-    (1, 3),
-    (1,),
-    [1 + n / 10 for n in range(90)],
-    [1 + n / 100 for n in range(900)],
-)
-"""Ticks of a decade, in the order in which they are tried."""
-
-
-def enclose_logarithmically(axis: "Axis", values: Iterable[float]) -> None:
-    """Limit a logarithmic axis to ticks, in plain numbers, that enclose the finite values above zero."""
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
-
-    found = [value for value in values if 0 < value < math.inf]
-    if not found:
-        return
-    powers = range(math.floor(math.log10(min(found))) - 1, math.ceil(math.log10(max(found))) + 2)
-    ticks: List[float] = []
-    for steps in _STEPS:
-        known = [step * 10.0**power for power in powers for step in steps]
-        first, last = max(one for one in known if one <= min(found)), min(one for one in known if one >= max(found))
-        ticks = [one for one in known if first <= one <= last]
-        if 4 <= len(ticks) <= 10:
-            break
-    every = math.ceil(len(ticks) / 10)
-    ticks = [*ticks[:-1:every], ticks[-1]]
-    axis.set_major_locator(FixedLocator(ticks))
-    axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda tick, _: f"{tick:,g}"))
-    if len(ticks) > 1:
-        limit = axis.axes.set_xlim if axis is axis.axes.xaxis else axis.axes.set_ylim
-        limit(ticks[0], ticks[-1])
-
-
-def save_picture(picture: "Figure", path: Path) -> None:
-    """Write a picture in the format of the path's suffix. Boxes stand for letters that its font lacks."""
-    with warnings.catch_warnings(), replaced_file(path) as aside:
-        warnings.filterwarnings("ignore", r"Glyph .* missing from font")
-        picture.savefig(aside, dpi=DOTS_PER_INCH)
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a command found.
-
-    Attributes:
-        figures: for JSON. The names of the provenance (date, code, machine, command) are reserved.
-        text: the same as tables in Markdown, with explanations.
-        draw: makes the picture, if there is one.
-    """
-
-    figures: Mapping[str, Any]
-    text: str
-    draw: "Optional[Callable[[], Figure]]" = None
-
-    def write(self, folder: Path, *, command: str, name: str, figures: str = "", picture: str = "") -> str:
-        """Write text, JSON and picture with their provenance into a folder, which is created if missing.
-
-        ``command`` is the command line of the user. ``name`` is that of the files without suffix; ``figures`` and
-        ``picture`` are other names of these two, with suffix. Returns the text with its provenance.
-        """
-        origin = with_origin({}, command=command)
-        text = "{}\n\n`{command}`; {date}, {code}; {machine}.\n".format(self.text.rstrip("\n"), **origin)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_text(folder / f"{name}.md", text)
-        write_figures(folder / (figures or f"{name}.json"), self.figures, command=command)
-        if self.draw is not None:
-            save_picture(self.draw(), folder / (picture or f"{name}.png"))
-        return text
-
-
-def write_figures(path: Path, figures: Mapping[str, Any], *, command: str) -> None:
-    """Write figures in JSON with their provenance; ``command`` is the command line of the user."""
-    write_text(path, f"{json_text(with_origin(figures, command=command), indent=1)}\n")
 
 
 # Differences between systems.

@@ -33,7 +33,8 @@ from fairseq_plugins.evaluation.raw_text import load_side_text
 from fairseq_plugins.evaluation.scoring import score_windows
 from fairseq_plugins.evaluation.test_time import EvaluatedText
 from fairseq_plugins.options import UserError, count, whole_number
-from fairseq_plugins.reports.tables import Report, as_table
+from fairseq_plugins.reports.report import Report
+from fairseq_plugins.reports.tables import as_table
 
 SEGMENT = 5
 """Tokens between two steps of dynamic evaluation."""

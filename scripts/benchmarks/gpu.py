@@ -49,7 +49,7 @@ from fairseq_plugins.ops.kernels import PLAIN
 from fairseq_plugins.options import UserError, count
 from fairseq_plugins.recipes import Recipe, find_recipe, training_arguments
 from fairseq_plugins.reports.provenance import describe_code
-from fairseq_plugins.reports.tables import json_text
+from fairseq_plugins.reports.report import json_text
 
 Figures = Dict[str, Any]
 

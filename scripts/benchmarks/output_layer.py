@@ -51,7 +51,9 @@ from fairseq_plugins.options import count
 from fairseq_plugins.output_layers.projected import WordProjection
 from fairseq_plugins.output_layers.scores import Noise
 from fairseq_plugins.output_layers.softmax import noise_log_odds
-from fairseq_plugins.reports.tables import Report, as_table, new_picture
+from fairseq_plugins.reports.pictures import new_picture
+from fairseq_plugins.reports.report import Report
+from fairseq_plugins.reports.tables import as_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -24,7 +24,8 @@ from fairseq_plugins.command_line import add_cpu, add_input, add_out, choose_dev
 from fairseq_plugins.console import Command
 from fairseq_plugins.files import given_path, read_lines
 from fairseq_plugins.options import UserError, count
-from fairseq_plugins.reports.tables import Report, as_table
+from fairseq_plugins.reports.report import Report
+from fairseq_plugins.reports.tables import as_table
 
 
 @contextmanager

@@ -52,7 +52,8 @@ from fairseq_plugins.options import UserError, count, whole_number
 from fairseq_plugins.processes import run_fairseq
 from fairseq_plugins.recipes import training_arguments
 from fairseq_plugins.recipes.recipe import Recipe, System
-from fairseq_plugins.reports.tables import Report, as_table
+from fairseq_plugins.reports.report import Report
+from fairseq_plugins.reports.tables import as_table
 from fairseq_plugins.reports.training_log import read_free_memory, read_speeds
 
 NUM_INTERVALS = 5

@@ -29,7 +29,7 @@ from fairseq_plugins.evaluation.translation_scores import (
     similarity,
 )
 from fairseq_plugins.metrics.rouge import UNKNOWN_REFERENCE
-from fairseq_plugins.reports.tables import json_text
+from fairseq_plugins.reports.report import json_text
 
 
 def sentences(seed, num=200):

@@ -6,9 +6,9 @@ import torch
 from fairseq_plugins.evaluation.language_model import ScoredLine
 from fairseq_plugins.evaluation.raw_text import Blanks, SideText, SubwordNMT
 from fairseq_plugins.evaluation.translation import WordAttention
-from fairseq_plugins.reports import tables
+from fairseq_plugins.reports import pictures
+from fairseq_plugins.reports.pictures import save_picture
 from fairseq_plugins.reports.sentences import MOST_WORDS, draw_attention_map, draw_surprisal, word_surprisals
-from fairseq_plugins.reports.tables import save_picture
 
 
 def test_words_stand_beside_their_weights():
@@ -57,7 +57,7 @@ def test_a_bar_for_each_word_and_another_colour_for_unknown_ones():
 
 
 def test_a_blank_line_and_a_very_long_one_can_be_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "DOTS_PER_INCH", 20)
+    monkeypatch.setattr(pictures, "DOTS_PER_INCH", 20)
     for tokens in (["</s>"], [*"ab" * 5000, "</s>"]):
         picture = draw_surprisal(line_of(*tokens), SideText(Blanks()))
         assert len(picture.axes[0].patches) == min(len(tokens), MOST_WORDS)

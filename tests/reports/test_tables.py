@@ -6,15 +6,9 @@ import math
 import pytest
 
 from fairseq_plugins.reports import provenance
-from fairseq_plugins.reports.tables import (
-    Cell,
-    Report,
-    as_label,
-    as_table,
-    json_text,
-    new_picture,
-    save_picture,
-)
+from fairseq_plugins.reports.pictures import as_label, new_picture, save_picture
+from fairseq_plugins.reports.report import Report, json_text
+from fairseq_plugins.reports.tables import Cell, as_table
 
 
 def cells(line):
