@@ -21,8 +21,6 @@ from fairseq_plugins.evaluation.translation_scores import (
     check_blank_references,
     compare,
     read_headlines,
-    read_translation,
-    score,
     score_headlines,
 )
 from fairseq_plugins.files import (
@@ -35,9 +33,10 @@ from fairseq_plugins.files import (
     write_lines,
     write_text,
 )
-from fairseq_plugins.metrics.corpus import LetterCase, bleu_of_text
+from fairseq_plugins.metrics.corpus import LetterCase
 from fairseq_plugins.metrics.rouge import add_rouge_settings, check_tokens, read_rouge_settings
 from fairseq_plugins.options import UserError, flag_of
+from fairseq_plugins.reports.comparison import BleuMetric
 from fairseq_plugins.reports.report import Report
 
 
@@ -225,19 +224,18 @@ def _evaluate_bleu(args: argparse.Namespace) -> Report:
         raise UserError(
             f"{text.references[0]} does not end in a language: name that of the detokeniser with --target-lang"
         )
-    references = read_lines(text.references[0])
-    baseline = None if against is None else _read_baseline(against, text, language)
-    bleu_of_text(language=language)  # before any work is lost
-    text.decode(result="scores.txt")
-    system = _read_hypotheses(text.files, text.format, text, language)
     case: LetterCase = "ignored" if args.lowercase else text.case
-    scores = score(system, references, case=case, language=language)
+    metric = BleuMetric(text.references[0], language=language, case=case, data=text.data)
+    baseline = None if against is None else _read_baseline(against, metric)
+    text.decode(result="scores.txt")
+    system = metric.translation(*text.files, form=text.format)
     comparisons: List[Comparison] = []
     if baseline is not None:
-        comparisons = compare(system.detokenized, baseline.detokenized, references, case=case, language=language)
+        texts = system.detokenized, baseline.detokenized, metric.references
+        comparisons = compare(*texts, case=case, language=language)
     if args.write_hypotheses is not None:
         write_lines(args.write_hypotheses, system.detokenized)
-    found = translation_results(scores, comparisons)
+    found = translation_results(metric.scores(system), comparisons)
     text.write(system.detokenized, found.text, result="scores.txt")
     return found
 
@@ -262,23 +260,10 @@ HYPOTHESIS = re.compile(r"H-[0-9]+\t")
 """Beginning of a line of ``fairseq-generate``."""
 
 
-def _read_baseline(file: Path, text: ScoredText, language: str) -> Translation:
+def _read_baseline(file: Path, metric: BleuMetric) -> Translation:
     """Read the output of ``fairseq-generate``, or plain text."""
     is_generated = any(HYPOTHESIS.match(line) for line in read_lines(file))
-    return _read_hypotheses([file], "generate" if is_generated else "text", text, language)
-
-
-def _read_hypotheses(files: Sequence[Path], form: TextFormat, text: ScoredText, language: str) -> Translation:
-    """Read files as translations of the reference of ``text``."""
-    reference = text.references[0]
-    return read_translation(
-        *files,
-        form=form,
-        references=read_lines(reference),
-        reference_name=str(reference),
-        language=language,
-        data=text.data,
-    )
+    return metric.translation(file, form="generate" if is_generated else "text")
 
 
 def _baseline_file(path: Path) -> Path:

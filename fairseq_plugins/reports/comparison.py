@@ -18,6 +18,7 @@ from fairseq_plugins.evaluation.decoding import GENERATED_FILE, check_decoded_by
 from fairseq_plugins.evaluation.raw_text import compared_case, read_record
 from fairseq_plugins.evaluation.scoring import evaluate_perplexity
 from fairseq_plugins.evaluation.translation_scores import (
+    Score,
     TextFormat,
     Translation,
     read_headlines,
@@ -151,15 +152,19 @@ class BleuMetric(TextMetric):
         return CORPUS_METRICS[name](case=self.case, language=self.language)
 
     def lines(self, path: Path, form: TextFormat) -> List[str]:
-        return self._translation(path, form).detokenized
+        return self.translation(path, form=form).detokenized
 
     def scored(self, path: Path, form: TextFormat) -> Figures:
-        scores = score(self._translation(path, form), self.references, case=self.case, language=self.language)
-        return {"scores": [asdict(item) for item in scores]}
+        return {"scores": [asdict(item) for item in self.scores(self.translation(path, form=form))]}
 
-    def _translation(self, path: Path, form: TextFormat) -> Translation:
+    def scores(self, translation: Translation) -> List[Score]:
+        """BLEU and chrF, and BLEU of tokens, if there are any."""
+        return score(translation, self.references, case=self.case, language=self.language)
+
+    def translation(self, *paths: Path, form: TextFormat) -> Translation:
+        """Files that are read as one translation of the reference. Errors are those of :meth:`lines`."""
         return read_translation(
-            path,
+            *paths,
             form=form,
             references=self.references,
             reference_name=str(self.reference),
