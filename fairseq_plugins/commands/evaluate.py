@@ -235,9 +235,9 @@ def _evaluate_bleu(args: argparse.Namespace) -> Report:
         comparisons = compare(*texts, case=case, language=language)
     if args.write_hypotheses is not None:
         write_lines(args.write_hypotheses, system.detokenized)
-    found = translation_results(metric.scores(system), comparisons)
-    text.write(system.detokenized, found.text, result="scores.txt")
-    return found
+    report = translation_report(metric.scores(system), comparisons)
+    text.write(system.detokenized, report.text, result="scores.txt")
+    return report
 
 
 BLEU = report_command(
@@ -276,7 +276,7 @@ def _baseline_file(path: Path) -> Path:
     return generated
 
 
-def translation_results(scores: List[Score], comparisons: List[Comparison]) -> Report:
+def translation_report(scores: List[Score], comparisons: List[Comparison]) -> Report:
     """All figures, and lines of them."""
     lines = [f"{item.name:<38}{item.value:6.2f} +- {item.interval:.2f}  {item.signature}" for item in scores]
     lines += [
@@ -306,11 +306,11 @@ def _evaluate_rouge(args: argparse.Namespace) -> Report:
         f"precision {item.precision:6.2f}"
         for item in scores
     ]
-    found = Report(
+    report = Report(
         {"scores": [asdict(item) for item in scores], "signature": signature}, "\n".join([*lines, signature])
     )
-    text.write(hypotheses, found.text, result="rouge.txt")
-    return found
+    text.write(hypotheses, report.text, result="rouge.txt")
+    return report
 
 
 ROUGE = report_command(

@@ -39,7 +39,7 @@ def _estimate(args: argparse.Namespace) -> Report:
             f"different words): {values} are taken there",
             file=sys.stderr,
         )
-    return Report(_estimate_figures(estimate), _estimate_text(estimate))
+    return _estimate_report(estimate)
 
 
 TRAIN = report_command(
@@ -53,25 +53,18 @@ is in the ARPA format, which KenLM and SRILM read. ngram eval measures its perpl
 )
 
 
-def _estimate_figures(estimate: Estimate) -> Dict[str, Any]:
+def _estimate_report(estimate: Estimate) -> Report:
     """Number of words, and n-grams, discounts and their source for each order."""
-    orders = [
-        {"order": order, "ngrams": estimate.model.num_ngrams(order), **asdict(discounts)}
-        for order, discounts in enumerate(estimate.discounts, 1)
-    ]
-    return {"words": estimate.num_words, "orders": orders}
-
-
-def _estimate_text(estimate: Estimate) -> str:
-    """Number of words, and a line with n-grams and discounts for each order."""
-    lines: List[str] = [
+    figures: List[Dict[str, Any]] = []
+    lines = [
         f"words predicted {estimate.num_words:,}",
         f"{'order':>5} {'n-grams':>13} {'D1':>9} {'D2':>9} {'D3+':>9}",
     ]
     for order, discounts in enumerate(estimate.discounts, 1):
         size = estimate.model.num_ngrams(order)
+        figures.append({"order": order, "ngrams": size, **asdict(discounts)})
         lines.append(" ".join([f"{order:>5} {size:>13,}", *(f"{value:>9.6f}" for value in discounts.values)]))
-    return "\n".join(lines)
+    return Report({"words": estimate.num_words, "orders": figures}, "\n".join(lines))
 
 
 def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:

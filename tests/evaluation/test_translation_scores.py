@@ -13,7 +13,7 @@ from real_corpora import corpus_folder
 from sacremoses import MosesTokenizer
 from typed_commands import type_command
 
-from fairseq_plugins.commands.evaluate import translation_results
+from fairseq_plugins.commands.evaluate import translation_report
 from fairseq_plugins.evaluation.tokenizers import load_tokenizer
 from fairseq_plugins.evaluation.translation_scores import (
     LOWEST_SIMILARITY,
@@ -80,7 +80,7 @@ def test_figures_survive_json_with_full_precision():
     for other in (first, second):
         comparisons = compare(first, other, references)
         expected = {"scores": [asdict(item) for item in scores], "against": [asdict(item) for item in comparisons]}
-        found = json.loads(json_text(translation_results(scores, comparisons).figures))
+        found = json.loads(json_text(translation_report(scores, comparisons).figures))
         assert found == expected
     assert len(expected["scores"]) == 3 and len(expected["against"]) == 2
 
