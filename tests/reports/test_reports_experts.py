@@ -1,12 +1,12 @@
 """Maps of experts, and their history."""
 
 import torch
+from printed_tables import rows_of
 
 from fairseq_plugins.evaluation.analyses.experts import WordExperts
 from fairseq_plugins.evaluation.analyses.layers import LayerLearning
 from fairseq_plugins.reports.experts import draw_expert_map, expert_names, history_report
 from fairseq_plugins.reports.sentences import MOST_WORDS
-from tests.tables import rows_of
 
 
 def test_every_model_has_a_panel_of_experts_by_words():
