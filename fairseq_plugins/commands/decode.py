@@ -1,4 +1,4 @@
-"""Decoding of a split, whose arguments the commands share that score what was decoded."""
+"""Decoding of a split, and the arguments of decoding, which the scoring commands share."""
 
 import argparse
 from functools import partial

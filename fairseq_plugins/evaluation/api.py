@@ -1,4 +1,4 @@
-"""What ``fairseq_plugins.load`` does: load a language model or a translator, by the task of its training."""
+"""``fairseq_plugins.load``: a trained language model or translator; the task in the checkpoint tells which."""
 
 from contextlib import contextmanager
 from pathlib import Path

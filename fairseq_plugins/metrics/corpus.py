@@ -115,7 +115,7 @@ CORPUS_METRICS: Dict[str, Callable[..., CorpusMetric]] = {
 """Factories of metrics of tokenised or raw text, by name; for ``case`` and ``language`` see :func:`bleu_of_text`."""
 
 SACREBLEU_METRICS = ("bleu", "chrf")
-"""Those that are computed together of translations."""
+"""Metrics of translations; tables always show both."""
 
 TITLES = {"bleu": "BLEU", "chrf": "chrF", **ROUGE_METRICS}
 """Names in tables and pictures."""

@@ -20,7 +20,6 @@ from fairseq_plugins.output_layers.scores import DecoderStates, Scores
 DEFAULT_LENGTH = 1024
 """L of a model that is not limited, as in fairseq."""
 
-
 KeyValues = Dict[str, Dict[str, Optional[Tensor]]]
 """fairseq's store of the keys and values of attention, (B, *) each."""
 

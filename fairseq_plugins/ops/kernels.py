@@ -1,4 +1,4 @@
-"""What the loss of a mixture computes differently on each device: on CPUs, and in plain torch on others.
+"""Steps of the mixture's loss that are written differently for each device: for CPUs, and in plain torch for others.
 
 ``triton_mixture.py`` has Triton's kernels. All give the same values up to rounding, and tests run them on any device.
 """

@@ -1,7 +1,7 @@
-"""What commands found, as text, figures and pictures.
+"""Results of commands as text, figures and pictures.
 
 ====================================  ================================================================================
-``report``                            ``Report``: figures for JSON, text and a picture of what a command found
+``report``                            ``Report``: the result of a command: text, figures for JSON, and a picture
 ``tables``, ``pictures``              parts of reports
 ``provenance``                        date, code and machine of figures
 ``training_log``                      runs, from their logs and checkpoints

@@ -1,4 +1,4 @@
-"""What a command found: figures in JSON, text, and a picture, with their provenance."""
+"""The result of a command: text, figures in JSON and a picture, with their provenance."""
 
 import json
 import math
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """What a command found.
+    """The result of a command.
 
     Attributes:
         figures: for JSON. The names of the provenance (date, code, machine, command) are reserved.

@@ -89,7 +89,7 @@ def expert_layers(model: BaseFairseqModel) -> List[int]:
 
 
 def expert_use(model: BaseFairseqModel, scored: Iterable[Union[ScoredWindow, ScoredBatch]]) -> ExpertUse:
-    """Use of the experts in what ``score_windows`` or ``score_pairs`` reads by this model alone.
+    """How the experts of a model were used, in windows or pairs that this model alone has scored.
 
     Raises UserError if the model has no mixture.
     """
