@@ -335,7 +335,7 @@ SMALL_CORPORA = [
         ]
     ),
     SmallCorpus("text8", (), TEXT8, "text8.zip", "3000 words in [0-9]+ .* 17005207 in 100000000", THRESHOLD),
-    SmallCorpus("multi30k", PAIR, multi30k_files(), "train.de.gz", r"train\.de in x/train\.de\.gz .* 2c2b73fd"),
+    SmallCorpus("multi30k", PAIR, multi30k_files(), "train.de.gz", r"x/train\.de\.gz has SHA-256 .* 2c2b73fd"),
     SmallCorpus("tatoeba", PAIR, tatoeba_files(), "deu-eng.zip", ""),
     SmallCorpus("tatoeba", ("en",), manythings_files(), "deu-eng.zip", "", THRESHOLD),
     SmallCorpus("own", PAIR, own_files(), "", ""),

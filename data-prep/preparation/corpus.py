@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from .lines import MissingFiles, Row
+from .sources import Text
 
 
 class Step(NamedTuple):
@@ -67,7 +68,7 @@ class Corpus(ABC):
         """Download the files that ``folder`` lacks."""
 
     @abstractmethod
-    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
+    def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Raw text of train, valid, test and further splits. ``options.check`` demands the real corpus.
 
         A split may be an iterator. ``scratch`` is a folder for unpacked files that exists until all splits are read.

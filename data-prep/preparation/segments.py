@@ -7,11 +7,10 @@ import itertools
 import re
 from collections import deque
 from collections.abc import Container, Iterator
-from pathlib import Path
 from typing import NamedTuple
 
 from .lines import DataError, Row, clean
-from .sources import file_lines
+from .sources import Text, file_lines
 
 METADATA = re.compile(
     r"</?(url|keywords|speaker|talkid|title|description|reviewer|translator|doc)(?:\s[^>]*)?/?>", re.IGNORECASE
@@ -34,15 +33,13 @@ class Segment(NamedTuple):
     text: str
 
 
-def training_pairs(
-    source: Path, target: Path, source_name: object, target_name: object, *, kept_tags: Container[str] = ()
-) -> Iterator[Row]:
+def training_pairs(source: Text, target: Text, *, kept_tags: Container[str] = ()) -> Iterator[Row]:
     """Pairs of lines of two ``train.tags`` files, without lines that begin with a tag of a talk's metadata.
 
     The content of ``kept_tags`` (``title``, ``description``) is also text. One talk of each file is in memory at a
     time. DataError at the end if the files do not match.
     """
-    sides = [_Transcripts(path, name, kept_tags) for path, name in [(source, source_name), (target, target_name)]]
+    sides = [_Transcripts(text, kept_tags) for text in (source, target)]
     difference = ""
     waiting: list[deque[str]] = [deque(), deque()]
     for talks in itertools.zip_longest(*sides):
@@ -50,30 +47,30 @@ def training_pairs(
             texts.extend(ENTITY.sub(_character, text) for _, text in talk or [])
         if None not in talks and not difference and len(talks[0]) != len(talks[1]):
             difference = (
-                f"{source_name}:{talks[0][0][0]}: {len(talks[0])} lines up to the next tag, "
-                f"but {len(talks[1])} from {target_name}:{talks[1][0][0]}"
+                f"{source}:{talks[0][0][0]}: {len(talks[0])} lines up to the next tag, "
+                f"but {len(talks[1])} from {target}:{talks[1][0][0]}"
             )
         while all(waiting):
             yield clean(waiting[0].popleft()), clean(waiting[1].popleft())
     for side in sides:
         if not side.num_lines:
-            raise DataError(f"{side.name} has no line besides its tags")
+            raise DataError(f"{side.text} has no line besides its tags")
     totals = [side.num_lines for side in sides]
     if totals[0] != totals[1] or (difference and sides[0].num_talks == sides[1].num_talks):
-        difference = difference or f"{source_name} and {target_name} do not have the same talks"
+        difference = difference or f"{source} and {target} do not have the same talks"
         raise DataError(f"{difference} ({totals[0]} lines against {totals[1]} in all)")
 
 
 class _Transcripts:
     """Transcripts of a file: lists of numbered lines between metadata. Counts lines and talks."""
 
-    def __init__(self, path: Path, name: object, kept_tags: Container[str]) -> None:
-        self.path, self.name, self.kept_tags = path, name, kept_tags
+    def __init__(self, text: Text, kept_tags: Container[str]) -> None:
+        self.text, self.kept_tags = text, kept_tags
         self.num_lines = self.num_talks = 0
 
     def __iter__(self) -> Iterator[list[tuple[int, str]]]:
         talk: list[tuple[int, str]] = []
-        for number, line in enumerate(file_lines(self.path, self.name), 1):
+        for number, line in enumerate(file_lines(self.text), 1):
             tag = METADATA.match(line)
             if tag and tag[1].lower() in self.kept_tags:
                 line, tag = METADATA.sub("", line), None
@@ -116,32 +113,32 @@ def _as_xml(entity: re.Match) -> str:
 # XML and SGML of development and test sets. SGML is not XML, so a tolerant HTML parser reads both.
 
 
-def read_segments(path: Path, name: object) -> list[Segment]:
+def read_segments(text: Text) -> list[Segment]:
     """Segments of an XML or SGML file in their order. Tags inside a segment are removed, their text is kept."""
-    reader = _SegmentReader(name)
-    reader.feed(repair("\n".join(file_lines(path, name))))
+    reader = _SegmentReader(text)
+    reader.feed(repair("\n".join(file_lines(text))))
     reader.close()
     if reader.place:
         raise reader.error("is not closed: is the file truncated?")
     for tag in ("doc", *SETS):
         if tag in reader.open:
-            raise DataError(f"{name}: <{tag}> is not closed: is the file truncated?")
+            raise DataError(f"{text}: <{tag}> is not closed: is the file truncated?")
     if not reader.found:
-        raise DataError(f"{name} has no segment: <seg> is expected in <doc>")
+        raise DataError(f"{text} has no segment: <seg> is expected in <doc>")
     return reader.found
 
 
-def segment_pairs(source: Path, target: Path, source_name: object, target_name: object) -> list[Row]:
+def segment_pairs(source: Text, target: Text) -> list[Row]:
     """Texts of segments, which must have the same talks and numbers on both sides."""
-    sources, targets = read_segments(source, source_name), read_segments(target, target_name)
+    sources, targets = read_segments(source), read_segments(target)
     for ours, theirs in zip(sources, targets):
         if ours[:2] != theirs[:2]:
             raise DataError(
-                f"{source_name}: segment {ours.number} of talk {ours.talk} "
-                f"stands opposite segment {theirs.number} of talk {theirs.talk} of {target_name}"
+                f"{source}: segment {ours.number} of talk {ours.talk} "
+                f"stands opposite segment {theirs.number} of talk {theirs.talk} of {target}"
             )
     if len(sources) != len(targets):
-        raise DataError(f"{source_name} has {len(sources)} segments, {target_name} has {len(targets)}")
+        raise DataError(f"{source} has {len(sources)} segments, {target} has {len(targets)}")
     return [(ours.text, theirs.text) for ours, theirs in zip(sources, targets)]
 
 

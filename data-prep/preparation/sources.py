@@ -12,8 +12,9 @@ import time
 import urllib.request
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.client import HTTPException
 from pathlib import Path
 from typing import IO
@@ -36,6 +37,17 @@ DAMAGE = (
     *(EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile),
     *(NotImplementedError, RuntimeError),
 )
+
+
+@dataclass(frozen=True)
+class Text:
+    """A file that a corpus reads. ``str`` gives its name in messages."""
+
+    path: Path
+    name: str = ""  # of an unpacked one: MEMBER in ARCHIVE
+
+    def __str__(self) -> str:
+        return self.name or str(self.path)
 
 
 def digest(path: Path, algorithm: str = "sha256") -> str:
@@ -61,19 +73,10 @@ OPEN: dict[str, Callable] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.ope
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[IO[bytes]]:
+def opened(text: Text) -> Iterator[IO[bytes]]:
     """Open a file for reading. It is decompressed if its name ends in ``.gz``, ``.bz2`` or ``.xz``."""
-    with damage_reported(path), OPEN.get(path.suffix, open)(path, "rb") as file:
+    with damage_reported(text), OPEN.get(text.path.suffix, open)(text.path, "rb") as file:
         yield file
-
-
-def content_digest(path: Path) -> str:
-    """SHA-256 of a file's content, after decompression."""
-    result = hashlib.sha256()
-    with opened(path) as file:
-        while block := file.read(BLOCK):
-            result.update(block)
-    return result.hexdigest()
 
 
 def check_digest(found: str, expected: str, where: object) -> None:
@@ -82,16 +85,26 @@ def check_digest(found: str, expected: str, where: object) -> None:
         raise DataError(f"{where} has SHA-256 {found}, expected {expected}: {PASS_OTHERS}")
 
 
-def file_lines(path: Path, name: object = None) -> Iterator[str]:
-    """Cleaned lines of a file, decompressed as needed. ``name`` replaces its path in messages."""
-    with opened(path) as file:
-        yield from decode_lines(file, name or path)
+def check_contents(texts: Mapping[str, Text], expected: Mapping[str, str]) -> None:
+    """DataError unless the texts' content, after decompression, has the ``expected`` SHA-256, where there is one."""
+    for name, text in texts.items():
+        if name in expected:
+            found = hashlib.sha256()
+            with opened(text) as file:
+                while block := file.read(BLOCK):
+                    found.update(block)
+            check_digest(found.hexdigest(), expected[name], text)
 
 
-def aligned_files(source: Path, target: Path, source_name: object = None, target_name: object = None) -> Iterator[Row]:
+def file_lines(text: Text) -> Iterator[str]:
+    """Cleaned lines of a file, decompressed as needed."""
+    with opened(text) as file:
+        yield from decode_lines(file, text)
+
+
+def aligned_files(source: Text, target: Text) -> Iterator[Row]:
     """The pairs of lines of two files."""
-    names = source_name or source, target_name or target
-    return aligned(file_lines(source, names[0]), file_lines(target, names[1]), *names)
+    return aligned(file_lines(source), file_lines(target), source, target)
 
 
 def counted(rows: Iterable[Row], expected: int, name: object) -> Iterator[Row]:
@@ -200,27 +213,24 @@ def _save(url: str, path: Path) -> None:
 # Archives
 
 
-def unpack(
-    archive: Path, wanted: set[str], folder: Path, *, name: object = None, all_needed: bool = True
-) -> dict[str, Path]:
-    """Unpack the ``wanted`` members of a .tgz or .zip archive into ``folder``. Returns where each is.
+def unpack(archive: Text, wanted: set[str], folder: Path, *, all_needed: bool = True) -> dict[str, Text]:
+    """Unpack the ``wanted`` members of a .tgz or .zip archive into ``folder``.
 
-    ``wanted`` holds paths of members or ends of their paths. ``name`` replaces the archive's path in messages. All
-    members must exist if ``all_needed``.
+    ``wanted`` holds paths of members or ends of their paths. All members must exist if ``all_needed``.
     """
-    where = name or archive
-    note(f"unpacking {where}")
-    found: dict[str, Path] = {}
-    members = _zip_members if archive.suffix == ".zip" else _tar_members
-    with damage_reported(where):
-        for path, file in members(archive):
+    note(f"unpacking {archive}")
+    found: dict[str, Text] = {}
+    members = _zip_members if archive.path.suffix == ".zip" else _tar_members
+    with damage_reported(archive):
+        for path, file in members(archive.path):
             member = next((each for each in wanted - found.keys() if f"/{path}".endswith(f"/{each}")), None)
             if member:
-                found[member] = folder / member.rpartition("/")[2]
-                with open(found[member], "wb") as target:
+                name = member.rpartition("/")[2]
+                found[member] = Text(folder / name, f"{name} in {archive}")
+                with open(folder / name, "wb") as target:
                     shutil.copyfileobj(file, target, BLOCK)
     if all_needed and wanted != found.keys():
-        raise DataError(f"{where} has no member {', '.join(sorted(wanted - found.keys()))}: {PASS_OTHERS}")
+        raise DataError(f"{archive} has no member {', '.join(sorted(wanted - found.keys()))}: {PASS_OTHERS}")
     return found
 
 

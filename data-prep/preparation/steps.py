@@ -36,7 +36,7 @@ from .lines import (
     write_lines,
     write_rows,
 )
-from .sources import digest
+from .sources import Text, digest
 
 RECORD = "step.json"  # settings of a complete step
 SPLITS = "splits.json"  # in the folder of a step: its splits in order, with their numbers of rows
@@ -156,7 +156,8 @@ def make_text(corpus: Corpus, files: dict[str, Path], options: Namespace, folder
         return sides
 
     splits = {}
-    for split, rows in corpus.read(files, options, scratch).items():
+    texts = {name: Text(path) for name, path in files.items()}
+    for split, rows in corpus.read(texts, options, scratch).items():
         with progress(rows, desc=f"reading {split}", unit=" lines") as bar:
             splits[split] = write_rows(folder, split, options.kept_sides, map(kept, bar))
         if not splits[split]:

@@ -18,6 +18,7 @@ from preparation import steps
 from preparation.corpus import Corpus, parse_options
 from preparation.lines import load_tokenizer, split_words
 from preparation.main import main
+from preparation.sources import Text
 
 PATH = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])  # the environment may not be activated
 FAIRSEQ_PREPROCESS = shutil.which("fairseq-preprocess", path=PATH)
@@ -109,8 +110,8 @@ def moses(language: str, lowercase: bool) -> Callable[[str], str]:
 def read_all(corpus: Corpus, folder: Path, options: Namespace) -> dict[str, list[tuple[str, ...]]]:
     """All rows that a corpus reads from a folder, by split."""
     with tempfile.TemporaryDirectory() as scratch, contextlib.redirect_stdout(io.StringIO()):
-        texts = corpus.read(corpus.find(folder, options), options, Path(scratch))
-        return {split: list(rows) for split, rows in texts.items()}
+        files = {name: Text(path) for name, path in corpus.find(folder, options).items()}
+        return {split: list(rows) for split, rows in corpus.read(files, options, Path(scratch)).items()}
 
 
 def binarised_text(folder: Path, split: str, dictionary: str = "dict.txt") -> list[list[str]]:

@@ -11,6 +11,7 @@ from fairseq.data.data_utils import post_process
 from preparation.corpora import headlines
 from preparation.corpora.headlines import Document, documents, first_sentence, split_documents, title
 from preparation.lines import DataError
+from preparation.sources import Text
 from preparation_runs import binarised, joined, options_of, read_all, succeed, words_of
 from small_corpora import (
     ORG_DATA,
@@ -160,7 +161,7 @@ def test_documents(tmp_path: Path) -> None:
     text = brief + reuters_document(3, "T", "Fl\xfcgel.") + unprocessed + reuters_document(4, "U", "Other.")
     (tmp_path / "a").write_bytes(text.encode("latin-1"))
     (tmp_path / "b").write_bytes(reuters_document(5, "V", "Last.").replace("\n", "\r\n").encode())
-    found = list(documents([tmp_path / "a", tmp_path / "b"]))
+    found = list(documents([Text(tmp_path / "a"), Text(tmp_path / "b")]))
     assert [document.title if document else "" for document in found] == ["", "T", "", "U", "V"]
     assert title(Document("STANDARD OIL &lt;SRD> TO\nFORM  A &amp; B", "")) == "standard oil <srd> to form a & b"
     assert found[1].body == "Fl\xfcgel.\n Reuter\n&#3;" and found[4].body == "Last.\n Reuter\n&#3;"

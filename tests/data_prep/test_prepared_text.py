@@ -323,7 +323,7 @@ def test_any_flipped_bit_of_an_archive_is_damage_or_nothing(tmp_path: Path) -> N
         (tmp_path / "a.zip").write_bytes(damaged)
         sound = sources.is_sound(tmp_path / "a.zip")
         try:
-            sources.unpack(tmp_path / "a.zip", {"deu.txt"}, tmp_path)
+            sources.unpack(sources.Text(tmp_path / "a.zip"), {"deu.txt"}, tmp_path)
         except DataError:
             continue
         assert sound and (tmp_path / "deu.txt").read_bytes() == text

@@ -16,6 +16,7 @@ from ..corpus import given_path
 from ..lines import DataError, MissingFiles, Row, clean
 from ..parallel_corpus import ParallelCorpus, listed
 from ..sources import (
+    Text,
     aligned_files,
     check_digest,
     counted,
@@ -107,13 +108,12 @@ class AGNews(HeadlineCorpus):
         if not self.found(folder, options):
             download(options.mirror or AGNEWS_MIRRORS, folder / "test.csv", _has_items)
 
-    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
+    def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """A fixed split of the items. Those that share a description or headline with another are in train."""
-        path = files["items"]
-        rows = read_items(path)
+        rows = read_items(files["items"])
         if options.check:
             found = sha256("\n".join("\t".join(row) for row in rows).encode()).hexdigest()
-            check_digest(found, AGNEWS_CHECKSUM, f"what is read of {path}")
+            check_digest(found, AGNEWS_CHECKSUM, f"what is read of {files['items']}")
         items = [item(headline, description) for _, headline, description in rows]
         size = max(1, len(items) * AGNEWS_NUM_HELD_OUT // NUM_ITEMS)
         splits = split_rows(items, num_valid=size, num_test=size, largest_group=1)
@@ -123,19 +123,19 @@ class AGNews(HeadlineCorpus):
         }
 
 
-def read_items(path: Path) -> list[list[str]]:
+def read_items(text: Text) -> list[list[str]]:
     """Class, headline and description of the first NUM_ITEMS items."""
-    reader = csv.reader((f"{line}\n" for line in file_lines(path)), strict=True)
+    reader = csv.reader((f"{line}\n" for line in file_lines(text)), strict=True)
     rows = []
     try:
         for row in itertools.islice(reader, NUM_ITEMS):
             if len(row) != 3:
-                raise DataError(f"{path}:{reader.line_num}: {len(row)} fields, expected class, headline, description")
+                raise DataError(f"{text}:{reader.line_num}: {len(row)} fields, expected class, headline, description")
             rows.append(row)
     except csv.Error as error:
-        raise DataError(f"{path}:{reader.line_num}: not CSV ({error})") from None
+        raise DataError(f"{text}:{reader.line_num}: not CSV ({error})") from None
     if not rows:
-        raise DataError(f"{path} is empty")
+        raise DataError(f"{text} is empty")
     return rows
 
 
@@ -162,7 +162,7 @@ def plain_text(field: str) -> str:
 
 def _has_items(path: Path) -> bool:
     try:
-        read_items(path)
+        read_items(Text(path))
     except DataError:
         return False
     return True
@@ -260,16 +260,16 @@ class Gigaword(HeadlineCorpus):
                 "train.article.txt, train.title.txt and the others, then run again with --from DIR"
             )
 
-    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
+    def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """The splits with digits as ``#``. Invalid items of train are dropped, others with ``--drop-invalid``."""
         splits = list(dict.fromkeys(name.partition(".")[0] for name in files))
         return {split: self._read(files, split, options) for split in splits}
 
-    def _read(self, files: dict[str, Path], split: str, options: Namespace) -> Iterator[Row]:
+    def _read(self, files: dict[str, Text], split: str, options: Namespace) -> Iterator[Row]:
         source, target = (files[f"{split}.{side}"] for side in options.sides)
         pairs = aligned_files(source, target)
-        expected = NUM_PAIRS.get(re.sub(r"\.(gz|bz2|xz)$", "", source.name))
-        if options.check and expected and source != options.test_source:
+        expected = NUM_PAIRS.get(re.sub(r"\.(gz|bz2|xz)$", "", source.path.name))
+        if options.check and expected and source.path != options.test_source:
             pairs = counted(pairs, expected, source)
         without_digits = ((source.translate(DIGITS), target.translate(DIGITS)) for source, target in pairs)
         return screen(
@@ -382,11 +382,11 @@ class Reuters21578(HeadlineCorpus):
         if not self.found(folder, options):
             download(options.mirror or REUTERS_MIRRORS, folder / RELEASE)
 
-    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
+    def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Train, valid and test in the order of the files. No title or first sentence is in two of them."""
         texts = unpack(files[RELEASE], set(PARTS), scratch) if RELEASE in files else files
         names = [JOINED] if JOINED in texts else PARTS
-        where = " and ".join(str(path) for path in files.values()) if len(files) == 1 else f"{files[PARTS[0]].parent}"
+        where = next(iter(files.values())) if len(files) == 1 else files[PARTS[0]].path.parent
         found = list(itertools.islice(documents(texts[name] for name in names), NUM_DOCUMENTS))
         written = [document for document in found if document]
         if len(written) < 10:
@@ -399,15 +399,15 @@ class Reuters21578(HeadlineCorpus):
         return {split: screen(rows, fault_of, split, drop=True) for split, rows in splits.items()}
 
 
-def documents(paths: Iterable[Path]) -> Iterator[Document | None]:
+def documents(texts: Iterable[Text]) -> Iterator[Document | None]:
     """Documents of SGML files in their order. None for one without title or body."""
-    for path in paths:
-        with opened(path) as file:
+    for text in texts:
+        with opened(text) as file:
             *found, rest = DOCUMENT_END.split(file.read().decode("latin-1").replace("\r\n", "\n"))
         if "<REUTERS" in rest:
-            raise DataError(f"{path}: the last <REUTERS> is not closed: is the file truncated?")
-        for text in found:
-            parts = TITLE.search(text), BODY.search(text)
+            raise DataError(f"{text}: the last <REUTERS> is not closed: is the file truncated?")
+        for document in found:
+            parts = TITLE.search(document), BODY.search(document)
             yield Document(*(part[1] for part in parts)) if all(parts) else None
 
 

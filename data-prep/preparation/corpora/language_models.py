@@ -12,8 +12,9 @@ from typing import NamedTuple, Optional
 from ..corpus import Corpus, natural, next_command, positive
 from ..lines import PASS_OTHERS, DataError, MissingFiles, Row
 from ..sources import (
+    Text,
+    check_contents,
     check_digest,
-    content_digest,
     download,
     file_lines,
     is_sound,
@@ -97,23 +98,17 @@ class ArchivedText(TextCorpus):
             if not (folder / name).is_file() and not try_download(attempts, _has_text):
                 raise no_mirror_worked(self._wanted())
 
-    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
+    def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """The three texts. Checksums and counts are verified."""
-        texts, where = files, dict(files)
+        texts = files
         if ARCHIVE in files:
             members = {split: self.members.replace("*", split) for split in SPLIT_NAMES}
             unpacked = unpack(files[ARCHIVE], set(members.values()), scratch)
             texts = {split: unpacked[member] for split, member in members.items()}
-            where = {split: f"{self._names()[split]} in {files[ARCHIVE]}" for split in SPLIT_NAMES}
-        for split, expected in self.checksums.items():
-            if options.check:
-                check_digest(content_digest(texts[split]), expected, where[split])
-        return {
-            split: counted_tokens(
-                file_lines(texts[split], where[split]), self.counts[split] if options.check else None, where[split]
-            )
-            for split in SPLIT_NAMES
-        }
+        if options.check:
+            check_contents(texts, self.checksums)
+        counts = self.counts if options.check else {}
+        return {split: counted_tokens(file_lines(text), counts.get(split), text) for split, text in texts.items()}
 
     def check_dictionary(self, num_rows: int, files: dict[str, Path], options: Namespace) -> None:
         """DataError unless the dictionary has ``self.num_rows`` rows."""
@@ -268,12 +263,12 @@ class Text8(TextCorpus):
         if not self.found(folder, options):
             download(options.mirror or TEXT8_MIRRORS, folder / "text8.zip")
 
-    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
+    def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Lines of UNITS words or characters. A word across a border of splits belongs to the earlier one."""
-        path = where = files["text8"]
-        if path.suffix == ".zip":
-            path, where = unpack(path, {"text8"}, scratch)["text8"], f"text8 in {path}"
-        with opened(path) as file:
+        where = files["text8"]
+        if where.path.suffix == ".zip":
+            where = unpack(where, {"text8"}, scratch)["text8"]
+        with opened(where) as file:
             content = file.read(options.characters)
         if found := re.search(b"[^a-z ]", content):
             raise DataError(f"{where} has more than a-z and blanks (at byte {found.start()}): {PASS_OTHERS}")

@@ -15,7 +15,7 @@ from pathlib import Path
 from ..corpus import given_path, natural
 from ..lines import HUGGING_FACE, DataError, MissingFiles, Row, TokenizerError, composed, read_lines
 from ..parallel_corpus import ParallelCorpus
-from ..sources import OPEN, aligned_files, file_lines, text_file
+from ..sources import OPEN, Text, aligned_files, file_lines, text_file
 from ..steps import SPLIT_NAMES, TEXT_RECORD
 from ..subwords import MODEL_FILES, load
 from .headlines import AGNews, screen, wordless
@@ -207,14 +207,14 @@ class Own(ParallelCorpus):
         """DataError: the files are the user's."""
         raise DataError("the files are your own: give the folder that they are in with --from DIR")
 
-    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
+    def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """The splits. Pairs of train that lack a word are no headlines."""
         self._check_given(options)
         if options.split:
-            paths = [files[name] for name in _names("all", options)]
+            texts = [files[name] for name in _names("all", options)]
             form = composed if options.nfc else str
-            rows = [tuple(map(form, row)) for row in _rows(paths, options)]
-            splits = _split(rows, " and ".join(map(str, paths)), options)
+            rows = [tuple(map(form, row)) for row in _rows(texts, options)]
+            splits = _split(rows, " and ".join(map(str, texts)), options)
         else:
             splits = {split: _rows([files[name] for name in _names(split, options)], options) for split in SPLIT_NAMES}
         if not options.headlines:
@@ -332,17 +332,17 @@ def _only_file(folder: Path, side: str) -> Path:
     return found[0]
 
 
-def _rows(paths: Sequence[Path], options: Namespace) -> Iterator[Row]:
+def _rows(texts: Sequence[Text], options: Namespace) -> Iterator[Row]:
     """Rows of one file or of two."""
-    rows = aligned_files(*paths) if len(paths) > 1 else counted_tokens(file_lines(paths[0]), None, paths[0])
+    rows = aligned_files(*texts) if len(texts) > 1 else counted_tokens(file_lines(texts[0]), None, texts[0])
     if options.tokenizer != "none" or options.subwords != "bpe":
         yield from rows
         return
     for number, row in enumerate(rows, 1):
-        for file, line in zip(paths, row):
+        for text, line in zip(texts, row):
             if "@@" in line and (found := [word for word in line.split() if word.endswith("@@")]):
                 raise DataError(
-                    f"{file}:{number}: {found[0]} ends in @@ as pieces of bpe do: remove @@, or choose other --subwords"
+                    f"{text}:{number}: {found[0]} ends in @@ as pieces of bpe do: remove @@, or choose other --subwords"
                 )
         yield row
 

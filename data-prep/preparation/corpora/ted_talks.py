@@ -13,9 +13,9 @@ from ..lines import PASS_OTHERS, DataError, MissingFiles, Row
 from ..parallel_corpus import ParallelCorpus
 from ..segments import segment_pairs, training_pairs
 from ..sources import (
+    Text,
     aligned_files,
-    check_digest,
-    content_digest,
+    check_contents,
     counted,
     digest,
     download,
@@ -105,17 +105,15 @@ class IWSLT14(ParallelCorpus):
             raise DataError("the partial set cannot be downloaded: pass the folder that holds it with --from DIR")
         download(options.mirror or MIRRORS, folder / ARCHIVE)
 
-    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
+    def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Train and test. Valid is taken from train when it is filtered. Of the partial set all three."""
         if options.partial:
             return self._read_partial(files, options)
         texts = unpack(files[ARCHIVE], set(self._names()), scratch) if ARCHIVE in files else files
-        where = {name: f"{name} in {files[ARCHIVE]}" if ARCHIVE in files else files[name] for name in self._names()}
 
         def parse(read: Callable[..., Iterable[Row]], name: str, expected: int) -> Iterable[Row]:
-            sides = [name.format(side=side) for side in options.sides]
-            rows = read(*(texts[side] for side in sides), *(where[side] for side in sides))
-            return counted(rows, expected, where[sides[0]]) if options.check else rows
+            sides = [texts[name.format(side=side)] for side in options.sides]
+            return counted(read(*sides), expected, sides[0]) if options.check else read(*sides)
 
         train = partial(training_pairs, kept_tags=TEXT_TAGS)
         tests = [parse(segment_pairs, f"{stem}.de-en.{{side}}.xml", count) for stem, count in NUM_TEST.items()]
@@ -147,10 +145,9 @@ class IWSLT14(ParallelCorpus):
         stems = ["train.tags.de-en.{side}", *(f"{stem}.de-en.{{side}}.xml" for stem in NUM_TEST)]
         return [stem.format(side=side) for stem in stems for side in ("de", "en")]
 
-    def _read_partial(self, files: dict[str, Path], options: Namespace) -> dict[str, Iterable[Row]]:
+    def _read_partial(self, files: dict[str, Text], options: Namespace) -> dict[str, Iterable[Row]]:
         if options.check:
-            for name, path in files.items():
-                check_digest(content_digest(path), CHECKSUMS[name], f"{name} in {path}")
+            check_contents(files, CHECKSUMS)
         train, valid = (
             aligned_files(*(files[f"{split}.{side}"] for side in options.sides)) for split in ("train", "valid")
         )
@@ -240,18 +237,15 @@ class IWSLT16(ParallelCorpus):
         if not try_download(attempts, is_right):
             raise no_mirror_worked(f"{archive} or {RELEASE}")
 
-    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
+    def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Train, valid, test (all test years concatenated), and each test year by its name."""
         names = self._names(options)
         texts = self._texts(files, options, scratch)
-        archive = next(iter(files.values()))
-        where = {name: files.get(name, f"{name} in {archive}") for name in names.values()}
 
         def parse(read: Callable[..., Iterable[Row]], part: str) -> Iterable[Row]:
-            sides = [names[part, side] for side in options.sides]
-            pairs = read(*(texts[name] for name in sides), *(where[name] for name in sides))
+            sides = [texts[names[part, side]] for side in options.sides]
             expected = NUM_PAIRS[options.pair.replace("en", "").strip("-")][part]
-            return counted(pairs, expected, where[sides[0]]) if options.check else pairs
+            return counted(read(*sides), expected, sides[0]) if options.check else read(*sides)
 
         years = {year: list(parse(segment_pairs, year)) for year in [*options.dev, *_test_years(options)]}
         tests = {year: years[year] for year in _test_years(options)}
@@ -270,16 +264,15 @@ class IWSLT16(ParallelCorpus):
             names[year, side] = f"IWSLT16.TED.{year}.{pair}.{side}.xml"
         return names
 
-    def _texts(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Path]:
+    def _texts(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Text]:
         """The texts as files. Those of an archive are unpacked into ``scratch``."""
         wanted, archive = set(self._names(options).values()), f"{options.pair}.tgz"
         if archive in files:
             return unpack(files[archive], wanted, scratch)
         if RELEASE in files:
-            if not _is_release(files[RELEASE], options.check):
+            if not _is_release(files[RELEASE].path, options.check):
                 raise DataError(f"{files[RELEASE]} has not the MD5 {RELEASE_MD5}: {PASS_OTHERS}")
-            inner = unpack(files[RELEASE], {archive}, scratch)[archive]
-            return unpack(inner, wanted, scratch, name=f"{archive} in {files[RELEASE]}")
+            return unpack(unpack(files[RELEASE], {archive}, scratch)[archive], wanted, scratch)
         return files
 
 

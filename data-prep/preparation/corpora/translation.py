@@ -13,9 +13,9 @@ from ..lines import PASS_OTHERS, DataError, MissingFiles, Row, composed, note
 from ..parallel_corpus import ParallelCorpus
 from ..segments import segment_pairs
 from ..sources import (
+    Text,
     aligned_files,
-    check_digest,
-    content_digest,
+    check_contents,
     counted,
     download,
     file_lines,
@@ -71,11 +71,10 @@ class Multi30k(ParallelCorpus):
             if not text_file(folder, name):
                 download(options.mirror or MULTI30K_MIRRORS, folder / f"{name}.gz")
 
-    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
+    def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Train, valid and test."""
         if options.check:
-            for name, path in files.items():
-                check_digest(content_digest(path), MULTI30K_CHECKSUMS[name], f"{name} in {path}")
+            check_contents(files, MULTI30K_CHECKSUMS)
         return {
             split: aligned_files(*(files[f"{stem}.{side}"] for side in options.sides))
             for split, stem in MULTI30K_SPLITS.items()
@@ -176,16 +175,14 @@ class Tatoeba(ParallelCorpus):
         if not self.found(folder, options):
             download(options.mirror or TATOEBA_MIRRORS, folder / self._manythings_names(options)[0])
 
-    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
+    def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """The set as it is split, or a reproducible split of manythings' file."""
         if _is_split(files, options):
             return self._read_split(files, options)
         archive, text = self._manythings_names(options)
-        path = where = next(iter(files.values()))
-        if archive in files:
-            path, where = unpack(path, {text}, scratch)[text], f"{text} in {path}"
+        where = unpack(files[archive], {text}, scratch)[text] if archive in files else files[text]
         form = composed if options.nfc else str  # before the split, which must see equal sentences as equal
-        rows = list(dict.fromkeys(tuple(map(form, row)) for row in manythings_rows(path, where)))
+        rows = list(dict.fromkeys(tuple(map(form, row)) for row in manythings_rows(where)))
         if len(rows) < 20:
             raise DataError(f"{where} has {len(rows)} pairs, at least 20 are expected: {PASS_OTHERS}")
         size = min(TATOEBA_NUM_HELD_OUT, max(1, len(rows) // 20))
@@ -202,11 +199,10 @@ class Tatoeba(ParallelCorpus):
         code = CODES.get(other, other)
         return f"{code}-eng.zip", f"{code}.txt"
 
-    def _read_split(self, files: dict[str, Path], options: Namespace) -> dict[str, Iterable[Row]]:
+    def _read_split(self, files: dict[str, Text], options: Namespace) -> dict[str, Iterable[Row]]:
         """The texts. A set with the known numbers of lines must be the known one."""
         if options.check and _has_known_sizes(files):
-            for name, path in files.items():
-                check_digest(content_digest(path), TATOEBA_CHECKSUMS[name], f"{name} in {path}")
+            check_contents(files, TATOEBA_CHECKSUMS)
         elif options.check:
             note("not the set of 160,381, 2,000 and 2,000 pairs that has known checksums: this one is not checked")
         if options.kept_sides == options.sides:
@@ -216,31 +212,31 @@ class Tatoeba(ParallelCorpus):
         return {split: _one_side(files[f"{split}.{options.kept_sides[0]}"], options) for split in SPLIT_NAMES}
 
 
-def _is_split(files: dict[str, Path], options: Namespace) -> bool:
+def _is_split(files: dict[str, Text], options: Namespace) -> bool:
     """Whether the files are a set that is already split."""
     return f"train.{options.kept_sides[0]}" in files
 
 
-def _has_known_sizes(files: dict[str, Path]) -> bool:
+def _has_known_sizes(files: dict[str, Text]) -> bool:
     """Whether a set that is already split has the languages and numbers of lines of the known one."""
     return all(
-        name in TATOEBA_CHECKSUMS and sum(1 for _ in file_lines(path)) == TATOEBA_NUM_PAIRS[name.partition(".")[0]]
-        for name, path in files.items()
+        name in TATOEBA_CHECKSUMS and sum(1 for _ in file_lines(text)) == TATOEBA_NUM_PAIRS[name.partition(".")[0]]
+        for name, text in files.items()
     )
 
 
-def _one_side(path: Path, options: Namespace) -> Iterator[Row]:
+def _one_side(text: Text, options: Namespace) -> Iterator[Row]:
     """Rows of a pair whose other side is empty, because it is not prepared."""
-    for line in file_lines(path):
+    for line in file_lines(text):
         yield tuple(line if side in options.kept_sides else "" for side in options.sides)
 
 
-def manythings_rows(path: Path, name: object) -> Iterator[Row]:
+def manythings_rows(text: Text) -> Iterator[Row]:
     """Pairs of English and another language, from lines ``English TAB other TAB attribution``."""
-    for number, line in enumerate(file_lines(path, name), 1):
+    for number, line in enumerate(file_lines(text), 1):
         fields = line.split("\t")
         if len(fields) not in (2, 3):
-            raise DataError(f"{name}:{number}: {len(fields)} fields, expected English, other language, attribution")
+            raise DataError(f"{text}:{number}: {len(fields)} fields, expected English, other language, attribution")
         yield fields[0].strip(), fields[1].strip()
 
 
@@ -380,22 +376,19 @@ class WMT14(ParallelCorpus):
                 hint = "" if has_needed_sets else f": dev.tgz should have {WMT14_TEST} too"
                 note(f"continuing without {archive}{hint}")
 
-    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
+    def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Train, valid, test (newstest2014), and every other newstest that was found, by its name."""
-        texts = {name: path for name, path in files.items() if not name.endswith(".tgz")}
-        where = {name: str(path) for name, path in texts.items()}
+        texts = {name: text for name, text in files.items() if not name.endswith(".tgz")}
         tests = {}
         for archive in TEST_ARCHIVES:
             lacking = [test for test in NEWSTESTS if not self._names_in(texts, test, options)]
             if archive in files and lacking:
                 wanted = {name for test in lacking for names in self._test_names(test, options) for name in names}
-                found = unpack(files[archive], wanted - texts.keys(), scratch, all_needed=False)
-                texts |= found
-                where |= {name: f"{name} in {files[archive]}" for name in found}
+                texts |= unpack(files[archive], wanted - texts.keys(), scratch, all_needed=False)
         for test, expected in NEWSTESTS.items():
             if names := self._names_in(texts, test, options):
-                pairs = segment_pairs(*(texts[name] for name in names), *(where[name] for name in names))
-                tests[test] = list(counted(pairs, expected, where[names[0]]) if options.check else pairs)
+                pairs = segment_pairs(*(texts[name] for name in names))
+                tests[test] = list(counted(pairs, expected, texts[names[0]]) if options.check else pairs)
             elif test in _needed(options):
                 archives = ", ".join(str(files[archive]) for archive in TEST_ARCHIVES if archive in files)
                 wanted = " and ".join(self._test_names(test, options)[0])
@@ -435,21 +428,16 @@ class WMT14(ParallelCorpus):
         names = self._test_names(test, options)
         return next((each for each in names if all(name in texts for name in each)), ())
 
-    def _training_pairs(self, archive: str, files: dict[str, Path], options: Namespace, scratch: Path) -> Iterator[Row]:
+    def _training_pairs(self, archive: str, files: dict[str, Text], options: Namespace, scratch: Path) -> Iterator[Row]:
         """Pairs of an archive, which is unpacked when they are read and removed afterwards."""
         _, expected = WMT14_TRAIN[archive]
         names = self._training_names(archive, options)
+        texts = unpack(files[archive], set(names), scratch) if archive in files else files
+        pairs = aligned_files(*(texts[name] for name in names))
+        yield from counted(pairs, expected, texts[names[0]]) if options.check else pairs
         if archive in files:
-            texts = unpack(files[archive], set(names), scratch)
-            where = [f"{name} in {files[archive]}" for name in names]
-        else:
-            texts = files
-            where = [files[name] for name in names]
-        pairs = aligned_files(*(texts[name] for name in names), *where)
-        yield from counted(pairs, expected, where[0]) if options.check else pairs
-        if archive in files:
-            for path in texts.values():
-                path.unlink()
+            for text in texts.values():
+                text.path.unlink()
 
 
 def _needed(options: Namespace) -> set[str]:

@@ -13,7 +13,7 @@ from types import ModuleType
 from .. import ACTIVATE
 from ..corpus import Step, positive
 from ..lines import PASS_OTHERS, DataError, MissingFiles, Row, progress, read_lines, write_lines, write_rows
-from ..sources import check_digest, content_digest, counted, file_lines, text_file
+from ..sources import Text, check_contents, check_digest, counted, file_lines, text_file
 from ..steps import splits_of, write_splits
 from .language_models import TextCorpus
 
@@ -142,28 +142,27 @@ class WSJ(TextCorpus):
         """DataError: the treebank cannot be downloaded."""
         raise DataError("the treebank is the LDC's and cannot be downloaded: pass its trees with --from DIR")
 
-    def read(self, files: dict[str, Path], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
+    def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Cleaned trees, one a row."""
         if options.sample:
             return self._read_sample(files, options)
         splits = {}
         for split, numbers in SECTIONS.items():
-            paths = [path for name, path in files.items() if int(name[:2]) in numbers]
-            rows, where = _trees(paths), f"{split} of {paths[0].parent}"
+            texts = [text for name, text in files.items() if int(name[:2]) in numbers]
+            rows, where = _trees(texts), f"{split} of {texts[0].path.parent}"
             splits[split] = counted(rows, NUM_TREES[split], where) if options.check else rows
         return splits
 
-    def _read_sample(self, files: dict[str, Path], options: Namespace) -> dict[str, Iterable[Row]]:
+    def _read_sample(self, files: dict[str, Text], options: Namespace) -> dict[str, Iterable[Row]]:
         splits: dict[str, Iterable[Row]] = {}
+        if options.check:
+            check_contents(files, SAMPLE_CHECKSUMS)
         for split, expected in SAMPLE_CHECKSUMS.items():
             if split in files:
-                if options.check:
-                    found = content_digest(files[split])
-                    check_digest(found, expected, files[split])
                 splits[split] = _trees([files[split]])
             else:
-                paths = [path for name, path in files.items() if name.startswith(f"{split}/")]
-                rows, where = _trees(paths), f"{split} of {paths[0].parent}, cleaned,"
+                texts = [text for name, text in files.items() if name.startswith(f"{split}/")]
+                rows, where = _trees(texts), f"{split} of {texts[0].path.parent}, cleaned,"
                 splits[split] = _digested(rows, expected, where) if options.check else rows
         return splits
 
@@ -200,12 +199,12 @@ def _package_trees() -> ModuleType:
     return trees
 
 
-def _trees(paths: list[Path]) -> Iterator[Row]:
+def _trees(texts: list[Text]) -> Iterator[Row]:
     """A cleaned tree a row, without trees that have no word. DataError with the line where brackets do not match."""
     trees = _package_trees()
-    for path in paths:
+    for text in texts:
         try:
-            for tree in trees.read_trees(file_lines(path), name=str(path)):
+            for tree in trees.read_trees(file_lines(text), name=str(text)):
                 if cleaned := trees.clean_tree(tree):
                     yield (str(cleaned),)
         except ValueError as error:
