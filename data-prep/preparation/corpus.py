@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from .lines import MissingFiles, Row
 from .sources import Text
@@ -31,9 +31,13 @@ class Corpus(ABC):
     title: str
     does: str = "Download, check and binarise"  # what --help says of the title
     if_tokenised: str = ""  # end of the warning that raw text looks tokenised
+    own_options: ClassVar[dict[str, dict[str, Any]]] = {}  # flag -> arguments of add_argument
+    recipe_of_text: str = "ptb_small"  # whose system doc trains on one side
 
-    def add_options(self, parser: ArgumentParser) -> None:  # noqa: B027
+    def add_options(self, parser: ArgumentParser) -> None:
         """Add options of this corpus to those that all corpora share."""
+        for flag, arguments in self.own_options.items():
+            parser.add_argument(flag, **arguments)
 
     @abstractmethod
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
@@ -44,12 +48,12 @@ class Corpus(ABC):
         ``threshold`` (rarer words become unknown), ``joined_dictionary`` and ``dictionaries`` (given files by side).
         """
 
-    def recipe(self, options: Namespace) -> str:
+    def summary(self, options: Namespace) -> str:
         """A line that identifies how the result is made, the first one of ``prepared.txt``."""
         return self.name
 
     def variant(self, options: Namespace) -> str:
-        """The part of the recipe on which the raw text depends."""
+        """The part of the summary on which the raw text depends."""
         return ""
 
     @abstractmethod
@@ -101,9 +105,21 @@ class Corpus(ABC):
     def add_files(self, folders: dict[str, Path], result: Path, options: Namespace) -> None:  # noqa: B027
         """Add files to the result that models need besides the binaries. ``folders`` are those of the steps."""
 
-    @abstractmethod
+    def beside(self, options: Namespace) -> str:
+        """What the result has besides the binaries, for the report."""
+        return ""
+
+    def next_recipe(self, options: Namespace) -> str:
+        """A recipe of training whose system ``doc`` trains on the result."""
+        return self.recipe_of_text
+
     def report(self, options: Namespace) -> str:
-        """The folder of the result, and the command to run next."""
+        """The folder of the result, and the command to run next. A model whose vocabulary was given is fine-tuned."""
+        dest = str(options.dest)
+        trained = ["train", self.next_recipe(options), "doc", dest]
+        started = ["fine-tune", dest, "--path", "CKPT"] if options.dictionaries else trained
+        command = ["fairseq-plugins", *started, "--save-dir", f"checkpoints/{options.dest.name}"]
+        return f"The binarised corpus is in {dest}{self.beside(options)}. Next:\n  {shlex.join(command)}"
 
 
 LARGEST = 10**9  # largest number that an option takes
@@ -138,6 +154,7 @@ def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
         parser.error(f"EXPECTED_COUNTS is check or skip, not {expected}")
     options.check = expected == "check"
     corpus.settle(options, parser.error)
+    options.is_pair = len(options.kept_sides) > 1
     options.nfc = options.nfc is not False
     if options.source and options.mirror:
         parser.error("--from downloads nothing, so --mirror has no use: give one of them")
@@ -186,16 +203,3 @@ def ratio(text: str) -> float:
 
 def _num_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def next_command(dest: Path, *, recipe: str | None, beside: str = "") -> str:
-    """The folder of the result, and the command that trains on it.
-
-    Args:
-        dest: folder of the result.
-        recipe: a recipe with a system ``doc``; None if the vocabulary is that of a model, which is fine-tuned.
-        beside: other files in ``dest``, for the message.
-    """
-    started = ["train", recipe, "doc", str(dest)] if recipe else ["fine-tune", str(dest), "--path", "CKPT"]
-    command = ["fairseq-plugins", *started, "--save-dir", f"checkpoints/{dest.name}"]
-    return f"The binarised corpus is in {dest}{beside}. Next:\n  {shlex.join(command)}"

@@ -40,28 +40,28 @@ def main(arguments: list[str]) -> int:
 
 def prepare(corpus: Corpus, options: Namespace) -> None:
     """Make ``options.dest`` unless it is complete."""
-    recipe = corpus.recipe(options)
+    summary = corpus.summary(options)
     if not options.nfc:
-        recipe += ", no NFC"
+        summary += ", no NFC"
     if not options.check:
         note("warning: EXPECTED_COUNTS=skip: checksums, counts and vocabulary are not checked")
-        recipe += ", not checked"
+        summary += ", not checked"
     if options.source and not options.source.is_dir():
         raise DataError(f"--from {options.source} is not a directory: pass the folder that holds the files")
-    if is_finished(corpus, recipe, options):
+    if is_finished(corpus, summary, options):
         return
     if not shutil.which("fairseq-preprocess"):
         raise DataError(f"fairseq-preprocess is not on PATH: {ACTIVATE}")
     check_writable(options.dest)
     with locked(options.work):
-        if is_finished(corpus, recipe, options):  # by the run that held the lock
+        if is_finished(corpus, summary, options):  # by the run that held the lock
             return
         if options.source is None:
             corpus.download(options.work, options)
         files = corpus.find(options.source or options.work, options)
         digests = {name: digest(path) for name, path in files.items()}
         folders = make_steps(corpus, files, digests, options)
-        table = make_binaries(corpus, files, folders, [recipe, files_line(digests)], options)
+        table = make_binaries(corpus, files, folders, [summary, files_line(digests)], options)
     print("\n".join([*table, corpus.report(options)]), flush=True)
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-from .corpus import Corpus, Step, natural, next_command, positive, ratio
+from .corpus import Corpus, Step, natural, positive, ratio
 from .lines import (
     ESCAPES,
     DataError,
@@ -33,7 +33,7 @@ RAW = "raw"  # folder of the references, in that of the tokens
 
 LONGEST_WORD = 1000  # letters of a word in a training pair, as in Moses
 
-LOWERCASE = {"lower tokens": "lowercase tokens", "lower lines": "lowercase"}  # in text.json -> in the recipe
+LOWERCASE = {"lower tokens": "lowercase tokens", "lower lines": "lowercase"}  # in text.json -> in the summary
 
 
 class ParallelCorpus(Corpus):
@@ -55,7 +55,6 @@ class ParallelCorpus(Corpus):
     # recipes whose system doc trains on the result
     recipe_of_two_dictionaries: str = "multi30k"
     recipe_of_one_dictionary: str = "multi30k_joined"
-    extra_options: ClassVar[dict[str, dict[str, Any]]] = {}  # flag -> arguments of add_argument
 
     @property
     def languages(self) -> list[str]:
@@ -86,7 +85,7 @@ class ParallelCorpus(Corpus):
         }
 
     def add_options(self, parser: ArgumentParser) -> None:
-        """Options of tokens, subwords and dictionaries, and the corpus' own ``extra_options``."""
+        """Options of tokens, subwords and dictionaries, and the corpus' own."""
         add = parser.add_argument
         add("pair", nargs="?", type=self.subject_type, metavar="PAIR", help=self.subject_help())
         defaults = self._pair_defaults()
@@ -108,8 +107,7 @@ class ParallelCorpus(Corpus):
         add("--lowercase", action=argparse.BooleanOptionalAction, default=self.lowercase, help=text)
         text = "words or subwords that train has fewer than N times become <unk> (default: 0, none)"
         add("--threshold", type=natural, default=0, metavar="N", help=text)
-        for flag, arguments in self.extra_options.items():
-            add(flag, **arguments)
+        super().add_options(parser)
 
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
         """Set the sides that are prepared, and the defaults of options that only pairs have."""
@@ -136,9 +134,9 @@ class ParallelCorpus(Corpus):
         if options.min_length > options.max_length:
             error("--min-length is larger than --max-length")
 
-    def recipe(self, options: Namespace) -> str:
+    def summary(self, options: Namespace) -> str:
         """The pair and all options that change the result."""
-        has_subwords, is_pair = options.subwords != "none", len(options.kept_sides) > 1
+        has_subwords, is_pair = options.subwords != "none", options.is_pair
         parts = [
             f"{self.name} {options.subject}",
             self.variant(options),
@@ -167,7 +165,7 @@ class ParallelCorpus(Corpus):
 
     def words_of_text(self, options: Namespace) -> dict[str, str]:
         """Moses' words. A language model's folder does not name its language otherwise."""
-        language = {"language": moses_language(options.subject)} if len(options.kept_sides) == 1 else {}
+        language = {} if options.is_pair else {"language": moses_language(options.subject)}
         return {"tokenizer": "moses", **language, "case": self.lowered if options.lowercase else "kept"}
 
     def text_record(self, options: Namespace) -> dict[str, str]:
@@ -205,22 +203,18 @@ class ParallelCorpus(Corpus):
         if options.subwords != "none":
             model = MODEL_FILES[options.subwords]
             shutil.copyfile(folders["subwords"] / model, result / model)
-        if len(options.kept_sides) > 1:
+        if options.is_pair:
             shutil.copytree(folders["tokens"] / RAW, result / "raw")
 
-    def report(self, options: Namespace) -> str:
-        """The folder of the result, and the command that trains on it."""
+    def beside(self, options: Namespace) -> str:
+        """The subword model and the references of a pair."""
         model = "" if options.subwords == "none" else f"{MODEL_FILES[options.subwords]} and "
-        is_pair = len(options.kept_sides) > 1
-        recipe = self.next_recipe(options) if is_pair else "ptb_small"
-        return next_command(
-            options.dest,
-            recipe=None if options.dictionaries else recipe,
-            beside=f", with {model}the references in raw" if is_pair else "",
-        )
+        return f", with {model}the references in raw" if options.is_pair else ""
 
     def next_recipe(self, options: Namespace) -> str:
-        """The recipe whose system ``doc`` trains on pairs."""
+        """One of pairs with one dictionary, or with two, or one of text."""
+        if not options.is_pair:
+            return super().next_recipe(options)
         return self.recipe_of_one_dictionary if options.joined_dictionary else self.recipe_of_two_dictionaries
 
 
@@ -292,14 +286,12 @@ def _write_training(
                 valid.write(tokens, raw)
             else:
                 train.write(tokens)
-    is_pair = len(options.kept_sides) > 1
-    print(
-        f"train: {num_kept} of {total} {'pairs' if is_pair else 'lines'} kept; dropped: {listed(dropped)}", flush=True
-    )
+    unit = "pairs" if options.is_pair else "lines"
+    print(f"train: {num_kept} of {total} {unit} kept; dropped: {listed(dropped)}", flush=True)
     splits = {"train": train.num_rows, **({"valid": valid.num_rows} if valid else {})}
     if not num_kept:
         filtered = "the filter left no training pair: see --min-length, --max-length, --max-ratio"
-        raise DataError(filtered if is_pair else "train has only empty lines: put text there")
+        raise DataError(filtered if options.is_pair else "train has only empty lines: put text there")
     if not all(splits.values()):
         raise DataError(f"the filter left {num_kept} training pairs, too few for valid, one in {interval} of them")
     return splits
@@ -308,8 +300,7 @@ def _write_training(
 def _write_held_out(
     corpus: ParallelCorpus, options: Namespace, folder: Path, rows: Iterator[tuple[Row, Row]], split: str
 ) -> int:
-    is_pair = len(options.kept_sides) > 1
-    keeps_empty = is_pair and corpus.keeps_empty
+    keeps_empty = options.is_pair and corpus.keeps_empty
     num_empty = 0
     with _HeldOut(corpus, options, folder, split) as held_out:
         for tokens, raw in rows:
@@ -317,7 +308,7 @@ def _write_held_out(
             if keeps_empty or all(tokens):
                 held_out.write(tokens, raw)
     if num_empty:
-        unit = "pairs with an empty side" if is_pair else "empty lines"
+        unit = "pairs with an empty side" if options.is_pair else "empty lines"
         print(f"{split}: {num_empty} {unit}, {'kept in their places' if keeps_empty else 'dropped'}", flush=True)
         if not held_out.num_rows:
             raise DataError(f"{split} has only {unit}: put text there")

@@ -190,12 +190,12 @@ def _in_train(folder: Path, splits: Iterable[str], options: Namespace) -> dict[s
 
 def binary_name(split: str, side: str, options: Namespace) -> str:
     """File name of a split's binaries, without ``.bin`` and ``.idx``."""
-    return split if len(options.kept_sides) == 1 else f"{split}.{'-'.join(options.kept_sides)}.{side}"
+    return f"{split}.{'-'.join(options.kept_sides)}.{side}" if options.is_pair else split
 
 
 def dictionary_name(side: str, options: Namespace) -> str:
     """File name of a side's dictionary."""
-    return "dict.txt" if len(options.kept_sides) == 1 else f"dict.{side}.txt"
+    return f"dict.{side}.txt" if options.is_pair else "dict.txt"
 
 
 def files_line(digests: Mapping[str, str]) -> str:
@@ -204,14 +204,14 @@ def files_line(digests: Mapping[str, str]) -> str:
 
 
 def read_record(dest: Path) -> list[str]:
-    """Lines of the record of a finished result: its recipe, its files, its counts. Empty without a record."""
+    """Lines of the record of a finished result: its summary, its files, its counts. Empty without a record."""
     try:
         return [*read_lines(dest / FINISHED_RECORD)]
     except UnicodeDecodeError:
         return []
 
 
-def is_finished(corpus: Corpus, recipe: str, options: Namespace) -> bool:
+def is_finished(corpus: Corpus, summary: str, options: Namespace) -> bool:
     """Whether the destination is complete. DataError if it holds anything other than this result."""
     dest = options.dest
     if (dest / FINISHED_RECORD).is_file():
@@ -220,8 +220,8 @@ def is_finished(corpus: Corpus, recipe: str, options: Namespace) -> bool:
             raise DataError(
                 f"{dest / FINISHED_RECORD} does not say what {dest} holds: delete it or pass another --dest"
             )
-        if recipe not in (record[0], f"{record[0]}, not checked"):
-            raise DataError(f"{dest} already holds '{record[0]}', not '{recipe}': delete it or pass another --dest")
+        if summary not in (record[0], f"{record[0]}, not checked"):
+            raise DataError(f"{dest} already holds '{record[0]}', not '{summary}': delete it or pass another --dest")
         _check_whole([*_names(options), TEXT_RECORD], options)
         _check_files(corpus, record, options)
         note(f"{dest} is already complete; delete it to prepare it again")
@@ -321,11 +321,11 @@ def make_binaries(
 def _command(pieces: Path, tests: list[str], options: Namespace) -> list[str]:
     command = ["fairseq-preprocess", "--destdir", "."]
     suffix = ""
-    if len(options.kept_sides) == 1:
+    if options.is_pair:
+        command += ["--source-lang", options.kept_sides[0], "--target-lang", options.kept_sides[1]]
+    else:
         suffix = f".{options.kept_sides[0]}"
         command += ["--only-source", "--padding-factor", "1"]
-    else:
-        command += ["--source-lang", options.kept_sides[0], "--target-lang", options.kept_sides[1]]
     command += ["--trainpref", f"text/train{suffix}", "--validpref", f"text/valid{suffix}"]
     command += ["--testpref", ",".join(f"text/{split}{suffix}" for split in tests)]
     for side, end in zip(options.kept_sides, ("src", "tgt")):
@@ -398,7 +398,7 @@ def _check_binaries(
         counted = re.search(rf" text/{split}\.{side}: {sizes[split]} sents, {count} tokens, ([0-9.]+)% replaced", log)
         if not counted:
             raise DataError(f"fairseq-preprocess did not binarise {split}.{side} as it should have: report this")
-        name = split if len(options.kept_sides) == 1 else f"{split}.{side}"
+        name = f"{split}.{side}" if options.is_pair else split
         unknown = "" if float(counted[1]) == 0 else f", {counted[1]} % unknown"
         table.append(f"{name}: {sizes[split]} lines, {count} tokens with one end mark a line{unknown}")
     return table

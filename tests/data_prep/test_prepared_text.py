@@ -56,9 +56,9 @@ def test_the_recipe_tells_when_case_was_lowered(name: str) -> None:
     corpus = CORPORA[name]
     side = "title" if corpus.pairs == ["article-title"] else "en"
     kept, lower = (options_of(corpus, corpus.pairs[0], flag) for flag in ("--no-lowercase", "--lowercase"))
-    assert "lowercase" not in corpus.recipe(kept) and corpus.tokenizer(side, kept)("I see .") == "I see ."
+    assert "lowercase" not in corpus.summary(kept) and corpus.tokenizer(side, kept)("I see .") == "I see ."
     told = "lowercase" if name == "agnews" else "lowercase tokens"
-    assert told in corpus.recipe(lower).split(", ")
+    assert told in corpus.summary(lower).split(", ")
     text, tokens = ("I see . And", "i see . and") if name == "gigaword" else ("I see. No. 5", "i see . no. 5")
     assert corpus.tokenizer(side, lower)(text) == (tokens if name != "agnews" else "i see. no . 5")
 

@@ -216,7 +216,7 @@ class Gigaword(HeadlineCorpus):
     lowercase = False
     num_merges = 5000
     symbols = (UNKNOWN,)
-    extra_options = {
+    own_options = {
         "--test-source": dict(type=given_path, metavar="FILE", help="articles of the test set, as of Zhou et al. 2017"),
         "--test-target": dict(type=given_path, metavar="FILE", help="titles of the test set"),
         "--drop-invalid": dict(action="store_true", help="remove invalid items from valid and test as well"),

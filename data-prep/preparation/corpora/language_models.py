@@ -1,7 +1,7 @@
 """Corpora of language models: Penn Treebank, WikiText and text8. Their words are separated by blanks."""
 
 import re
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from ..corpus import Corpus, natural, next_command, positive
+from ..corpus import Corpus, natural, positive
 from ..lines import PASS_OTHERS, DataError, MissingFiles, Row
 from ..sources import (
     Text,
@@ -40,17 +40,11 @@ class Counts(NamedTuple):
 class TextCorpus(Corpus):
     """A corpus of one side, whose words are separated by blanks."""
 
-    next_recipe: str = "ptb_small"  # whose system doc trains on the result
-
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
         """One side, and every word in the dictionary."""
         options.result, options.subject = self.name, ""
         options.sides = options.kept_sides = ("txt",)
         options.threshold, options.joined_dictionary = 0, False
-
-    def report(self, options: Namespace) -> str:
-        """The folder of the result, and the command that trains on it."""
-        return next_command(options.dest, recipe=self.next_recipe)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +60,7 @@ class ArchivedText(TextCorpus):
     checksums: Mapping[str, str] = field(default_factory=dict)  # split -> SHA-256
     counts: Mapping[str, Counts]
     num_rows: int  # of the dictionary
-    next_recipe: str  # by default that of TextCorpus
+    recipe_of_text: str  # by default that of Corpus
 
     def _names(self) -> dict[str, str]:
         return {split: self.members.replace("*", split).rpartition("/")[2] for split in SPLIT_NAMES}
@@ -167,7 +161,7 @@ WIKITEXT_HELD_OUT = {"valid": Counts(217646, 3760), "test": Counts(245569, 4358)
 WIKITEXT_2 = ArchivedText(
     name="wikitext-2",
     title="WikiText-2, word level",
-    next_recipe="wt2_small",
+    recipe_of_text="wt2_small",
     archive="wikitext-2-v1.zip",
     members="wikitext-2/wiki.*.tokens",
     archive_mirrors=WIKITEXT_MIRRORS,
@@ -210,16 +204,21 @@ class Text8(TextCorpus):
 
     name = "text8"
     title = "text8, by words or by characters"
-
-    def add_options(self, parser: ArgumentParser) -> None:
-        """Level, threshold of words, and length of the prefix."""
-        add = parser.add_argument
-        text = "words, or characters to data-bin/text8-char (default: word)"
-        add("--level", choices=["word", "char"], default="word", help=text)
-        text = "words seen less than N times in train become <unk> (default: 5; not for char)"
-        add("--threshold", type=natural, metavar="N", help=text)
-        text = "take the first N characters, of text8 or of a file text8.prefix, to data-bin/text8-N (default: all)"
-        add("--characters", type=positive, metavar="N", help=text)
+    own_options = {
+        "--level": dict(
+            choices=["word", "char"], default="word", help="words, or characters to data-bin/text8-char (default: word)"
+        ),
+        "--threshold": dict(
+            type=natural,
+            metavar="N",
+            help="words seen less than N times in train become <unk> (default: 5; not for char)",
+        ),
+        "--characters": dict(
+            type=positive,
+            metavar="N",
+            help="take the first N characters, of text8 or of a file text8.prefix, to data-bin/text8-N (default: all)",
+        ),
+    }
 
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
         """The threshold is 5 for words, and characters have none."""
@@ -234,7 +233,7 @@ class Text8(TextCorpus):
         options.result += "-char" if options.level == "char" else ""
         options.result += f"-{options.characters}" if options.characters else ""
 
-    def recipe(self, options: Namespace) -> str:
+    def summary(self, options: Namespace) -> str:
         """The options."""
         threshold = f" --threshold {options.threshold}" if options.level == "word" else ""
         return f"text8 {self.variant(options)}{threshold}"

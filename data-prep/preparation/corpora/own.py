@@ -59,7 +59,7 @@ class Own(ParallelCorpus):
     side_subwords = "bpe"
     keeps_empty = False
     lowercase = None  # of a given vocabulary, of headlines, or no
-    extra_options = {
+    own_options = {
         "--tokenizer": dict(
             type=tokenizer,
             metavar="NAME",
@@ -270,7 +270,7 @@ class Own(ParallelCorpus):
         return super().escapes(options) if options.tokenised or options.tokenizer == "moses" else ()
 
     def next_recipe(self, options: Namespace) -> str:
-        """One of headline corpora for headlines."""
+        """That of headline corpora for headlines."""
         return AGNews().next_recipe(options) if options.headlines else super().next_recipe(options)
 
 

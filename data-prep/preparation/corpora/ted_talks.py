@@ -62,7 +62,7 @@ class IWSLT14(ParallelCorpus):
     max_ratio = 1.5
     max_length = 175
     lowercase = True
-    extra_options = {
+    own_options = {
         "--partial": dict(
             action="store_true",
             help="take train.{de,en} and valid.{de,en} that are tokenised, lower-cased and escaped already; the first "
@@ -188,7 +188,7 @@ class IWSLT16(ParallelCorpus):
     pairs = ["en-de", "de-en", "en-fr", "fr-en"]
     num_merges = 16000
     max_ratio = 1.5
-    extra_options = {
+    own_options = {
         "--dev": dict(type=_years, default=["dev2010"], metavar="YEARS", help="years of valid (default: dev2010)"),
         "--test": dict(
             type=_years, metavar="YEARS", help="years of test, pooled and one by one (default: tst2010 to tst2014)"

@@ -123,7 +123,7 @@ class Tatoeba(ParallelCorpus):
     pairs = ["de-en", "en-de"]  # and all others
     num_merges = 8000
     max_ratio = 0.0
-    extra_options = {
+    own_options = {
         "--other": dict(metavar="LANGUAGE", help="the other language of the file, for en by itself (default: de)"),
     }
 
@@ -322,7 +322,7 @@ class WMT14(ParallelCorpus):
     num_merges = 32000
     max_ratio = 1.5
     max_length = 250
-    extra_options = {
+    own_options = {
         "--valid": dict(
             choices=[year for year in NEWSTESTS if year != "newstest2014"],
             default="newstest2013",

@@ -3,7 +3,7 @@
 import re
 import shlex
 import shutil
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from hashlib import sha256
@@ -93,11 +93,15 @@ class WSJ(TextCorpus):
     name = "wsj"
     title = "trees of the Wall Street Journal (Penn Treebank), for reranking"
     does = "Check, linearise and binarise"
-
-    def add_options(self, parser: ArgumentParser) -> None:
-        """Threshold of words."""
-        text = "words seen less than N times in train become one of 26 unknown classes (default: %(default)s)"
-        parser.add_argument("--threshold", dest="min_count", type=positive, default=10, metavar="N", help=text)
+    own_options = {
+        "--threshold": dict(
+            dest="min_count",
+            type=positive,
+            default=10,
+            metavar="N",
+            help="words seen less than N times in train become one of 26 unknown classes (default: %(default)s)",
+        ),
+    }
 
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
         """Decide by the files of ``--from`` whether it is the sample."""
@@ -108,7 +112,7 @@ class WSJ(TextCorpus):
         options.result += "-sample" if options.sample else ""
         options.subject = "sample" if options.sample else "sections"
 
-    def recipe(self, options: Namespace) -> str:
+    def summary(self, options: Namespace) -> str:
         """The trees, and the threshold of words."""
         return f"wsj {options.subject}, words seen {options.min_count} times and more"
 
