@@ -16,7 +16,7 @@ from statistics import median
 from typing import Callable, Dict, List, Mapping, Optional, Sequence
 
 import torch
-from benchmark import main, report_name
+from benchmark import main, readings_by_turns, write_report
 from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
@@ -24,7 +24,7 @@ from torch import Tensor
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.command_line import add_checkpoints, add_cpu, add_data, add_out, add_split, choose_device
 from fairseq_plugins.commands.method_flags import FlagValues, read_methods
-from fairseq_plugins.console import Command, progress
+from fairseq_plugins.console import Command
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.dynamic_evaluation import every_parameter_learns
 from fairseq_plugins.evaluation.evaluator import Evaluator
@@ -133,15 +133,6 @@ def lines_of(tokens: Tensor, dictionary: Dictionary, *, num_lines: int) -> List[
     return [dictionary.string(tokens[start:end]) for start, end in zip(starts, ends)]
 
 
-def median_speeds(readings: Mapping[str, Reading], *, num_rounds: int) -> Dict[str, float]:
-    """Median words per second of each reading. Rounds alternate in order. A first round warms up and does not count."""
-    speeds: Dict[str, List[float]] = {name: [] for name in readings}
-    turns = [name for turn in range(1 + num_rounds) for name in list(readings)[:: -1 if turn % 2 else 1]]
-    for name in progress(turns, unit="reading"):
-        speeds[name].append(readings[name]())
-    return {name: median(found[1:]) for name, found in speeds.items()}
-
-
 def as_markdown(speeds: Mapping[str, float]) -> str:
     """Speeds, and their ratios to those of their references."""
     rows = [
@@ -202,15 +193,14 @@ def run(args: argparse.Namespace) -> None:
     few = EvaluatedText(tokens[: args.words], dictionary=dictionary, num_rows=1)
     many = EvaluatedText(tokens[:num_tokens], dictionary=dictionary, num_rows=NUM_ROWS)
     lm = TrainedLanguageModel(models, load_side_text(args.data, kind="tokenised"))
-    speeds = median_speeds(
-        {
-            **method_readings(one_row, few),
-            FLOOR: gradient_reading(models, few.tokens),
-            PLAIN_ROWS: lambda: many_rows.evaluate(many, read_methods({}))[1],
-            LINES: line_reading(lm, lines),
-        },
-        num_rounds=args.rounds,
-    )
+    readings = {
+        **method_readings(one_row, few),
+        FLOOR: gradient_reading(models, few.tokens),
+        PLAIN_ROWS: lambda: many_rows.evaluate(many, read_methods({}))[1],
+        LINES: line_reading(lm, lines),
+    }
+    found = readings_by_turns(readings, num_rounds=args.rounds)
+    speeds = {name: median(values) for name, values in found.items()}
     threads = torch.get_num_threads()
     report = Report(
         text=f"{as_markdown(speeds)}\n\nMedians of {args.rounds} interleaved readings of {args.split}: of "
@@ -224,12 +214,7 @@ def run(args: argparse.Namespace) -> None:
             "words_per_second": speeds,
         },
     )
-    print(
-        report.write(
-            args.out, command=args.command_line, name=report_name("evaluation", device, *filter(None, [args.name]))
-        ),
-        end="",
-    )
+    write_report(report, args, "evaluation", device, args.name)
 
 
 BENCHMARK = Command(

@@ -34,10 +34,10 @@ from fairseq.data.indexed_dataset import make_builder
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import setup_task
 from fairseq.trainer import Trainer
-from output_layer import Case, Inputs, allocated_peak, floor, fused, run_once, seconds_of
+from output_layer import Case, Inputs, allocated_peak, floor, fused, seconds_by_turns, seconds_of
 from speed_recipes import SPEED_PRESETS_PTB
 from torch.profiler import ProfilerActivity, profile
-from training import NUM_INTERVALS, training_run
+from training import NUM_INTERVALS, timed_flags, training_run
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.command_line import add_cpu
@@ -126,14 +126,11 @@ def measure_loss(args: argparse.Namespace, *, case: str, precision: str) -> Figu
         "plain": partial(fused, chunk_dtype=chunk_dtype, kernels=PLAIN),
         "products": partial(floor, chunk_dtype=chunk_dtype),
     }
-    times: Dict[str, List[float]] = {name: [] for name in methods}
     with tf32(precision):
         x = Inputs(Case.parse(SMALL_CASE if args.small else case), device=torch.device(args.device), dtype=dtype)
-        for repetition in range(1 + args.repetitions):
-            for name in sorted(methods, reverse=repetition % 2 == 1):
-                times[name].append(1e3 * run_once(methods[name], x))
+        times = seconds_by_turns(x, methods, num_repetitions=args.repetitions)
         peak = allocated_peak(methods["loss"], x) if x.weight.is_cuda else None
-    figures: Figures = {f"{name}_ms": summary(values[1:]) for name, values in times.items()}
+    figures: Figures = {f"{name}_ms": summary([1e3 * value for value in values]) for name, values in times.items()}
     products = figures["products_ms"]["median"]
     ratios = {f"{name} / products": figures[f"{name}_ms"]["median"] / products for name in ("loss", "plain")}
     return {**figures, **ratios, "kernels": choose_kernels(x.weight.device).name, "peak_bytes": peak}
@@ -168,7 +165,7 @@ def arguments_of(
         elif flag.endswith(("embed_dim", "hidden_size")):
             widths[flag.replace("_", "-")] = SMALL_WIDTH
     device = ["--cpu"] if args.device == "cpu" else []
-    flags = [*command_line(widths), *more, "--distributed-world-size", "1", *device]
+    flags = [*command_line(widths), *more, *device]
     given = args.pairs if recipe is MULTI30K else args.text
     data = str(given) if given else random_corpus(pairs=recipe is MULTI30K, small=args.small)
     return training_arguments(recipe, system, data=data, save_dir=save_dir, seed=1, more=flags)
@@ -177,10 +174,8 @@ def arguments_of(
 def measure_training(args: argparse.Namespace, *, recipe: Recipe, system: str, more: Sequence[str] = ()) -> Figures:
     """Words per second of the logged intervals of a run without the first, and peak memory."""
     num_updates = 2 * NUM_INTERVALS if args.small else NUM_UPDATES
-    logged = ["--max-update", str(num_updates), "--log-interval", str(num_updates // NUM_INTERVALS)]
     with tempfile.TemporaryDirectory() as folder:
-        limits = [*more, *logged, "--no-save", "--disable-validation"]
-        arguments = arguments_of(args, recipe, system, limits, save_dir=folder)
+        arguments = arguments_of(args, recipe, system, [*more, *timed_flags(num_updates)], save_dir=folder)
         speeds, peak_mib = training_run(arguments, log=Path(folder) / "train.log")
     return {"words_per_second": summary(speeds), "peak_mib": peak_mib}
 
@@ -225,7 +220,8 @@ NUM_PROFILED, NUM_ROWS = 5, 20
 
 def measure_profile(args: argparse.Namespace, *, recipe: Recipe, system: str) -> Figures:
     """Table of torch.profiler over five updates, by time on the device, and launches an update."""
-    arguments = arguments_of(args, recipe, system, ["--no-save"], save_dir=_temporary_folder().name)
+    one_process = ["--no-save", "--distributed-world-size", "1"]
+    arguments = arguments_of(args, recipe, system, one_process, save_dir=_temporary_folder().name)
     cfg = convert_namespace_to_omegaconf(options.parse_args_and_arch(options.get_training_parser(), arguments))
     utils.import_user_module(cfg.common)
     task = setup_task(cfg.task)

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 
 import torch
 import torch.nn.functional as F
-from benchmark import main, report_name
+from benchmark import main, readings_by_turns, write_report
 from torch import Tensor, nn
 
 from fairseq_plugins.command_line import add_cpu, add_out, choose_device
@@ -262,15 +262,10 @@ def run_once(method: Method, x: Inputs) -> float:
     return seconds_of(lambda: method(x), device=x.weight.device.type)
 
 
-def median_times(x: Inputs, methods: Mapping[str, Method], *, num_repetitions: int) -> Dict[str, float]:
-    """Median seconds of each method. Repetitions are interleaved and alternate in order."""
-    times: Dict[str, List[float]] = {name: [] for name in methods}
-    for method in methods.values():
-        run_once(method, x)
-    for repetition in range(num_repetitions):
-        for name in list(methods) if repetition % 2 else reversed(list(methods)):
-            times[name].append(run_once(methods[name], x))
-    return {name: statistics.median(values) for name, values in times.items()}
+def seconds_by_turns(x: Inputs, methods: Mapping[str, Method], *, num_repetitions: int) -> Dict[str, List[float]]:
+    """Seconds of each repetition of each method."""
+    runs = {name: partial(run_once, method, x) for name, method in methods.items()}
+    return readings_by_turns(runs, num_rounds=num_repetitions)
 
 
 def peak_memory(case: Case, name: str, *, device: torch.device, dtype: torch.dtype) -> Optional[Dict[str, int]]:
@@ -323,9 +318,10 @@ def _status(name: str) -> int:
 def measure(case: Case, *, device: torch.device, dtype: torch.dtype, num_repetitions: int) -> Dict[str, Any]:
     """Figures of one case: its sizes, ``seconds`` and ``memory_bytes`` by method."""
     x = Inputs(case, device=device, dtype=dtype)
-    times = median_times(x, methods_of(case, device=device, dtype=dtype), num_repetitions=num_repetitions)
+    times = seconds_by_turns(x, methods_of(case, device=device, dtype=dtype), num_repetitions=num_repetitions)
+    medians = {name: statistics.median(values) for name, values in times.items()}
     memory = {name: peak_memory(case, name, device=device, dtype=dtype) for name in times}
-    return {**asdict(case), "seconds": times, "memory_bytes": memory}
+    return {**asdict(case), "seconds": medians, "memory_bytes": memory}
 
 
 # Table and picture.
@@ -490,10 +486,7 @@ def run(args: argparse.Namespace) -> None:
         },
         draw=lambda: draw(results, hardware=f"{hardware}, {args.dtype}"),
     )
-    print(
-        report.write(args.out, command=args.command_line, name=report_name("output_layer", device.type, args.dtype)),
-        end="",
-    )
+    write_report(report, args, "output_layer", device.type, args.dtype)
 
 
 BENCHMARK = Command(

@@ -14,11 +14,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.client import HTTPConnection
-from pathlib import Path
 from statistics import median, quantiles
 from typing import Any, Dict, Iterator, List, Sequence, Tuple
 
-from benchmark import main, report_name
+from benchmark import main, write_report
 
 from fairseq_plugins.command_line import add_cpu, add_input, add_out, choose_device
 from fairseq_plugins.console import Command
@@ -134,8 +133,7 @@ def run(args: argparse.Namespace) -> None:
         "answers had another text than with one client, by rounding.",
         figures={"kind": kind, "num_requests": len(lines), "num_different": num_different, "by_clients": figures},
     )
-    name = report_name("serving", choose_device(args), *filter(None, [args.name]))
-    print(report.write(Path(args.out), command=args.command_line, name=name), end="")
+    write_report(report, args, "serving", choose_device(args), args.name)
 
 
 BENCHMARK = Command(

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import torch
-from benchmark import main, report_name
+from benchmark import by_turns, main, write_report
 from fairseq import options
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -88,6 +88,12 @@ def training_run(arguments: Sequence[str], *, log: Path) -> Tuple[List[float], f
     return read_speeds(text)[1:], allocated_mib(read_free_memory(text)) or resident
 
 
+def timed_flags(num_updates: int) -> List[str]:
+    """Flags of a run that is timed and saves nothing."""
+    length = ["--max-update", str(num_updates), "--log-interval", str(max(1, num_updates // NUM_INTERVALS))]
+    return [*length, "--no-save", "--disable-validation", "--distributed-world-size", "1"]
+
+
 def measure_trainings(
     recipe: Recipe, systems: Sequence[str], *, data: str, num_updates: int, num_rounds: int, flags: Sequence[str] = ()
 ) -> Dict[str, TrainingSpeed]:
@@ -106,14 +112,11 @@ def measure_trainings(
     Raises:
         ProgramFailed: if a run fails.
     """
-    turns = [system for turn in range(num_rounds) for system in (systems if turn % 2 == 0 else systems[::-1])]
     speeds: Dict[str, List[float]] = {system: [] for system in systems}
     peaks: Dict[str, List[float]] = {system: [] for system in systems}
-    for system in progress(turns, unit="run"):
+    for system in progress(by_turns(systems, num_rounds=num_rounds), unit="run"):
         with tempfile.TemporaryDirectory() as save_dir:
-            limits = ["--max-update", str(num_updates), "--no-save", "--disable-validation"]
-            logged = ["--log-interval", str(max(1, num_updates // NUM_INTERVALS))]
-            more = [*limits, *logged, "--distributed-world-size", "1", *flags]
+            more = [*timed_flags(num_updates), *flags]
             arguments = training_arguments(recipe, system, data=data, save_dir=save_dir, seed=1, more=more)
             of_run, peak = training_run(arguments, log=Path(save_dir) / "train.log")
         speeds[system] += of_run
@@ -343,8 +346,7 @@ def run(args: argparse.Namespace) -> None:
     report = replace(report, figures={**conditions, **report.figures})
     stem = {"lstm": "translation", "transformer": "transformer"}.get(args.suite, f"lm_{args.suite}")
     further = [flag.removeprefix("--") for flag in args.forwarded]
-    stem = report_name(stem, device, *(chosen if args.systems else ()), *args.output_precision, *further)
-    print(report.write(args.out, command=args.command_line, name=stem), end="")
+    write_report(report, args, stem, device, *(chosen if args.systems else ()), *args.output_precision, *further)
 
 
 def _measure(recipe: Recipe, args: argparse.Namespace) -> Dict[str, TrainingSpeed]:

@@ -6,6 +6,7 @@ import shutil
 import evaluation
 import pytest
 import torch
+from benchmark import readings_by_turns
 from builders import build_tiny_lm, make_dictionary
 from evaluation import (
     BENCHMARK,
@@ -18,7 +19,6 @@ from evaluation import (
     gradient_reading,
     lines_of,
     main,
-    median_speeds,
 )
 from paths import SMALL_MODELS
 from printed_tables import rows_of
@@ -32,7 +32,7 @@ def test_readings_are_made_in_both_orders_and_the_first_round_is_not_counted():
         return lambda: (turns.append(name), next(found))[1]
 
     readings = {"a": reading("a", [1e6, 3, 1, 2]), "b": reading("b", [1e6, 5, 5, 7])}
-    assert median_speeds(readings, num_rounds=3) == {"a": 2, "b": 5}
+    assert readings_by_turns(readings, num_rounds=3) == {"a": [3, 1, 2], "b": [5, 5, 7]}
     assert "".join(turns) == "abbaabba"
 
 
