@@ -16,7 +16,7 @@ rouge-score and sacremoses are imported when needed. They take a second, and all
 import argparse
 import logging
 import unicodedata
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Dict, List, Sequence, Union
@@ -105,39 +105,6 @@ class RougeSettings:
 
 
 DEFAULT_SETTINGS = RougeSettings()
-
-
-def add_rouge_settings(parser: Union[argparse.ArgumentParser, argparse._ArgumentGroup]) -> None:
-    """Declare ``--stemming``, ``--tokenizer``, ``--max-bytes`` and ``--max-words``, for :func:`read_rouge_settings`."""
-    parser.add_argument(
-        "--stemming", choices=["on", "off"], default="on", help="stem English words, as ROUGE-1.5.5 -m (default: on)"
-    )
-    parser.add_argument(
-        "--tokenizer",
-        choices=TOKENIZERS,
-        default="rouge",
-        help="words that ROUGE counts: rouge: of a-z and 0-9; unicode: of any script (default: rouge)",
-    )
-    parser.add_argument(
-        "--max-bytes",
-        type=int,
-        default=0,
-        help="cut texts after this many bytes, 75 in DUC, spaces between tokens included (default: 0, no limit)",
-    )
-    parser.add_argument(
-        "--max-words", type=int, default=0, help="cut texts after this many words (default: 0, no limit)"
-    )
-
-
-def read_rouge_settings(args: argparse.Namespace) -> RougeSettings:
-    """The settings of the flags of :func:`add_rouge_settings`.
-
-    Raises:
-        UserError: see :class:`RougeSettings`.
-    """
-    return RougeSettings(
-        stemming=args.stemming, tokenizer=args.tokenizer, max_bytes=args.max_bytes, max_words=args.max_words
-    )
 
 
 class UnicodeTokenizer:
@@ -260,16 +227,17 @@ def _aggregate(title: str, scores: "List[Score]") -> RougeScore:
     return RougeScore(title, precision, recall, f1, float(high - low) / 2)
 
 
-# The scorer of fairseq-generate --scoring rouge.
+# The scorer of fairseq-generate --scoring rouge, and the same flags of commands.
 
 logger = logging.getLogger(__name__)
 
+_PREFIX = "rouge_"
 RougeTokenizer = choices(TOKENIZERS)
 
 
 @dataclass
 class RougeScorerConfig(FairseqDataclass):
-    """Flags of ``--scoring rouge``."""
+    """Flags of ``--scoring rouge``. Those of commands have no prefix."""
 
     rouge_stemming: OnOff = field(
         default="on", metadata={"help": "whether English words are stemmed, as ROUGE-1.5.5 -m does"}
@@ -286,6 +254,21 @@ class RougeScorerConfig(FairseqDataclass):
     )
 
 
+def add_rouge_settings(parser: Union[argparse.ArgumentParser, argparse._ArgumentGroup]) -> None:
+    """Declare ``--stemming``, ``--tokenizer``, ``--max-bytes`` and ``--max-words``, for :func:`read_rouge_settings`."""
+    for one in fields(RougeScorerConfig):
+        if one.name.startswith(_PREFIX):
+            flag = f"--{one.name.removeprefix(_PREFIX).replace('_', '-')}"
+            values = list(map(str, one.type)) if isinstance(one.type, type(OnOff)) else None
+            help = f"{one.metadata['help']} (default: %(default)s)"
+            parser.add_argument(flag, type=type(one.default), choices=values, default=one.default, help=help)
+
+
+def read_rouge_settings(args: argparse.Namespace) -> RougeSettings:
+    """The settings of the flags of :func:`add_rouge_settings`. Raises UserError as :class:`RougeSettings` does."""
+    return RougeSettings(args.stemming, args.tokenizer, args.max_bytes, args.max_words)
+
+
 @register_scorer("rouge", dataclass=RougeScorerConfig)
 class RougeScorer(BaseScorer):
     """ROUGE-1, -2 and -L of the hypotheses that fairseq passes.
@@ -296,12 +279,8 @@ class RougeScorer(BaseScorer):
 
     def __init__(self, cfg: RougeScorerConfig):
         super().__init__(cfg)
-        self.settings = RougeSettings(
-            stemming=str(cfg.rouge_stemming),
-            tokenizer=str(cfg.rouge_tokenizer),
-            max_bytes=cfg.rouge_max_bytes,
-            max_words=cfg.rouge_max_words,
-        )
+        words = str(cfg.rouge_stemming), str(cfg.rouge_tokenizer)
+        self.settings = RougeSettings(*words, cfg.rouge_max_bytes, cfg.rouge_max_words)
 
     def add_string(self, ref: str, pred: str) -> None:
         ref = ref.replace(UNKNOWN_REFERENCE, NO_HYPOTHESIS_HAS_THIS)
