@@ -270,7 +270,7 @@ def _add_refusals(api: FastAPI, limits: Limits) -> None:
 
     @api.exception_handler(TooManyWaiting)
     async def put_off(_: Request, error: TooManyWaiting) -> Response:
-        return _error(503, f"{limits.waiting:,} requests wait: try again later", Retry_After="1")
+        return _error(503, f"requests that wait: {limits.waiting:,}; try again later", Retry_After="1")
 
     @api.exception_handler(RequestValidationError)
     async def refuse_values(_: Request, error: RequestValidationError) -> Response:
@@ -299,6 +299,8 @@ class _Limited:
         self._app, self._limits = app, limits
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}  # uvicorn leaves out the body of the answer
         end = asyncio.get_running_loop().time() + self._limits.seconds
         try:
             async with asyncio.timeout_at(end):

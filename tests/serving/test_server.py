@@ -164,6 +164,18 @@ def test_no_request_asks_for_too_many_tokens(translator, language_model):
         assert ask(server, "/generate", request)[:2] == (422, {"error": told})
 
 
+@pytest.mark.parametrize("path, status", [("/", 200), ("/health", 200), ("/translate", 405), ("/nothing", 404)])
+def test_head_is_get_without_a_body(path, status, shared):
+    connection = HTTPConnection("127.0.0.1", shared.port, timeout=30)
+    found = []
+    for method in ("HEAD", "GET"):
+        connection.request(method, path)
+        answer = connection.getresponse()
+        found.append((answer.status, answer.getheader("Content-Length"), answer.read()))
+    assert found[0] == (*found[1][:2], b"") and found[0][0] == status and found[1][2]
+    connection.close()
+
+
 @pytest.mark.parametrize("path, method, status", [("/score", "POST", 404), ("/translate", "DELETE", 405)])
 def test_an_unknown_address_names_the_others(path, method, status, shared):
     found, answer, _ = ask(shared, path, {"lines": ["a"]}, method)
@@ -206,7 +218,7 @@ def test_too_many_and_too_slow(translator, held):
         while not server.batcher._jobs:
             time.sleep(0.01)
         status, answer, headers = ask(server, "/translate", {"lines": ["c"]})
-        assert (status, headers["Retry-After"]) == (503, "1") and "1 requests wait" in answer["error"]
+        assert (status, headers["Retry-After"]) == (503, "1") and "requests that wait: 1; try again" in answer["error"]
         assert ask(server, "/health")[0] == 200
         assert [one.result()[0] for one in (first, second)] == [504, 504]
         go_on.set()
