@@ -151,6 +151,8 @@ class Decoding:
         record = self._new_record()  # of the files as they are before they are read
         log = self.out / "generate.log"
         print(f"== decode {self.split} (log: {log})", file=sys.stderr, flush=True)
+        for left in self.out.glob(f".{self.generated.stem}.*{self.generated.suffix}"):  # by a decoding that was killed
+            left.unlink(missing_ok=True)
         try:
             with replaced_file(self.generated) as aside:
                 run_fairseq("generate", [*IN_ONE_PROCESS, *self.arguments], log=log, output=aside)

@@ -47,6 +47,13 @@ def decoded(folder, monkeypatch):
     return decode
 
 
+def test_what_a_killed_decoding_left_is_removed(folder, decoded):
+    (folder / "out").mkdir()
+    (folder / "out/.generate.123.txt").write_text("H-0")
+    assert decoded() == 1
+    assert {path.name for path in (folder / "out").iterdir()} == {"generate.txt", "run.json"}
+
+
 def test_scores_of_an_earlier_decoding_go_with_it(folder, decoded):
     assert decoded() == 1
     scores = [folder / "out" / name for name in ("scores.txt", "rouge.txt", "hypotheses.txt")]
