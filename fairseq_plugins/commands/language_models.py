@@ -209,8 +209,8 @@ def _score(args: argparse.Namespace) -> None:
     finally:
         seconds = time.perf_counter() - start
         print(
-            f"{number:,} lines, {num_tokens:,} tokens with end marks, {num_unknown:,} unknown; {seconds:,.1f} s, "
-            f"{num_tokens / seconds:,.0f} tokens/s",
+            f"{number:,} {'line' if number == 1 else 'lines'}, {num_tokens:,} tokens with end marks, "
+            f"{num_unknown:,} unknown; {seconds:,.1f} s, {num_tokens / seconds:,.0f} tokens/s",
             file=sys.stderr,
         )
     if number == 0:
