@@ -60,16 +60,16 @@ class Corpus(ABC):
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """The files to read, by the corpus' own names. MissingFiles names what ``folder`` lacks."""
 
-    def found(self, folder: Path, options: Namespace) -> dict[str, Path]:
-        """The same files, none if ``folder`` lacks some."""
+    def has_files(self, folder: Path, options: Namespace) -> bool:
+        """Whether ``folder`` has all files, so that none is downloaded."""
         try:
-            return self.find(folder, options)
+            return bool(self.find(folder, options))
         except MissingFiles:
-            return {}
+            return False
 
     @abstractmethod
     def download(self, folder: Path, options: Namespace) -> None:
-        """Download the files that ``folder`` lacks."""
+        """Download files to ``folder``, which does not have all. DataError if they cannot be downloaded."""
 
     @abstractmethod
     def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
@@ -126,7 +126,7 @@ LARGEST = 10**9  # largest number that an option takes
 
 
 def parse_options(corpus: Corpus, arguments: list[str]) -> Namespace:
-    """Parse and check options of the command line. EXPECTED_COUNTS of the environment sets ``check``."""
+    """Parse and check options of the command line. EXPECTED_COUNTS sets ``check``, the kept sides set ``is_pair``."""
     parser = argparse.ArgumentParser(
         prog="prepare.sh",
         description=f"{corpus.does} {corpus.title}.",

@@ -56,7 +56,7 @@ def prepare(corpus: Corpus, options: Namespace) -> None:
     with locked(options.work):
         if is_finished(corpus, summary, options):  # by the run that held the lock
             return
-        if options.source is None:
+        if options.source is None and not corpus.has_files(options.work, options):
             corpus.download(options.work, options)
         files = corpus.find(options.source or options.work, options)
         digests = {name: digest(path) for name, path in files.items()}

@@ -105,8 +105,7 @@ class AGNews(HeadlineCorpus):
 
     def download(self, folder: Path, options: Namespace) -> None:
         """``test.csv``, from the first mirror that has it."""
-        if not self.found(folder, options):
-            download(options.mirror or AGNEWS_MIRRORS, folder / "test.csv", _has_items)
+        download(options.mirror or AGNEWS_MIRRORS, folder / "test.csv", _has_items)
 
     def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """A fixed split of the items. Those that share a description or headline with another are in train."""
@@ -254,11 +253,10 @@ class Gigaword(HeadlineCorpus):
 
     def download(self, folder: Path, options: Namespace) -> None:
         """DataError: the corpus has no stable address, and its text is licensed by the LDC."""
-        if not self.found(folder, options):
-            raise DataError(
-                "Gigaword cannot be downloaded by a script: see data-prep/gigaword/README.md for where to get "
-                "train.article.txt, train.title.txt and the others, then run again with --from DIR"
-            )
+        raise DataError(
+            "Gigaword cannot be downloaded by a script: see data-prep/gigaword/README.md for where to get "
+            "train.article.txt, train.title.txt and the others, then run again with --from DIR"
+        )
 
     def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """The splits with digits as ``#``. Invalid items of train are dropped, others with ``--drop-invalid``."""
@@ -379,8 +377,7 @@ class Reuters21578(HeadlineCorpus):
 
     def download(self, folder: Path, options: Namespace) -> None:
         """The release's archive."""
-        if not self.found(folder, options):
-            download(options.mirror or REUTERS_MIRRORS, folder / RELEASE)
+        download(options.mirror or REUTERS_MIRRORS, folder / RELEASE)
 
     def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Train, valid and test in the order of the files. No title or first sentence is in two of them."""

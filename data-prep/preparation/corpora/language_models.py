@@ -81,8 +81,6 @@ class ArchivedText(TextCorpus):
 
     def download(self, folder: Path, options: Namespace) -> None:
         """The archive, or its members as files."""
-        if self.found(folder, options):
-            return
         urls = mirror_urls(options.mirror or self.archive_mirrors, self.archive)
         if try_download([(url, folder / self.archive) for url in urls], is_sound):
             return
@@ -259,8 +257,7 @@ class Text8(TextCorpus):
 
     def download(self, folder: Path, options: Namespace) -> None:
         """``text8.zip``."""
-        if not self.found(folder, options):
-            download(options.mirror or TEXT8_MIRRORS, folder / "text8.zip")
+        download(options.mirror or TEXT8_MIRRORS, folder / "text8.zip")
 
     def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
         """Lines of UNITS words or characters. A word across a border of splits belongs to the earlier one."""

@@ -99,8 +99,6 @@ class IWSLT14(ParallelCorpus):
 
     def download(self, folder: Path, options: Namespace) -> None:
         """The archive. The partial set has no address."""
-        if self.found(folder, options):
-            return
         if options.partial:
             raise DataError("the partial set cannot be downloaded: pass the folder that holds it with --from DIR")
         download(options.mirror or MIRRORS, folder / ARCHIVE)
@@ -215,8 +213,6 @@ class IWSLT16(ParallelCorpus):
 
     def download(self, folder: Path, options: Namespace) -> None:
         """The archive of the pair, or that of all pairs."""
-        if self.found(folder, options):
-            return
         archive = f"{options.pair}.tgz"
         attempts = [
             (f"https://wit3.fbk.eu/archive/2016-01/{_folder(options.pair)}/{archive}", folder / archive),
