@@ -2,13 +2,15 @@
 
 import argparse
 import importlib.metadata
+import re
 import shutil
 import sys
 from argparse import ArgumentParser, Namespace
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -348,3 +350,49 @@ class _HeldOut(ExitStack):
                 flush=True,
             )
         return super().__exit__(kind, *error)
+
+
+# Splits of corpora that have none
+
+
+def split_rows(
+    rows: list[Row], *, num_valid: int, num_test: int, largest_group: int = 1, seed: str = ""
+) -> dict[str, list[Row]]:
+    """Train, valid and test, each in the order of the rows. No sentence of either side is in two of them.
+
+    Sentences that differ only in case, spaces and punctuation count as equal. Held-out rows are chosen by checksums of
+    their sentences after the ``seed``, so the choice is random and reproducible. Rows with shared sentences form a
+    group; larger ones are in train. The last group that is chosen may exceed the number.
+    """
+    order = sorted(
+        (group for group in _groups(rows) if len(group) <= largest_group),
+        key=lambda group: min(sha256((seed + "\t".join(rows[index])).encode()).digest() for index in group),
+        reverse=True,
+    )
+    held_out: dict[str, list[int]] = {"test": [], "valid": []}
+    for chosen, size in zip(held_out.values(), (num_test, num_valid)):
+        while order and len(chosen) < size:
+            chosen.extend(order.pop())
+    train = set(range(len(rows))).difference(*held_out.values())
+    chosen_of = {"train": train, "valid": held_out["valid"], "test": held_out["test"]}
+    return {split: [rows[index] for index in sorted(chosen)] for split, chosen in chosen_of.items()}
+
+
+def _groups(rows: list[Row]) -> list[list[int]]:
+    """Indices of rows that are connected by shared sentences (union-find)."""
+    parents = list(range(len(rows)))
+
+    def root(index: int) -> int:
+        while parents[index] != index:
+            parents[index] = index = parents[parents[index]]
+        return index
+
+    owners: dict[tuple[int, str], int] = {}
+    for index, row in enumerate(rows):
+        for side, sentence in enumerate(row):
+            key = side, re.sub(r"[\W_]+", "", sentence.casefold()) or sentence
+            parents[root(index)] = root(owners.setdefault(key, index))
+    groups = defaultdict(list)
+    for index in range(len(rows)):
+        groups[root(index)].append(index)
+    return list(groups.values())

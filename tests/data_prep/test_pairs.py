@@ -15,6 +15,7 @@ import pytest
 from preparation import segments
 from preparation.corpora import CORPORA, ted_talks, translation
 from preparation.lines import DataError, read_lines
+from preparation.parallel_corpus import split_rows
 from preparation.sources import Text
 from preparation_runs import (
     binarised,
@@ -180,7 +181,8 @@ def test_split_shares_no_sentence() -> None:
     german = [rng.choice([str.upper, str.lower])(f"Satz, {n % 650}.") for n in range(1000)]
     rows = list(dict.fromkeys(zip(english, german)))
     size = len(rows) // 20
-    splits = translation.split_rows(rows, num_valid=size, num_test=size)
+    sizes = dict(num_valid=size, num_test=size, largest_group=translation.LARGEST_GROUP)
+    splits = split_rows(rows, **sizes)
     assert sorted(row for chosen in splits.values() for row in chosen) == sorted(rows)
     assert all(chosen == sorted(chosen, key=rows.index) for chosen in splits.values())
     for split, others in {"train": ["valid", "test"], "valid": ["train", "test"]}.items():
@@ -188,7 +190,7 @@ def test_split_shares_no_sentence() -> None:
         for side in range(2):
             ours = {key(row[side]) for row in splits[split]}
             assert not ours & {key(row[side]) for other in others for row in splits[other]}
-    again = translation.split_rows(rng.sample(rows, len(rows)), num_valid=size, num_test=size)
+    again = split_rows(rng.sample(rows, len(rows)), **sizes)
     assert again.keys() == splits.keys() and all(sorted(again[split]) == sorted(splits[split]) for split in again)
 
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from ..corpus import given_path
 from ..lines import DataError, MissingFiles, Row, clean
-from ..parallel_corpus import ParallelCorpus, listed
+from ..parallel_corpus import ParallelCorpus, listed, split_rows
 from ..sources import (
     Text,
     aligned_files,
@@ -27,7 +27,6 @@ from ..sources import (
     text_file,
     unpack,
 )
-from .translation import split_rows
 
 
 class HeadlineCorpus(ParallelCorpus):
@@ -115,7 +114,7 @@ class AGNews(HeadlineCorpus):
             check_digest(found, AGNEWS_CHECKSUM, f"what is read of {files['items']}")
         items = [item(headline, description) for _, headline, description in rows]
         size = max(1, len(items) * AGNEWS_NUM_HELD_OUT // NUM_ITEMS)
-        splits = split_rows(items, num_valid=size, num_test=size, largest_group=1)
+        splits = split_rows(items, num_valid=size, num_test=size)
         return {
             split: screen(pairs, partial(wordless, options.sides), split, drop=split == "train")
             for split, pairs in splits.items()

@@ -14,13 +14,12 @@ from pathlib import Path
 
 from ..corpus import given_path, natural
 from ..lines import HUGGING_FACE, DataError, MissingFiles, Row, TokenizerError, composed, read_lines
-from ..parallel_corpus import ParallelCorpus
+from ..parallel_corpus import ParallelCorpus, split_rows
 from ..sources import OPEN, Text, aligned_files, file_lines, text_file
 from ..steps import SPLIT_NAMES, TEXT_RECORD
 from ..subwords import MODEL_FILES, load
 from .headlines import AGNews, screen, wordless
 from .language_models import counted_tokens
-from .translation import split_rows
 
 NAME = re.compile("[A-Za-z0-9_]+")
 TOKENIZERS = {"moses": "moses", "none": "blanks", "character": "characters"}  # as options -> in text.json
@@ -352,7 +351,7 @@ def _split(rows: list[Row], where: str, options: Namespace) -> dict[str, Iterabl
     wanted = f"--split {num_valid},{num_test}"
     if num_valid + num_test >= len(rows):
         raise DataError(f"{where}: {len(rows)} lines, too few for {wanted} and train: give smaller numbers")
-    splits = split_rows(rows, num_valid=num_valid, num_test=num_test, largest_group=1, seed=f"{options.seed} ")
+    splits = split_rows(rows, num_valid=num_valid, num_test=num_test, seed=f"{options.seed} ")
     if len(splits["valid"]) < num_valid:
         num_alone = len(splits["valid"]) + len(splits["test"])
         raise DataError(f"{where}: only {num_alone} lines share no side with another, too few for {wanted}")

@@ -4,13 +4,11 @@ import argparse
 import itertools
 import re
 from argparse import Namespace
-from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from hashlib import sha256
 from pathlib import Path
 
 from ..lines import PASS_OTHERS, DataError, MissingFiles, Row, composed, note
-from ..parallel_corpus import ParallelCorpus
+from ..parallel_corpus import ParallelCorpus, split_rows
 from ..segments import segment_pairs
 from ..sources import (
     Text,
@@ -185,7 +183,7 @@ class Tatoeba(ParallelCorpus):
         if len(rows) < 20:
             raise DataError(f"{where} has {len(rows)} pairs, at least 20 are expected: {PASS_OTHERS}")
         size = min(TATOEBA_NUM_HELD_OUT, max(1, len(rows) // 20))
-        splits = split_rows(rows, num_valid=size, num_test=size)
+        splits = split_rows(rows, num_valid=size, num_test=size, largest_group=LARGEST_GROUP)
         if not all(splits.values()):
             raise DataError(f"{where} has no pair whose sentences few others share, for valid and test: {PASS_OTHERS}")
         if options.sides[0] == "en":
@@ -237,49 +235,6 @@ def manythings_rows(text: Text) -> Iterator[Row]:
         if len(fields) not in (2, 3):
             raise DataError(f"{text}:{number}: {len(fields)} fields, expected English, other language, attribution")
         yield fields[0].strip(), fields[1].strip()
-
-
-def split_rows(
-    rows: list[Row], *, num_valid: int, num_test: int, largest_group: int = LARGEST_GROUP, seed: str = ""
-) -> dict[str, list[Row]]:
-    """Train, valid and test, each in the order of the rows. No sentence of either side is in two of them.
-
-    Sentences that differ only in case, spaces and punctuation count as equal. Held-out rows are chosen by checksums of
-    their sentences after the ``seed``, so the choice is random and reproducible. Rows with shared sentences form a
-    group; larger ones are in train. The last group that is chosen may exceed the number.
-    """
-    order = sorted(
-        (group for group in _groups(rows) if len(group) <= largest_group),
-        key=lambda group: min(sha256((seed + "\t".join(rows[index])).encode()).digest() for index in group),
-        reverse=True,
-    )
-    held_out: dict[str, list[int]] = {"test": [], "valid": []}
-    for chosen, size in zip(held_out.values(), (num_test, num_valid)):
-        while order and len(chosen) < size:
-            chosen.extend(order.pop())
-    train = set(range(len(rows))).difference(*held_out.values())
-    chosen_of = {"train": train, "valid": held_out["valid"], "test": held_out["test"]}
-    return {split: [rows[index] for index in sorted(chosen)] for split, chosen in chosen_of.items()}
-
-
-def _groups(rows: list[Row]) -> list[list[int]]:
-    """Indices of rows that are connected by shared sentences (union-find)."""
-    parents = list(range(len(rows)))
-
-    def root(index: int) -> int:
-        while parents[index] != index:
-            parents[index] = index = parents[parents[index]]
-        return index
-
-    owners: dict[tuple[int, str], int] = {}
-    for index, row in enumerate(rows):
-        for side, sentence in enumerate(row):
-            key = side, re.sub(r"[\W_]+", "", sentence.casefold()) or sentence
-            parents[root(index)] = root(owners.setdefault(key, index))
-    groups = defaultdict(list)
-    for index in range(len(rows)):
-        groups[root(index)].append(index)
-    return list(groups.values())
 
 
 # WMT 2014, English and German: Europarl, Common Crawl and News Commentary, and newstest2012 to 2016 in SGML
