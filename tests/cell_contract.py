@@ -11,7 +11,6 @@ from fairseq_plugins.modules.cell import (
     RECURRENT_CELLS,
     CellContext,
     RecurrentCell,
-    StepInput,
     map_state,
     named_tensors,
     select_rows,
@@ -48,11 +47,11 @@ def steps_of_layer(layer, x, state, context, *, num_known, num_stack_known):
     """A layer step by step, with so many columns of its input and of the stack's known in advance."""
     own, first = x.split([num_known, x.size(-1) - num_known], dim=-1), context.stack_input
     known_first, late_first = first[..., :num_stack_known], first[..., num_stack_known:]
-    prepared = layer.prepare(own[0], CellContext(stack_input=known_first, tokens=context.tokens))
+    step = layer.steps(own[0], CellContext(stack_input=known_first, tokens=context.tokens))
     outputs = []
     for t in range(x.size(1)):
-        late = StepInput(*(part[:, t] if part.size(-1) else None for part in (own[1], late_first)))
-        output, state = layer.step(prepared, t, late, state)
+        late = (part[:, t] if part.size(-1) else None for part in (own[1], late_first))
+        output, state = step(t, state, *late)
         outputs.append(output)
     return torch.stack(outputs, dim=1), state
 

@@ -18,7 +18,6 @@ from typing import (
     Iterator,
     List,
     Mapping,
-    NamedTuple,
     Optional,
     Sequence,
     Tuple,
@@ -55,16 +54,11 @@ class CellContext:
     graphs: Optional[LoopGraphs] = None
 
 
-class StepInput(NamedTuple):
-    """The columns of the inputs that arrive with a step.
+Step = Callable[[int, LayerState, Optional[Tensor], Optional[Tensor]], Tuple[Tensor, LayerState]]
+"""``step(t, state, x, stack_input)`` gives the output (B, D) of step t, counted from 0, and the state after it.
 
-    Attributes:
-        input: last columns of the layer's input, (B, C - C'), or None if all were precomputed.
-        stack_input: last columns of the stack's input, (B, C_1 - C_1'), or None.
-    """
-
-    input: Optional[Tensor] = None
-    stack_input: Optional[Tensor] = None
+The columns x (B, C - C') and stack_input (B, C_1 - C_1') arrive with the step. They are None if all were precomputed.
+"""
 
 
 class RecurrentCell(Part, nn.Module):
@@ -72,8 +66,7 @@ class RecurrentCell(Part, nn.Module):
 
     To add a value of ``--rnn-cell`` to every recurrent model, a subclass registers itself with
     ``RECURRENT_CELLS.register``, declares its flags in the dataclass ``Options``, sets ``hidden_size`` D and implements
-    the constructor, :meth:`initial_state`, :meth:`prepare` and :meth:`step`. It may override :meth:`forward` by
-    something faster.
+    the constructor, :meth:`initial_state` and :meth:`steps`. It may override :meth:`forward` by something faster.
 
     Args:
         input_size: C.
@@ -107,23 +100,12 @@ class RecurrentCell(Part, nn.Module):
         """The zero state for the rows of ``x``, (B, *)."""
         raise NotImplementedError
 
-    def prepare(self, x: Tensor, context: CellContext) -> Any:
-        """Compute what does not depend on the step: dropout masks, dropped matrices, products with the input.
+    def steps(self, x: Tensor, context: CellContext) -> Step:
+        """The steps of a sequence. What they share is computed first: dropout masks, matrices, products with the input.
 
         Args:
             x: the precomputed columns of the input, (B, T, C'), 0 <= C' <= C.
             context: other inputs.
-        """
-        raise NotImplementedError
-
-    def step(self, prepared: Any, t: int, step_input: StepInput, state: LayerState) -> Tuple[Tensor, LayerState]:
-        """Output (B, D) of step t and the state after it.
-
-        Args:
-            prepared: result of :meth:`prepare`.
-            t: number of the step, from 0.
-            step_input: the columns of the inputs that arrive with this step.
-            state: the state before the step.
         """
         raise NotImplementedError
 
@@ -134,11 +116,11 @@ class RecurrentCell(Part, nn.Module):
             output (B, T, D), zero at leading padding, and the state after the last step. Padding is only
             guaranteed to keep a state of zeros, with which encoders start.
         """
-        prepared = self.prepare(x, context)
+        step = self.steps(x, context)
         paddings = None if context.leading_padding is None else context.leading_padding.unbind(1)
         outputs = []
         for t in range(x.size(1)):
-            output, new_state = self.step(prepared, t, StepInput(), state)
+            output, new_state = step(t, state, None, None)
             if paddings is not None:
                 output = output.masked_fill(paddings[t].unsqueeze(-1), 0)
                 new_state = map_state(partial(replace_rows, paddings[t]), new_state, state)

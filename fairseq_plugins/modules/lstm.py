@@ -4,13 +4,13 @@ Shapes: B batch rows, T time steps, C input width, of which C' columns are preco
 """
 
 from dataclasses import dataclass, field
-from typing import List, NamedTuple, Optional, Tuple
+from typing import Callable, List, Optional, Tuple
 
 import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, Step
 from fairseq_plugins.modules.layers import BroadcastDropout, DropoutModule
 from fairseq_plugins.ops.matmul import autocast_dtype, matmul, steps_first_linear
 from fairseq_plugins.ops.recurrence import StepProducts, lstm_cell, masked_lstm
@@ -44,18 +44,6 @@ class WeightDropOptions(BiasOptions):
             "(default: 0.0)"
         },
     )
-
-
-class PreparedLSTM(NamedTuple):
-    """Values that all steps of an LSTM share.
-
-    Attributes:
-        gates: maps the step's input and the hidden state, concatenated to (B, C - C' + D), to pre-activations (B, 4 D).
-        mask: factors of the hidden state, (B, D), or None without a mask.
-    """
-
-    gates: StepProducts
-    mask: Optional[Tensor] = None
 
 
 class LSTMLayer(RecurrentCell, nn.LSTM):
@@ -101,20 +89,25 @@ class LSTMLayer(RecurrentCell, nn.LSTM):
             products = bias.expand(x.size(1), x.size(0), -1)
         return products, torch.cat([self.weight_ih_l0[:, num_precomputed:], self.hidden_weight()], dim=1)
 
-    def prepare(self, x: Tensor, context: CellContext) -> PreparedLSTM:
-        products, weight = self.precompute(x)
-        return PreparedLSTM(gates=StepProducts(products, weight.t()))
+    def gates(self, columns: Tensor) -> Callable[[int, Optional[Tensor], Tensor], Tensor]:
+        """Pre-activations (B, 4, D) by step, the columns that arrive with it, and h, given the others (B, T, C')."""
+        products, weight = self.precompute(columns)
+        of_steps = StepProducts(products, weight.t())
 
-    def gates(self, prepared: PreparedLSTM, t: int, x: Optional[Tensor], h: Tensor) -> Tensor:
-        """Pre-activations of step t, (B, 4, D), given the columns x of its input that are not precomputed."""
-        operand = h if x is None else torch.cat([x, h], dim=1)
-        return prepared.gates(t, operand).unflatten(1, (4, self.hidden_size))
+        def gates(t: int, x: Optional[Tensor], h: Tensor) -> Tensor:
+            operand = h if x is None else torch.cat([x, h], dim=1)
+            return of_steps(t, operand).unflatten(1, (4, self.hidden_size))
 
-    def step(
-        self, prepared: PreparedLSTM, t: int, step_input: StepInput, state: LayerState
-    ) -> Tuple[Tensor, LayerState]:
-        h, c = update(self.gates(prepared, t, step_input.input, state["h"]), state["c"])
-        return h, {"h": h, "c": c}
+        return gates
+
+    def steps(self, x: Tensor, context: CellContext) -> Step:
+        gates = self.gates(x)
+
+        def step(t: int, state: LayerState, x: Optional[Tensor], _: Optional[Tensor]) -> Tuple[Tensor, LayerState]:
+            h, c = update(gates(t, x, state["h"]), state["c"])
+            return h, {"h": h, "c": c}
+
+        return step
 
     # pyrefly: ignore[bad-override]
     def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
@@ -257,14 +250,11 @@ class VariationalLSTM(LSTMLayer):
         """New factors of a window's hidden states, (B, D), for the rows of x. None without dropout."""
         return self.recurrent_dropout.mask(x, (x.size(0), self.hidden_size))
 
-    def prepare(self, x: Tensor, context: CellContext) -> PreparedLSTM:
-        return super().prepare(x, context)._replace(mask=self.hidden_mask(x))
-
-    def step(
-        self, prepared: PreparedLSTM, t: int, step_input: StepInput, state: LayerState
-    ) -> Tuple[Tensor, LayerState]:
-        h = state["h"] if prepared.mask is None else state["h"] * prepared.mask
-        return super().step(prepared, t, step_input, {**state, "h": h})
+    def steps(self, x: Tensor, context: CellContext) -> Step:
+        step, mask = super().steps(x, context), self.hidden_mask(x)
+        if mask is None:
+            return step
+        return lambda t, state, *late: step(t, {**state, "h": state["h"] * mask}, *late)
 
     def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
         mask = self.hidden_mask(x)

@@ -12,8 +12,8 @@ from typing import Dict, List, Optional, Sequence, Tuple, TypeVar
 import torch
 from torch import Tensor
 
-from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput, map_state
-from fairseq_plugins.modules.lstm import PreparedLSTM, WeightDropLSTM, WeightDropOptions, update, zero_state
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, Step, map_state
+from fairseq_plugins.modules.lstm import WeightDropLSTM, WeightDropOptions, update, zero_state
 from fairseq_plugins.options import UserError, choices, parse_numbers
 
 MINOR_INPUTS = ("embedding", "previous")
@@ -109,21 +109,18 @@ class MajorMinorLSTM(RecurrentCell):
     def initial_state(self, x: Tensor) -> LayerState:
         return zero_state(x, self.hidden_size)
 
-    def prepare(self, x: Tensor, context: CellContext) -> Tuple[PreparedLSTM, PreparedLSTM]:
-        return self.major.prepare(x, context), self.minor.prepare(self._minor_input(x, context.stack_input), context)
+    def steps(self, x: Tensor, context: CellContext) -> Step:
+        major, minor = self.major.gates(x), self.minor.gates(self._minor_input(x, context.stack_input))
 
-    def step(
-        self, prepared: Tuple[PreparedLSTM, PreparedLSTM], t: int, step_input: StepInput, state: LayerState
-    ) -> Tuple[Tensor, LayerState]:
-        major, minor = prepared
-        major_h, minor_h = state["h"].split(self.sizes, dim=1)
-        minor_input = self._minor_input(step_input.input, step_input.stack_input)
-        gates = [
-            self.major.gates(major, t, step_input.input, major_h),
-            self.minor.gates(minor, t, minor_input, minor_h),
-        ]
-        h, c = update(torch.cat(gates, dim=2), state["c"])
-        return h, {"h": h, "c": c}
+        def step(
+            t: int, state: LayerState, x: Optional[Tensor], stack_input: Optional[Tensor]
+        ) -> Tuple[Tensor, LayerState]:
+            major_h, minor_h = state["h"].split(self.sizes, dim=1)
+            gates = [major(t, x, major_h), minor(t, self._minor_input(x, stack_input), minor_h)]
+            h, c = update(torch.cat(gates, dim=2), state["c"])
+            return h, {"h": h, "c": c}
+
+        return step
 
     def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
         inputs = x, self._minor_input(x, context.stack_input)

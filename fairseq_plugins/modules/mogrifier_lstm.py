@@ -5,12 +5,12 @@ Shapes: B batch rows, T time steps, C input width, of which C' columns are preco
 
 from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, Step
 from fairseq_plugins.modules.layers import ModuleSequence
 from fairseq_plugins.modules.lstm import RecurrentDropoutOptions, recurrent_dropout, zero_state
 from fairseq_plugins.ops.mogrifier import mogrifier_lstm
@@ -55,36 +55,19 @@ class MogrifierRound(nn.Module):
         )
         nn.init.zeros_(self.factors[-1].bias)
 
-    def prepare(self, num_steps: int, num_rows: int) -> List[StepProducts]:
-        """Products of all steps of a sequence."""
+    def steps(self, num_steps: int, num_rows: int) -> Callable[[int, Tensor, Tensor], Tensor]:
+        """y after this round by step, y and z."""
         products: List[StepProducts] = []
         for factor in self.factors:
             bias = factor.weight.new_zeros(factor.out_features) if factor.bias is None else factor.bias
             products.append(StepProducts(bias.expand(num_steps, num_rows, -1), factor.weight.t()))
-        return products
 
-    @staticmethod
-    def gate(products: List[StepProducts], t: int, y: Tensor, z: Tensor) -> Tensor:
-        """y after this round at step t."""
-        for product in products:
-            z = product(t, z)
-        return 2 * torch.sigmoid(z) * y
+        def gate(t: int, y: Tensor, z: Tensor) -> Tensor:
+            for product in products:
+                z = product(t, z)
+            return 2 * torch.sigmoid(z) * y
 
-
-class PreparedMogrifier(NamedTuple):
-    """Values that all steps of a Mogrifier LSTM share.
-
-    Attributes:
-        inputs: the precomputed columns of each step's input, (B, C').
-        rounds: products of each round.
-        gates: maps input and hidden state, concatenated to (B, C + D), to pre-activations (B, 4 D).
-        mask: factors of the hidden state, (B, D), or None.
-    """
-
-    inputs: Tuple[Tensor, ...]
-    rounds: List[List[StepProducts]]
-    gates: StepProducts
-    mask: Optional[Tensor]
+        return gate
 
 
 @RECURRENT_CELLS.register("mogrifier")
@@ -131,33 +114,28 @@ class MogrifierLSTM(RecurrentCell):
     def initial_state(self, x: Tensor) -> LayerState:
         return zero_state(x, self.hidden_size)
 
-    def prepare(self, x: Tensor, context: CellContext) -> PreparedMogrifier:
-        num_rows, num_steps, _ = x.shape
+    def steps(self, x: Tensor, context: CellContext) -> Step:
+        (num_rows, num_steps, _), inputs = x.shape, x.unbind(1)
         weight = torch.cat([self.input.weight, self.recurrent.weight], dim=1)
-        return PreparedMogrifier(
-            inputs=x.unbind(1),
-            rounds=[mogrifier.prepare(num_steps, num_rows) for mogrifier in self.rounds],
-            gates=StepProducts(self.input.bias.expand(num_steps, num_rows, -1), weight.t()),
-            mask=self.recurrent_dropout.mask(x, (x.size(0), self.hidden_size)),
-        )
+        rounds = [mogrifier.steps(num_steps, num_rows) for mogrifier in self.rounds]
+        gates = StepProducts(self.input.bias.expand(num_steps, num_rows, -1), weight.t())
+        mask = self.recurrent_dropout.mask(x, (num_rows, self.hidden_size))
 
-    def step(
-        self, prepared: PreparedMogrifier, t: int, step_input: StepInput, state: LayerState
-    ) -> Tuple[Tensor, LayerState]:
-        h = state["h"] if prepared.mask is None else state["h"] * prepared.mask
-        x = prepared.inputs[t]
-        if step_input.input is not None:
-            x = torch.cat([x, step_input.input], dim=1)
-        for n, products in enumerate(prepared.rounds):
-            if n % 2 == 0:
-                x = MogrifierRound.gate(products, t, x, h)
-            else:
-                h = MogrifierRound.gate(products, t, h, x)
-        i, f, g, o = prepared.gates(t, torch.cat([x, h], dim=1)).chunk(4, dim=1)
-        f = torch.sigmoid(f)
-        c = f * state["c"] + torch.minimum(torch.sigmoid(i), 1 - f) * torch.tanh(g)
-        h = torch.sigmoid(o) * torch.tanh(c)
-        return h, {"h": h, "c": c}
+        def step(t: int, state: LayerState, late: Optional[Tensor], _: Optional[Tensor]) -> Tuple[Tensor, LayerState]:
+            h = state["h"] if mask is None else state["h"] * mask
+            x = inputs[t] if late is None else torch.cat([inputs[t], late], dim=1)
+            for n, gate in enumerate(rounds):
+                if n % 2 == 0:
+                    x = gate(t, x, h)
+                else:
+                    h = gate(t, h, x)
+            i, f, g, o = gates(t, torch.cat([x, h], dim=1)).chunk(4, dim=1)
+            f = torch.sigmoid(f)
+            c = f * state["c"] + torch.minimum(torch.sigmoid(i), 1 - f) * torch.tanh(g)
+            h = torch.sigmoid(o) * torch.tanh(c)
+            return h, {"h": h, "c": c}
+
+        return step
 
     def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
         is_search_step = x.size(1) == 1 and not torch.is_grad_enabled()

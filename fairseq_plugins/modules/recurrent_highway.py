@@ -5,12 +5,12 @@ Shapes: B batch rows, T time steps, C input width, of which C' columns are preco
 
 import math
 from dataclasses import dataclass, field
-from typing import List, NamedTuple, Optional, Tuple
+from typing import List, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, Step
 from fairseq_plugins.modules.layers import ModuleSequence
 from fairseq_plugins.modules.lstm import RecurrentDropoutOptions, recurrent_dropout
 from fairseq_plugins.ops.matmul import steps_first_linear
@@ -43,19 +43,6 @@ class RecurrentHighwayOptions(RecurrentDropoutOptions):
             "closed and carry the state on (default: -2.0)"
         },
     )
-
-
-class PreparedHighway(NamedTuple):
-    """Values that all steps of a recurrent highway network share.
-
-    Attributes:
-        products: of each micro-layer: one product (B, 2 D) of candidates and gates, or one (B, D) of each. The operand
-            is the state or the candidates, (B, D), in the first micro-layer after the step's input, (B, C - C').
-        mask: factors of the state, (B, D), or None.
-    """
-
-    products: List[List[StepProducts]]
-    mask: Optional[Tensor]
 
 
 @RECURRENT_CELLS.register("rhn")
@@ -103,7 +90,7 @@ class RecurrentHighway(RecurrentCell):
         """Biases of each micro-layer, (2 D), with the initial bias of its gates added."""
         return [layer.bias + self.bias_offset for layer in self.micro_layers]
 
-    def prepare(self, x: Tensor, context: CellContext) -> PreparedHighway:
+    def steps(self, x: Tensor, context: CellContext) -> Step:
         num_rows, num_steps, num_precomputed = x.shape
         precomputed_weight, step_weight = self.input.weight.tensor_split([num_precomputed], dim=1)
         addends = [bias.expand(num_steps, num_rows, -1) for bias in self.biases()]
@@ -111,29 +98,29 @@ class RecurrentHighway(RecurrentCell):
         if num_precomputed > 0:
             addends[0] = addends[0] + steps_first_linear(x, precomputed_weight, None)
         weights[0] = torch.cat([step_weight, weights[0]], dim=1)
-        num_parts = 2 if self.reads_candidate else 1
+        num_parts = 2 if self.reads_candidate else 1  # of candidates and gates together, or of each
         products = [
             [StepProducts(*part) for part in zip(addend.chunk(num_parts, dim=-1), weight.t().chunk(num_parts, dim=-1))]
             for addend, weight in zip(addends, weights)
         ]
-        return PreparedHighway(products, self.recurrent_dropout.mask(x, (x.size(0), self.hidden_size)))
+        mask = self.recurrent_dropout.mask(x, (num_rows, self.hidden_size))
 
-    def step(
-        self, prepared: PreparedHighway, t: int, step_input: StepInput, state: LayerState
-    ) -> Tuple[Tensor, LayerState]:
-        s, x = state["s"], step_input.input
-        for products in prepared.products:
-            masked = s if prepared.mask is None else s * prepared.mask
-            if self.reads_candidate:
-                of_candidate, of_gate = products
-                candidate = torch.tanh(of_candidate(t, _concatenate(x, masked)))
-                gate = torch.sigmoid(of_gate(t, _concatenate(x, candidate)))
-            else:
-                candidate, gate = products[0](t, _concatenate(x, masked)).chunk(2, dim=1)
-                candidate, gate = torch.tanh(candidate), torch.sigmoid(gate)
-            s = torch.addcmul(s, candidate - s, gate)
-            x = None  # only the first micro-layer reads the input
-        return s, {"s": s}
+        def step(t: int, state: LayerState, x: Optional[Tensor], _: Optional[Tensor]) -> Tuple[Tensor, LayerState]:
+            s = state["s"]
+            for parts in products:
+                masked = s if mask is None else s * mask
+                if self.reads_candidate:
+                    of_candidate, of_gate = parts
+                    candidate = torch.tanh(of_candidate(t, _concatenate(x, masked)))
+                    gate = torch.sigmoid(of_gate(t, _concatenate(x, candidate)))
+                else:
+                    candidate, gate = parts[0](t, _concatenate(x, masked)).chunk(2, dim=1)
+                    candidate, gate = torch.tanh(candidate), torch.sigmoid(gate)
+                s = torch.addcmul(s, candidate - s, gate)
+                x = None  # only the first micro-layer reads the input
+            return s, {"s": s}
+
+        return step
 
     def forward(self, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
         if self.reads_candidate:

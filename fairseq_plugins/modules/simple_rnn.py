@@ -6,7 +6,7 @@ Shapes: B batch rows, T time steps, C input width, of which C' columns are preco
 import math
 from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import Dict, List, NamedTuple, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, Step
 from fairseq_plugins.ops.matmul import accumulation_dtype, steps_first_linear
 from fairseq_plugins.ops.recurrence import StepProducts, linear_scan
 from fairseq_plugins.options import OnOff, UserError, check_positive, choices
@@ -46,22 +46,6 @@ class SimpleRecurrentOptions(FairseqDataclass):
             "(default: 1.0)"
         },
     )
-
-
-class PreparedSteps(NamedTuple):
-    """Values that all steps of a layer share.
-
-    Attributes:
-        sums: the precomputed part of each step's pre-activations, (B, D).
-        products: adds the products of the step's input and of the state; None if there are none.
-        boundaries: whether each step's token is a boundary between words, (B, 1); empty without ``--word-skip``.
-        connections: the diagonal of R, (D), in float32 or wider, or None if R is a matrix.
-    """
-
-    sums: Tuple[Tensor, ...]
-    products: Optional[StepProducts]
-    boundaries: Tuple[Tensor, ...]
-    connections: Optional[Tensor]
 
 
 class SimpleRecurrentLayer(RecurrentCell):
@@ -142,46 +126,43 @@ class SimpleRecurrentLayer(RecurrentCell):
             return F.pad(x.transpose(0, 1), (0, self.hidden_size - x.size(-1)))
         return steps_first_linear(x, self.input.weight[:, : x.size(-1)], None)
 
-    def prepare(self, x: Tensor, context: CellContext) -> PreparedSteps:
-        num_precomputed = x.size(-1)
-        sums = self.input_sums(x)
+    def steps(self, x: Tensor, context: CellContext) -> Step:
+        num_precomputed, precomputed = x.size(-1), self.input_sums(x)
         # Each step needs one product: of its input, the state and the state at the last first letter, concatenated.
         weights: List[Tensor] = []
         if self.input is not None and num_precomputed < self.input_size:
             weights.append(self.input.weight[:, num_precomputed:])
         weights.extend(self.recurrent_matrices())
-        products = StepProducts(sums, torch.cat(weights, dim=1).t()) if weights else None
-        boundaries: Tuple[Tensor, ...] = ()
+        products = StepProducts(precomputed, torch.cat(weights, dim=1).t()) if weights else None
+        boundaries: Tuple[Tensor, ...] = ()  # whether each step's token is a boundary between words, (B, 1)
         if self.skip is not None:
             assert context.tokens is not None and len(self.is_boundary) > 0
             boundaries = self.is_boundary[context.tokens].unsqueeze(-1).unbind(1)
         connections = self.self_connections() if self.recurrent is None else None
-        return PreparedSteps(sums.unbind(0), products, boundaries, connections)
+        sums_of_steps = precomputed.unbind(0)
 
-    def step(
-        self, prepared: PreparedSteps, t: int, step_input: StepInput, state: LayerState
-    ) -> Tuple[Tensor, LayerState]:
-        operands: List[Tensor] = []
-        if step_input.input is not None and self.input is not None:
-            operands.append(step_input.input)
-        if self.recurrent is not None:
-            operands.append(state["x"])
-        is_first = None  # whether the token is the first letter of a word
-        if self.skip is not None:
-            is_first = ~prepared.boundaries[t] & (state["inside"] == 0)
-            operands.append(state["first_letter"] * is_first)
-        sums = prepared.sums[t] if prepared.products is None else prepared.products(t, torch.cat(operands, dim=1))
-        if step_input.input is not None and self.input is None:
-            sums = sums + F.pad(step_input.input, (self.hidden_size - step_input.input.size(1), 0))
-        if prepared.connections is not None:
-            # in 16 bits the self-connections of units that forget slowly would be 1
-            connections, wide = prepared.connections, prepared.connections.dtype
-            sums = torch.addcmul(sums.to(wide), connections, state["x"].to(wide)).to(sums.dtype)
-        x = self.activation(sums)
-        if is_first is None:
-            return x, {"x": x}
-        inside = (~prepared.boundaries[t]).to(x.dtype)
-        return x, {"x": x, "first_letter": torch.where(is_first, x, state["first_letter"]), "inside": inside}
+        def step(t: int, state: LayerState, late: Optional[Tensor], _: Optional[Tensor]) -> Tuple[Tensor, LayerState]:
+            operands = [] if late is None or self.input is None else [late]
+            if self.recurrent is not None:
+                operands.append(state["x"])
+            is_first = None  # whether the token is the first letter of a word
+            if self.skip is not None:
+                is_first = ~boundaries[t] & (state["inside"] == 0)
+                operands.append(state["first_letter"] * is_first)
+            sums = sums_of_steps[t] if products is None else products(t, torch.cat(operands, dim=1))
+            if late is not None and self.input is None:
+                sums = sums + F.pad(late, (self.hidden_size - late.size(1), 0))
+            if connections is not None:
+                # in 16 bits the self-connections of units that forget slowly would be 1
+                wide = connections.dtype
+                sums = torch.addcmul(sums.to(wide), connections, state["x"].to(wide)).to(sums.dtype)
+            x = self.activation(sums)
+            if is_first is None:
+                return x, {"x": x}
+            inside = (~boundaries[t]).to(x.dtype)
+            return x, {"x": x, "first_letter": torch.where(is_first, x, state["first_letter"]), "inside": inside}
+
+        return step
 
 
 Transition = choices(["diagonal", "full"])

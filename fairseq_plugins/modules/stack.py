@@ -12,7 +12,7 @@ import torch
 from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
-from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, StepInput, add_states
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, add_states
 from fairseq_plugins.modules.layers import MASKS, BroadcastDropout, ModuleSequence
 from fairseq_plugins.ops.cuda_graphs import CUDA_GRAPHS, LoopGraphs
 from fairseq_plugins.options import UserError, choices
@@ -190,18 +190,18 @@ class StackSteps:
         assert stack.skip == "none"
         context = CellContext(stack_input=x, tokens=tokens)
         inputs = [x, *[x[..., :0]] * (len(stack.layers) - 1)]  # upper layers have no precomputed columns
-        self.layers = [(layer, layer.prepare(columns, context)) for layer, columns in zip(stack.layers, inputs)]
+        self.steps = [layer.steps(columns, context) for layer, columns in zip(stack.layers, inputs)]
         *masks, self.top_mask = stack.draw_masks(x)
-        steps = [None if mask is None else mask.expand(-1, x.size(1), -1).unbind(1) for mask in masks]
-        self.masks = [*steps, None]  # no step reads the output of the last layer after dropout
+        of_steps = [None if mask is None else mask.expand(-1, x.size(1), -1).unbind(1) for mask in masks]
+        self.masks = [*of_steps, None]  # no step reads the output of the last layer after dropout
 
     def __call__(self, t: int, stack_input: Tensor, state: StackState) -> StackOutput:
         """Step t, given the last columns of the input, (B, C - C'). The last layer's output has no dropout yet."""
         outputs: List[Tensor] = []
         new_state: StackState = []
         x = stack_input
-        for (layer, prepared), mask, layer_state in zip(self.layers, self.masks, state):
-            top, layer_state = layer.step(prepared, t, StepInput(x, stack_input), layer_state)
+        for step, mask, layer_state in zip(self.steps, self.masks, state):
+            top, layer_state = step(t, layer_state, x, stack_input)
             x = top if mask is None else top * mask[t]
             outputs.append(x)
             new_state.append(layer_state)

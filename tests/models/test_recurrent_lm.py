@@ -237,19 +237,20 @@ class TanhCell(RecurrentCell):
     def initial_state(self, x):
         return {"recent": x.new_zeros(x.size(0), 2, self.hidden_size)}
 
-    def prepare(self, x, context):
+    def steps(self, x, context):
         known = nn.functional.linear(x, self.input.weight[:, : x.size(-1)]) + self.of_word[context.tokens % 3]
         mask = self.dropout.mask(x, (x.size(0), 2, self.hidden_size))
-        return known, self.input.weight[:, x.size(-1) :].t(), 1.0 if mask is None else mask
+        weight = self.input.weight[:, x.size(-1) :].t()
 
-    def step(self, prepared, t, late, state):
-        known, weight, mask = prepared
-        recent = state["recent"]
-        gates = known[:, t] + self.recurrent((mask * recent).flatten(1))
-        if late.input is not None:
-            gates = gates + late.input @ weight
-        h = torch.tanh(gates)
-        return h, {"recent": torch.stack([recent[:, 1], h], dim=1)}
+        def step(t, state, late, stack_input):
+            recent = state["recent"] if mask is None else mask * state["recent"]
+            gates = known[:, t] + self.recurrent(recent.flatten(1))
+            if late is not None:
+                gates = gates + late @ weight
+            h = torch.tanh(gates)
+            return h, {"recent": torch.stack([state["recent"][:, 1], h], dim=1)}
+
+        return step
 
 
 @pytest.fixture(autouse=True)

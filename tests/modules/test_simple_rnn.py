@@ -8,7 +8,7 @@ import torch
 from builders import dictionary_of, randomise
 from cells_by_hand import assert_as_by_hand, run, run_steps
 
-from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, StepInput
+from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext
 from fairseq_plugins.modules.initialisation import initialise_uniformly
 from fairseq_plugins.modules.simple_rnn import DiagonalOptions, DiagonalRNN
 from fairseq_plugins.ops.recurrence import linear_scan
@@ -163,8 +163,8 @@ def test_units_that_forget_slowly_learn_in_16_bits(dtype):
     outputs = [run(layer, x, layer.initial_state(x))[0]]
     state, steps = layer.initial_state(x), []
     for t in range(T):
-        prepared = layer.prepare(x[:, t : t + 1], CellContext(x[:, t : t + 1]))
-        output, state = layer.step(prepared, 0, StepInput(), state)
+        step = layer.steps(x[:, t : t + 1], CellContext(x[:, t : t + 1]))
+        output, state = step(0, state, None, None)
         steps.append(output)
     outputs.append(torch.stack(steps, dim=1))
     for output in outputs:
