@@ -183,7 +183,7 @@ class NoiseContrastive(FairseqCriterion):
         if not self.training:
             return self.normalised(model, sample, reduce)
         assert reduce, "there is no loss of single tokens in training"
-        check_architecture(model, criterion="noise_contrastive", argument="noise")
+        check_architecture(model, criterion="noise_contrastive")
         for module in model.modules():
             if isinstance(module, nn.Embedding):
                 module.sparse = self.gradients == "sparse"

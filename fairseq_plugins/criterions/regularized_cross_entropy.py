@@ -1,6 +1,5 @@
 """Cross-entropy with the penalties of AWD-LSTM and DOC, in nats."""
 
-import inspect
 import logging
 import math
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from fairseq.tasks import FairseqTask
 from omegaconf import II
 from torch import Tensor, nn
 
+from fairseq_plugins.models.decoder import CachingDecoder
 from fairseq_plugins.ops.regularizers import (
     absolute_sum,
     activation_regularization,
@@ -151,7 +151,7 @@ class RegularizedCrossEntropy(FairseqCriterion):
             UserError: if the model does not compute losses itself, as those of fairseq, or if a penalty acts on frozen
                 parameters only.
         """
-        check_architecture(model, criterion="regularized_cross_entropy", argument="token_weights")
+        check_architecture(model, criterion="regularized_cross_entropy")
         target = sample["target"]
         mask = target.ne(self.padding_idx)
         num_tokens = int(sample["ntokens"])
@@ -236,18 +236,9 @@ def log_mean(name: str, logging_outputs: List[Dict[str, Any]], *, shown_as: Opti
         metrics.log_scalar(shown_as or name, sum(sums) / num_tokens, num_tokens, round=5)
 
 
-def check_architecture(model: nn.Module, *, criterion: str, argument: str) -> None:
-    """Check that a model computes losses itself. fairseq's models do not. It builds the criterion without the model.
-
-    Args:
-        criterion: for the message.
-        argument: of the decoder's ``forward``, which the criterion passes.
-
-    Raises:
-        UserError: if the decoder has no such argument.
-    """
-    decoder = getattr(model, "decoder", None)
-    if decoder is None or argument not in inspect.signature(type(decoder).forward).parameters:
+def check_architecture(model: nn.Module, *, criterion: str) -> None:
+    """Raise UserError unless the model computes losses itself. fairseq builds the criterion without the model."""
+    if not isinstance(getattr(model, "decoder", None), CachingDecoder):
         raise UserError(
             f"--criterion {criterion} needs an --arch of fairseq_plugins: with this one take --criterion "
             "cross_entropy or label_smoothed_cross_entropy"

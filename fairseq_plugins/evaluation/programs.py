@@ -43,9 +43,7 @@ class LanguageModelStep(nn.Module):
         self.register_buffer("start", pack_state(self.like))
 
     def forward(self, tokens: Tensor, state: Tensor) -> Tuple[Tensor, Tensor]:
-        _, scores, after = self.decoder.score(
-            tokens.unsqueeze(1), unpack_state(state, self.like), incremental=False, target=None
-        )
+        _, scores, after = self.decoder.score(tokens.unsqueeze(1), unpack_state(state, self.like), incremental=False)
         return scores.output.squeeze(1), pack_state(after)
 
 

@@ -9,12 +9,12 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from fairseq.models import FairseqIncrementalDecoder
-from torch import Tensor, nn
+from torch import Tensor
 
 from fairseq_plugins.modules.cell import State, detach_state, map_state, replace_rows, select_rows, state_tensors
 from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.base import OutputLayer
-from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
+from fairseq_plugins.output_layers.scores import DecoderStates, Scores
 
 IncrementalState = Optional[Dict[str, Dict[str, Any]]]
 """fairseq's store for step-by-step decoding, or None outside of it."""
@@ -101,7 +101,6 @@ class StreamDecoder(CachingDecoder):
 
     Attributes:
         output: the output layer.
-        embedding: the input embedding.
         carried_state: the states of all streams that are read.
         state_dropout: probability that a row of a training window starts from the initial state, as evaluation does,
             and not from the carried one (Melis et al. 2020). Torch's generator, which fairseq seeds at every update,
@@ -109,15 +108,14 @@ class StreamDecoder(CachingDecoder):
     """
 
     output: OutputLayer
-    embedding: nn.Embedding
     state_dropout: float = 0.0
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
         self.carried_state = CarriedState()
 
-    def initial_layers(self, num_rows: int) -> State:
-        """The initial state of the layers below the output layer, for ``num_rows`` rows."""
+    def initial_layers(self, like: Tensor) -> State:
+        """The initial state of the layers below the output layer, for the rows of ``like``, (B, ...)."""
         raise NotImplementedError
 
     def read(self, tokens: Tensor, layers: Any, *, incremental: bool) -> Tuple[DecoderStates, State]:
@@ -136,16 +134,10 @@ class StreamDecoder(CachingDecoder):
     def initial_state(self, num_rows: int) -> StreamState:
         """The state of ``num_rows`` rows before any token."""
         rows = next(self.parameters()).new_empty(num_rows, 0)
-        return {"layers": self.initial_layers(num_rows), "gate": self.output.gate.initial_state(rows)}
+        return {"layers": self.initial_layers(rows), "gate": self.output.gate.initial_state(rows)}
 
     def score(
-        self,
-        tokens: Tensor,
-        state: StreamState,
-        *,
-        incremental: bool,
-        target: Optional[Tensor],
-        **loss: Any,
+        self, tokens: Tensor, state: StreamState, *, incremental: bool, **loss: Any
     ) -> Tuple[DecoderStates, Scores, StreamState]:
         """Run the layers and the output layer.
 
@@ -153,13 +145,13 @@ class StreamDecoder(CachingDecoder):
             tokens: (B, T).
             state: before the first token.
             incremental: whether this is a step of a search.
-            target, loss: see :meth:`OutputLayer.forward`.
+            loss: targets and how they are scored; see :meth:`OutputLayer.forward`.
 
         Returns:
             the input of the output layer, its scores, and the state after the last token.
         """
         states, layers = self.read(tokens, state["layers"], incremental=incremental)
-        scores = self.output(states, target, gate_state=state["gate"], **loss)
+        scores = self.output(states, gate_state=state["gate"], **loss)
         return states, scores, {"layers": layers, "gate": scores.gate_state}
 
     # pyrefly: ignore[bad-override]
@@ -172,10 +164,7 @@ class StreamDecoder(CachingDecoder):
         incremental_state: IncrementalState = None,
         stream: Optional[str] = None,
         position: int = 0,
-        target: Optional[Tensor] = None,
-        token_weights: Optional[Tensor] = None,
-        label_smoothing: float = 0.0,
-        noise: Optional[Noise] = None,
+        **loss: Any,
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Score the next token at every position.
 
@@ -186,13 +175,12 @@ class StreamDecoder(CachingDecoder):
             stream: None for separate sequences, which start from the initial state. For windows of a stream its name,
                 such as "train": they start from its carried state.
             position: of the first token in the rows of the stream. At 0 the stream starts from the initial state.
-            target: (B, T). With it the loss of the targets is computed instead of all log-probabilities.
-            token_weights, label_smoothing, noise: see :meth:`OutputLayer.forward`.
+            loss: ``target`` (B, T), for the loss instead of all log-probabilities, and how it is computed; see
+                :meth:`OutputLayer.forward`.
 
         Returns:
-            log-probabilities (B, T, V), or where ``target`` is given the loss, a scalar in nats, and a
-            dictionary: ``states`` (:class:`DecoderStates`), ``scores`` (:class:`Scores`) and ``attn``, [None], which
-            fairseq reads.
+            log-probabilities (B, T, V) or the loss, a scalar in nats, and a dictionary: ``states``
+            (:class:`DecoderStates`), ``scores`` (:class:`Scores`) and ``attn``, [None], which fairseq reads.
 
         Raises:
             UserError: in training with :attr:`state_dropout` on separate sequences, which carry no state.
@@ -212,10 +200,7 @@ class StreamDecoder(CachingDecoder):
             tokens,
             state or self.initial_state(len(tokens)),
             incremental=incremental_state is not None,
-            target=target,
-            token_weights=token_weights,
-            label_smoothing=label_smoothing,
-            noise=noise,
+            **loss,
         )
         if incremental_state is not None:
             self.cache(incremental_state, state)

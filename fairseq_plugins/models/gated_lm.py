@@ -58,8 +58,8 @@ def _ensemble_loss(
     target: Tensor,
     gate: Optional[LogitGate],
     *,
-    token_weights: Optional[Tensor],
-    label_smoothing: float,
+    token_weights: Optional[Tensor] = None,
+    label_smoothing: float = 0.0,
 ) -> Scores:
     """Loss and NLL of the targets under the mean distribution; see :meth:`OutputLayer.target_loss`.
 
@@ -152,11 +152,9 @@ class GatedDecoder(StreamDecoder):
         return self
 
     def initial_state(self, num_rows: int) -> StreamState:
-        rows = self.members[0].embedding.weight.new_empty(num_rows, 0)
-        return {
-            "members": [member.initial_layers(num_rows) for member in self.members],
-            "gate": self.gate.initial_state(rows),
-        }
+        rows = next(self.parameters()).new_empty(num_rows, 0)
+        layers = [member.initial_layers(rows) for member in self.members]
+        return {"members": layers, "gate": self.gate.initial_state(rows)}
 
     def score(
         self,
@@ -164,7 +162,7 @@ class GatedDecoder(StreamDecoder):
         state: StreamState,
         *,
         incremental: bool,
-        target: Optional[Tensor],
+        target: Optional[Tensor] = None,
         noise: Optional[Noise] = None,
         **loss: Any,
     ) -> Tuple[DecoderStates, Scores, StreamState]:

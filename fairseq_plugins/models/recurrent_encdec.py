@@ -34,7 +34,7 @@ from fairseq_plugins.options import (
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, build_output_layer
 from fairseq_plugins.output_layers.copying import COPYING, build_copying
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
-from fairseq_plugins.output_layers.scores import DecoderStates, Noise
+from fairseq_plugins.output_layers.scores import DecoderStates
 from fairseq_plugins.parts import ModelFlags
 
 MAX_POSITIONS = 100_000
@@ -120,10 +120,7 @@ class RecurrentAttentionalDecoder(CachingDecoder):
         *,
         encoder_out: EncoderOutput,
         incremental_state: IncrementalState = None,
-        target: Optional[Tensor] = None,
-        token_weights: Optional[Tensor] = None,
-        label_smoothing: float = 0.0,
-        noise: Optional[Noise] = None,
+        **loss: Any,
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Score the next token at every position.
 
@@ -131,13 +128,12 @@ class RecurrentAttentionalDecoder(CachingDecoder):
             prev_output_tokens: (B, T).
             encoder_out: output of the encoder.
             incremental_state: fairseq's store for step-by-step decoding; only the last token is read then.
-            target: (B, T). With it the loss of the targets is computed instead of all log-probabilities.
-            token_weights, label_smoothing, noise: see :meth:`OutputLayer.forward`.
+            loss: ``target`` (B, T), for the loss instead of all log-probabilities, and how it is computed; see
+                :meth:`OutputLayer.forward`.
 
         Returns:
-            log-probabilities (B, T, V), or where ``target`` is given the loss, a scalar in nats, and a
-            dictionary: ``attn``, a list of the attention weights (B, T, S) or None, ``states``
-            (:class:`DecoderStates`) and ``scores`` (:class:`Scores`).
+            log-probabilities (B, T, V) or the loss, a scalar in nats, and a dictionary: ``attn``, a list of the
+            attention weights (B, T, S) or None, ``states`` (:class:`DecoderStates`) and ``scores`` (:class:`Scores`).
         """
         tokens = prev_output_tokens if incremental_state is None else prev_output_tokens[:, -1:]
         embedded = self.embedding(tokens)
@@ -151,14 +147,7 @@ class RecurrentAttentionalDecoder(CachingDecoder):
             source=encoder_out["src_tokens"][0],
             incremental=incremental_state is not None,
         )
-        scores = self.output(
-            states,
-            target,
-            token_weights=token_weights,
-            label_smoothing=label_smoothing,
-            noise=noise,
-            gate_state=self.cached(incremental_state).get("gate"),
-        )
+        scores = self.output(states, gate_state=self.cached(incremental_state).get("gate"), **loss)
         kept: Dict[str, Any] = {"stack": outputs.state, "gate": scores.gate_state}
         if memory is not None and memory.keys is not memory.annotations:
             kept["keys"] = memory.keys  # computed once for all steps

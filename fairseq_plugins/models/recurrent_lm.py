@@ -69,8 +69,8 @@ class RecurrentDecoder(StreamDecoder):
         self.feed_forward = feed_forward
         self.output = output_layer
 
-    def initial_layers(self, num_rows: int) -> StackState:
-        return self.stack.initial_state(self.embedding.weight.new_empty(num_rows, 0))
+    def initial_layers(self, like: Tensor) -> StackState:
+        return self.stack.initial_state(like)
 
     def read(self, tokens: Tensor, layers: StackState, *, incremental: bool) -> Tuple[DecoderStates, StackState]:
         embedded = self.input_dropout(self.embedding(tokens))

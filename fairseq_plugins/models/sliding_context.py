@@ -63,8 +63,8 @@ class SlidingDecoder(StreamDecoder):
         """
         return self.outputs(tokens)
 
-    def initial_layers(self, num_rows: int) -> SlidingState:
-        return [next(self.parameters()).new_empty(num_rows, 0, dtype=torch.long), {}]
+    def initial_layers(self, like: Tensor) -> SlidingState:
+        return [like.new_empty(len(like), 0, dtype=torch.long), {}]
 
     def read(self, tokens: Tensor, layers: SlidingState, *, incremental: bool) -> Tuple[DecoderStates, SlidingState]:
         context, given = layers

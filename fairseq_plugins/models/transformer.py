@@ -35,7 +35,7 @@ from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
 from fairseq_plugins.output_layers.copying import COPYING, build_copying
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.mixture import MixtureOutput
-from fairseq_plugins.output_layers.scores import DecoderStates, Noise
+from fairseq_plugins.output_layers.scores import DecoderStates
 from fairseq_plugins.parts import ModelFlags
 
 RATES = ("dropout", "attention_dropout", "activation_dropout", "encoder_layerdrop", "decoder_layerdrop")
@@ -141,21 +141,16 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
         alignment_heads: Optional[int] = None,
         src_lengths: Optional[Tensor] = None,
         return_all_hiddens: bool = False,
-        *,
-        target: Optional[Tensor] = None,
-        token_weights: Optional[Tensor] = None,
-        label_smoothing: float = 0.0,
-        noise: Optional[Noise] = None,
+        **loss: Any,
     ) -> Tuple[Tensor, Dict[str, Any]]:
         """Score the next token at every position of ``prev_output_tokens`` (B, T).
 
-        The positional arguments are fairseq's. For the others see
-        :meth:`~fairseq_plugins.output_layers.base.OutputLayer.forward`.
+        The named arguments are fairseq's. ``loss`` is ``target`` (B, T), for the loss instead of all log-probabilities,
+        and how it is computed; see :meth:`~fairseq_plugins.output_layers.base.OutputLayer.forward`.
 
         Returns:
-            log-probabilities (B, T, V), or where ``target`` (B, T) is given the loss, a scalar in nats, or the features
-            (B, T, D) with ``features_only``; and fairseq's dictionary, with ``states`` (:class:`DecoderStates`) and
-            ``scores`` (:class:`Scores`).
+            log-probabilities (B, T, V), the loss, a scalar in nats, or the features (B, T, D) with ``features_only``;
+            and fairseq's dictionary, with ``states`` (:class:`DecoderStates`) and ``scores`` (:class:`Scores`).
         """
         features, extra = self.extract_features(
             prev_output_tokens,
@@ -176,14 +171,7 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
             source=encoder_out["src_tokens"][0] if encoder_out is not None else None,
             incremental=incremental_state is not None,
         )
-        scores = self.output(
-            states,
-            target,
-            token_weights=token_weights,
-            label_smoothing=label_smoothing,
-            noise=noise,
-            gate_state=self.cached(incremental_state).get("gate"),
-        )
+        scores = self.output(states, gate_state=self.cached(incremental_state).get("gate"), **loss)
         self.cache(incremental_state, {"gate": scores.gate_state})
         return scores.output, {**extra, "states": states, "scores": scores}
 

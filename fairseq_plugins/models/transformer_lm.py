@@ -49,11 +49,6 @@ class TransformerLanguageModelDecoder(SlidingDecoder, TransformerDecoderWithOutp
         super().__init__(cfg, dictionary, embed_tokens, no_encoder_attn=True)
         self.length = int(cfg.max_target_positions)
 
-    @property
-    # pyrefly: ignore[bad-override]
-    def embedding(self) -> nn.Embedding:
-        return self.embed_tokens
-
     def outputs(self, tokens: Tensor) -> List[Tensor]:
         return transformer_outputs(self, tokens)
 

@@ -46,9 +46,7 @@ def adapted_by_hand(model, tokens, *, num_rows, pull, step):
     for first in range(0, rows.size(1) - 1, SEGMENT):
         inputs, target = rows[:, first : first + SEGMENT], rows[:, first + 1 : first + SEGMENT + 1]
         inputs = inputs[:, : target.size(1)]
-        _, scores, after = model.eval().decoder.score(
-            inputs, state, incremental=False, target=None, token_weights=None, label_smoothing=0.0
-        )
+        _, scores, after = model.eval().decoder.score(inputs, state, incremental=False)
         state = tree_map(lambda part: part.detach() if isinstance(part, torch.Tensor) else part, after)
         log_probs = scores.log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
         scored.append(log_probs.detach())

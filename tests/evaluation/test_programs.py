@@ -64,7 +64,7 @@ def test_step_of_a_language_model(name, tmp_path):
         after, state = model.decoder.initial_state(num_rows), step.start.repeat(num_rows, 1)
         for tokens in torch.randint(4, VOCAB_SIZE, (3, num_rows)):
             with torch.no_grad():
-                _, scores, after = model.decoder.score(tokens.unsqueeze(1), after, incremental=False, target=None)
+                _, scores, after = model.decoder.score(tokens.unsqueeze(1), after, incremental=False)
             log_probs, state = step(tokens, state)
             torch.testing.assert_close(log_probs, scores.output.squeeze(1))
             torch.testing.assert_close(state, pack_state(after))
