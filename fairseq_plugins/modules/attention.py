@@ -100,8 +100,7 @@ class GeneralAttention(Attention):
 
     def dot_keys(self, memory: Memory) -> Optional[Tensor]:
         # (W_a h) . e = h . (W_a' e): one product with all annotations instead of one in each step
-        keys = linear(memory.annotations.flatten(0, 1), self.query.weight.t(), None)
-        return keys.unflatten(0, memory.annotations.shape[:2])
+        return linear(memory.annotations, self.query.weight.t(), None)
 
 
 class MLPAttention(Attention):

@@ -25,7 +25,7 @@ class Linear(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         if x.device.type != "cpu" or x.dtype != torch.float32 or autocast_dtype(x) is not None:
             return super().forward(x)
-        return linear(x.reshape(-1, self.in_features), self.weight, self.bias).view(*x.shape[:-1], self.out_features)
+        return linear(x, self.weight, self.bias)
 
 
 M = TypeVar("M", bound=nn.Module)

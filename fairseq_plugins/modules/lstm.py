@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, Step
 from fairseq_plugins.modules.layers import BroadcastDropout, DropoutModule
-from fairseq_plugins.ops.matmul import autocast_dtype, matmul, steps_first_linear
+from fairseq_plugins.ops.matmul import autocast_dtype, linear, matmul
 from fairseq_plugins.ops.recurrence import StepProducts, lstm_cell, masked_lstm
 from fairseq_plugins.ops.regularizers import dropout_mask
 from fairseq_plugins.options import check_dropout, choices
@@ -84,7 +84,7 @@ class LSTMLayer(RecurrentCell, nn.LSTM):
         num_precomputed = x.size(-1)
         bias = self.bias_ih_l0 + self.bias_hh_l0
         if num_precomputed > 0:
-            products = steps_first_linear(x, self.weight_ih_l0[:, :num_precomputed], bias)
+            products = linear(x.transpose(0, 1), self.weight_ih_l0[:, :num_precomputed], bias)
         else:
             products = bias.expand(x.size(1), x.size(0), -1)
         return products, torch.cat([self.weight_ih_l0[:, num_precomputed:], self.hidden_weight()], dim=1)
@@ -260,7 +260,7 @@ class VariationalLSTM(LSTMLayer):
         mask = self.hidden_mask(x)
         if mask is None:
             return super().forward(x, state, context)
-        inputs = steps_first_linear(x, self.weight_ih_l0, self.bias_ih_l0 + self.bias_hh_l0)
+        inputs = linear(x.transpose(0, 1), self.weight_ih_l0, self.bias_ih_l0 + self.bias_hh_l0)
         if context.leading_padding is not None:
             # A closed input gate keeps c and h at zero.
             input_gate, others = inputs.tensor_split([self.hidden_size], dim=-1)

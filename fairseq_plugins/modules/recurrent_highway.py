@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, Step
 from fairseq_plugins.modules.layers import ModuleSequence
 from fairseq_plugins.modules.lstm import RecurrentDropoutOptions, recurrent_dropout
-from fairseq_plugins.ops.matmul import steps_first_linear
+from fairseq_plugins.ops.matmul import linear
 from fairseq_plugins.ops.recurrence import StepProducts, recurrent_highway
 from fairseq_plugins.options import UserError, check_at_least_one, choices
 
@@ -96,7 +96,7 @@ class RecurrentHighway(RecurrentCell):
         addends = [bias.expand(num_steps, num_rows, -1) for bias in self.biases()]
         weights = [layer.weight for layer in self.micro_layers]
         if num_precomputed > 0:
-            addends[0] = addends[0] + steps_first_linear(x, precomputed_weight, None)
+            addends[0] = addends[0] + linear(x.transpose(0, 1), precomputed_weight, None)
         weights[0] = torch.cat([step_weight, weights[0]], dim=1)
         num_parts = 2 if self.reads_candidate else 1  # of candidates and gates together, or of each
         products = [
@@ -127,7 +127,7 @@ class RecurrentHighway(RecurrentCell):
             return super().forward(x, state, context)
         padding = context.leading_padding
         outputs = recurrent_highway(
-            steps_first_linear(x, self.input.weight, None),
+            linear(x.transpose(0, 1), self.input.weight, None),
             [layer.weight for layer in self.micro_layers],
             self.biases(),
             state["s"],

@@ -15,7 +15,7 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, Step
-from fairseq_plugins.ops.matmul import accumulation_dtype, steps_first_linear
+from fairseq_plugins.ops.matmul import accumulation_dtype, linear
 from fairseq_plugins.ops.recurrence import StepProducts, linear_scan
 from fairseq_plugins.options import OnOff, UserError, check_positive, choices
 
@@ -124,7 +124,7 @@ class SimpleRecurrentLayer(RecurrentCell):
         """Part (T, B, D) of the pre-activations that comes from the first columns of the input, (B, T, C')."""
         if self.input is None:
             return F.pad(x.transpose(0, 1), (0, self.hidden_size - x.size(-1)))
-        return steps_first_linear(x, self.input.weight[:, : x.size(-1)], None)
+        return linear(x.transpose(0, 1), self.input.weight[:, : x.size(-1)], None)
 
     def steps(self, x: Tensor, context: CellContext) -> Step:
         num_precomputed, precomputed = x.size(-1), self.input_sums(x)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.ops.cuda_graphs import LoopGraphs, run_loop
-from fairseq_plugins.ops.matmul import accumulation_dtype, is_recorded, matmul, product_dtype
+from fairseq_plugins.ops.matmul import accumulation_dtype, matmul
 from fairseq_plugins.ops.recurrence import lstm_cell, lstm_cell_backward, tanh_backward
 
 LayerInput = Tuple[Tensor, Tensor, Tensor, Tensor, Optional[Tensor]]
@@ -52,19 +52,13 @@ def attentional_lstm(
         the outputs of the layers, masked, (T, B, D_n); h~, (T, B, D_N); the weights a, (T, B, S), in float32 or wider;
         and h and c of each layer after the last step, (B, D_n). All are differentiable once.
     """
-    dtype = product_dtype(keys)
     tensors = [fed, keys, annotations, combine, *(x for layer in layers for x in layer[:4])]
     masks = [mask for *_, mask in layers[:-1]]
     mask = None
     if padding is not None:
-        mask = torch.zeros_like(padding, dtype=dtype).masked_fill_(padding, float("-inf")).unsqueeze(1)
-    with torch.autocast(keys.device.type, enabled=False):
-        attention, top, *rest = run_loop(
-            graphs,
-            _AttentionalLSTM,
-            (is_recorded(tensors), len(layers)),
-            *(None if x is None else x.to(dtype) for x in (mask, *masks, *tensors)),
-        )
+        mask = torch.zeros_like(padding, dtype=keys.dtype).masked_fill_(padding, float("-inf")).unsqueeze(1)
+    arguments = (len(layers), mask, *masks, *tensors)
+    attention, top, *rest = run_loop(graphs, _AttentionalLSTM, *arguments, like=keys)
     outputs, h, c = (list(rest[n : n + len(layers)]) for n in range(0, len(rest), len(layers)))
     return outputs, top, attention, list(zip(h, c))
 
@@ -72,8 +66,9 @@ def attentional_lstm(
 class _AttentionalLSTM(torch.autograd.Function):
     @staticmethod
     # pyrefly: ignore[bad-override]
-    def forward(ctx: Any, mode: Tuple[bool, int], source_mask: Optional[Tensor], *tensors: Any) -> Tuple[Tensor, ...]:
-        learns, num_layers = mode
+    def forward(
+        ctx: Any, learns: bool, num_layers: int, source_mask: Optional[Tensor], *tensors: Any
+    ) -> Tuple[Tensor, ...]:
         masks = tensors[: num_layers - 1]
         fed, keys, annotations, combine, *layers = tensors[num_layers - 1 :]
         inputs, weights, h, c = (list(layers[n::4]) for n in range(4))
@@ -175,7 +170,7 @@ class _AttentionalLSTM(torch.autograd.Function):
         d_keys = torch.bmm(torch.stack(d_scores[::-1], dim=2), combined[..., :width].transpose(0, 1))
         d_annotations = torch.bmm(attention.to(dtype).permute(1, 2, 0), torch.stack(d_contexts[::-1], dim=1))
         d_tensors = (d for layer in zip(d_inputs, d_matrices, d_h, d_c) for d in layer)
-        return (None, None, *[None] * (num_layers - 1), d_fed, d_keys, d_annotations, d_combine, *d_tensors)
+        return (None, None, None, *[None] * (num_layers - 1), d_fed, d_keys, d_annotations, d_combine, *d_tensors)
 
 
 def _add_product(precomputed: Tensor, x: Tensor, matrix: Tensor) -> Tensor:

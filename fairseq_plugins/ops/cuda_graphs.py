@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Hashable, List, Optional, Sequence, Tupl
 import torch
 from torch import Tensor
 
-from fairseq_plugins.ops.matmul import backward_keeps_graph, is_recorded
+from fairseq_plugins.ops.matmul import backward_keeps_graph, is_recorded, product_dtype
 
 logger = logging.getLogger(__name__)
 
@@ -126,9 +126,16 @@ CUDA_GRAPHS = LoopGraphs(Recorder())
 """The graphs of this process."""
 
 
-def run_loop(graphs: Optional[LoopGraphs], function: Type[torch.autograd.Function], *args: Any) -> Any:
-    """``function.apply(*args)``, replayed where there are graphs."""
-    return function.apply(*args) if graphs is None else graphs.apply(function, *args)
+def run_loop(graphs: Optional[LoopGraphs], function: Type[torch.autograd.Function], *args: Any, like: Tensor) -> Any:
+    """``function.apply(learns, *args)``, replayed where there are graphs.
+
+    Tensors get the type that products of ``like`` are taken in. Where nothing ``learns``, the function keeps no steps.
+    """
+    dtype = product_dtype(like)
+    args = tuple(x.to(dtype) if isinstance(x, Tensor) else x for x in args)
+    learns = is_recorded(x for x in args if isinstance(x, Tensor))
+    with torch.autocast(like.device.type, enabled=False):
+        return function.apply(learns, *args) if graphs is None else graphs.apply(function, learns, *args)
 
 
 class _Context:

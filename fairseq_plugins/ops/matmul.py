@@ -91,18 +91,14 @@ def _onednn_linear(dtype: torch.dtype) -> Optional[Callable[[Tensor, Tensor, Opt
 
 
 def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
-    """x weight' + bias of x (N, C), weight (D, C) and bias (D) or None: (N, D), differentiable once."""
+    """x weight' + bias of x (N, ..., C), weight (D, C) and bias (D) or None: (N, ..., D), differentiable once."""
     if torch.compiler.is_compiling():  # torch.export keeps neither the function below nor oneDNN's operator
         return torch.nn.functional.linear(x, weight, bias)
     dtype = product_dtype(x)
     with torch.autocast(x.device.type, enabled=False):
-        return _Linear.apply(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
-
-
-def steps_first_linear(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
-    """:func:`linear` of all steps of x (B, T, C), (T, B, D)."""
-    steps_first = x.transpose(0, 1)
-    return linear(steps_first.flatten(0, 1), weight, bias).unflatten(0, steps_first.shape[:2])
+        rows = x.to(dtype).flatten(0, -2)
+        result = _Linear.apply(rows, weight.to(dtype), None if bias is None else bias.to(dtype))
+    return result.unflatten(0, x.shape[:-1])
 
 
 class _Linear(torch.autograd.Function):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from fairseq_plugins.ops.cuda_graphs import LoopGraphs, run_loop
-from fairseq_plugins.ops.matmul import backward_keeps_graph, is_recorded, matmul, onednn_kernel, product_dtype
+from fairseq_plugins.ops.matmul import backward_keeps_graph, matmul, onednn_kernel
 from fairseq_plugins.ops.recurrence import lstm_cell, lstm_cell_backward
 
 
@@ -43,16 +43,9 @@ def mogrifier_lstm(
     Returns:
         h of all steps, (T, B, D), and c after the last, (B, D), differentiable once.
     """
-    dtype = product_dtype(inputs)
     parameters = [tensor for b, matrices in rounds for tensor in (b, *matrices)]
-    learns = is_recorded([inputs, weight, bias, h, c, *parameters])
-    with torch.autocast(inputs.device.type, enabled=False):
-        return run_loop(
-            graphs,
-            _MogrifierLSTM,
-            (learns, len(rounds)),
-            *(None if x is None else x.to(dtype) for x in (inputs, h, c, mask, weight, bias, *parameters)),
-        )
+    arguments = (len(rounds), inputs, h, c, mask, weight, bias, *parameters)
+    return run_loop(graphs, _MogrifierLSTM, *arguments, like=inputs)
 
 
 _glu = torch.ops.aten.glu.out  # a sigmoid(b) of (a, b) side by side
@@ -62,9 +55,17 @@ class _MogrifierLSTM(torch.autograd.Function):
     @staticmethod
     # pyrefly: ignore[bad-override]
     def forward(
-        ctx: Any, mode: Tuple[bool, int], inputs: Tensor, h: Tensor, c: Tensor, mask: Optional[Tensor], *tensors: Tensor
+        ctx: Any,
+        learns: bool,
+        num_rounds: int,
+        inputs: Tensor,
+        h: Tensor,
+        c: Tensor,
+        mask: Optional[Tensor],
+        weight: Tensor,
+        bias: Tensor,
+        *parameters: Tensor,
     ) -> Tuple[Tensor, Tensor]:
-        (learns, num_rounds), (weight, bias, *parameters) = mode, tensors
         rounds = _split(parameters, num_rounds)
         num_kept = len(inputs) if learns else 1  # without a backward pass all steps overwrite the same buffers
         shape = (num_kept, len(h))
@@ -153,7 +154,7 @@ class _MogrifierLSTM(torch.autograd.Function):
                 d_parameters.append(matmul(d_lows[n].flatten(0, 1).t(), read).mul_(_scale(n, len(rounds))))
                 read = lows[n].flatten(0, 1)
             d_parameters.append(matmul(d_sums.t(), read).mul_(_scale(n, len(rounds))))
-        return (None, d_inputs, d_h, d_c, None, d_weight, d_bias, *d_parameters)
+        return (None, None, d_inputs, d_h, d_c, None, d_weight, d_bias, *d_parameters)
 
 
 def _split(parameters: Sequence[Tensor], num_rounds: int) -> List[Sequence[Tensor]]:

@@ -35,10 +35,7 @@ def masked_lstm(
     Returns:
         h of all steps, (T, B, D), and c after the last, (B, D), differentiable once.
     """
-    dtype = product_dtype(inputs)
-    learns = is_recorded([inputs, weight, h, c])
-    with torch.autocast(inputs.device.type, enabled=False):
-        return run_loop(graphs, _MaskedLSTM, *(x.to(dtype) for x in (inputs, weight, mask, h, c)), learns)
+    return run_loop(graphs, _MaskedLSTM, inputs, weight, mask, h, c, like=inputs)
 
 
 class _MaskedLSTM(torch.autograd.Function):
@@ -47,7 +44,7 @@ class _MaskedLSTM(torch.autograd.Function):
     @staticmethod
     # pyrefly: ignore[bad-override]
     def forward(
-        ctx: Any, inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tensor, learns: bool
+        ctx: Any, learns: bool, inputs: Tensor, weight: Tensor, mask: Tensor, h: Tensor, c: Tensor
     ) -> Tuple[Tensor, Tensor]:
         outputs: List[Tensor] = []
         gates: List[Tensor] = []
@@ -79,8 +76,8 @@ class _MaskedLSTM(torch.autograd.Function):
             step, d_c = lstm_cell_backward(d_h + d_outputs[t], d_c, cells[t], cells[t + 1], gates[t])
             d_gates[t] = step
             d_h = matmul(step, weight).mul_(mask)
-        d_weight = matmul(d_gates.flatten(0, 1).t(), masked.flatten(0, 1)) if ctx.needs_input_grad[1] else None
-        return d_gates, d_weight, None, d_h, d_c, None
+        d_weight = matmul(d_gates.flatten(0, 1).t(), masked.flatten(0, 1)) if ctx.needs_input_grad[2] else None
+        return None, d_gates, d_weight, None, d_h, d_c
 
 
 def lstm_cell(sums: Tensor, c: Tensor, *, product: Optional[Tensor] = None) -> Tuple[Tensor, Tensor, Tensor]:
@@ -171,30 +168,19 @@ def recurrent_highway(
     Returns:
         s after all steps, (T, B, D), differentiable once.
     """
-    dtype = product_dtype(inputs)
-    learns = is_recorded([inputs, s, *weights, *biases])
-    factors = s.new_ones(1, 1) if mask is None else mask
-    function = _RecurrentHighway
+    function, factors = _RecurrentHighway, s.new_ones(1, 1) if mask is None else mask
     if has_fused_gru(inputs):
         function, inputs = _FusedHighway, _gru_rows(inputs, dim=2)
         weights = _gru_rows(torch.stack([*weights]), dim=1).unbind(0)
         biases = _gru_rows(torch.stack([*biases]), dim=1, reset=_OPEN).unbind(0)
-    with torch.autocast(inputs.device.type, enabled=False):
-        return run_loop(
-            graphs,
-            function,
-            *(x.to(dtype) for x in (inputs, s, factors)),
-            None if keep is None else keep.to(dtype),
-            learns,
-            *(x.to(dtype) for x in (*weights, *biases)),
-        )
+    return run_loop(graphs, function, inputs, s, factors, keep, *weights, *biases, like=inputs)
 
 
 class _RecurrentHighway(torch.autograd.Function):
     @staticmethod
     # pyrefly: ignore[bad-override]
     def forward(
-        ctx: Any, inputs: Tensor, s: Tensor, mask: Tensor, keep: Optional[Tensor], learns: bool, *parameters: Tensor
+        ctx: Any, learns: bool, inputs: Tensor, s: Tensor, mask: Tensor, keep: Optional[Tensor], *parameters: Tensor
     ) -> Tensor:
         num_steps, depth, (num_rows, width) = inputs.size(0), len(parameters) // 2, s.shape
         weights, biases = parameters[:depth], parameters[depth:]
@@ -248,7 +234,7 @@ class _RecurrentHighway(torch.autograd.Function):
             matmul(d.flatten(0, 1).t(), (s * mask).flatten(0, 1)) if wanted else None
             for wanted, d, s in zip(ctx.needs_input_grad[-2 * depth :], d_sums, before)
         ]
-        return d_sums[0], d_s, None, None, None, *d_weights, *(d.sum(dim=(0, 1)) for d in d_sums)
+        return None, d_sums[0], d_s, None, None, *d_weights, *(d.sum(dim=(0, 1)) for d in d_sums)
 
 
 class _FusedHighway(torch.autograd.Function):
@@ -261,7 +247,7 @@ class _FusedHighway(torch.autograd.Function):
     @staticmethod
     # pyrefly: ignore[bad-override]
     def forward(
-        ctx: Any, inputs: Tensor, s: Tensor, mask: Tensor, keep: Optional[Tensor], learns: bool, *parameters: Tensor
+        ctx: Any, learns: bool, inputs: Tensor, s: Tensor, mask: Tensor, keep: Optional[Tensor], *parameters: Tensor
     ) -> Tensor:
         depth = len(parameters) // 2
         weights, biases = parameters[:depth], parameters[depth:]
@@ -302,7 +288,7 @@ class _FusedHighway(torch.autograd.Function):
         for layer, d_sum in enumerate(of_layers):
             operands = torch.stack([x.chunk(5, dim=1)[3] for x in workspaces[layer::depth]]).mul_(mask)
             d_weights.append(d_sum.flatten(0, 1).t() @ operands.flatten(0, 1))
-        return of_layers[0], d_s, None, None, None, *d_weights, *(d_sum.sum(dim=(0, 1)) for d_sum in of_layers)
+        return None, of_layers[0], d_s, None, None, *d_weights, *(d_sum.sum(dim=(0, 1)) for d_sum in of_layers)
 
 
 _OPEN = 40.0

@@ -130,7 +130,7 @@ class LabelLayer(nn.Module):
         return self.activation(linear(x.index_select(1, features), weight, self.bias))
 
     def _layer(self, x: Tensor) -> Tensor:
-        return self.activation(linear(x.flatten(0, -2), self.weight, self.bias)).unflatten(0, x.shape[:-1])
+        return self.activation(linear(x, self.weight, self.bias))
 
     def _kept_features(self) -> Optional[Tensor]:
         """Indices of the features that a new variational mask keeps, or None without such a mask.
