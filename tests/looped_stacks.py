@@ -17,9 +17,8 @@ def _stack(cell, graphs):
 
 
 def _decoder(attention, graphs):
-    part = ATTENTIONS[attention](D)
-    shared = dict(cell="lstm", attention=part, input_feeding="on", hidden_dropout=0.5, output_dropout=0.5)
-    return AttentionalStack(D, [D, D], graphs=graphs, **shared)
+    layers = RecurrentStack(2 * D, [D, D], hidden_dropout=0.5, output_dropout=0.5, masks="standard", graphs=graphs)
+    return AttentionalStack(layers, attention=ATTENTIONS[attention](D), feeds=True)
 
 
 LOOPS = {

@@ -19,7 +19,7 @@ from fairseq_plugins.models.presets.translation import ENCODER_DECODER_ARCHITECT
 from fairseq_plugins.modules.attention import ATTENTIONS, AttentionalStack, AttentionalState, Memory
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, provide_dictionary, select_rows
 from fairseq_plugins.modules.initialisation import InitBiases, initialise_uniformly
-from fairseq_plugins.modules.stack import DIRECTIONS, MERGES, CudaGraphFlags, EncoderStack, StackState
+from fairseq_plugins.modules.stack import MERGES, CudaGraphFlags, EncoderStack, RecurrentStack, StackState
 from fairseq_plugins.options import (
     OnOff,
     UserError,
@@ -174,7 +174,7 @@ class RecurrentAttentionalDecoder(CachingDecoder):
         return MAX_POSITIONS
 
 
-Directions = choices(DIRECTIONS)
+Directions = choices(["both", "forward"])
 Merge = choices(MERGES)
 AttentionScore = choices([*sorted(ATTENTIONS), "none"])
 SharedEmbeddings = choices(["none", "output", "all"])
@@ -273,33 +273,32 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         _check_flags(config, args, task)
         source, target = task.source_dictionary, task.target_dictionary
         hidden_sizes = parse_numbers(config.hidden_sizes, int, flag="--hidden-sizes", example="400 400 200")
-        cell: Dict[str, Any] = dict(cell=args.rnn_cell, cell_options=RECURRENT_CELLS.read_options(args))
+        layers = partial(
+            RecurrentStack,
+            hidden_sizes=hidden_sizes,
+            cell=args.rnn_cell,
+            cell_options=RECURRENT_CELLS.read_options(args),
+            hidden_dropout=config.dropout,
+            masks="standard",
+        )
         target_embedding = source_embedding = nn.Embedding(len(target), config.embed_dim)
         if config.share_embeddings != "all":
             source_embedding = nn.Embedding(len(source), config.embed_dim)
-        encoder_stack = EncoderStack(
-            config.embed_dim,
-            hidden_sizes,
-            **cell,
-            directions=config.encoder_directions,
-            merge=config.encoder_merge,
-            hidden_dropout=config.dropout,
-        )
+        num_directions = 2 if config.encoder_directions == "both" else 1
+        directions = [layers(config.embed_dim) for _ in range(num_directions)]
+        encoder_stack = EncoderStack(directions, merge=config.encoder_merge)
         encoder = RecurrentEncoder(source, embedding=source_embedding, stack=encoder_stack)
         attention = None
         if config.attention != "none":
             attention = ATTENTIONS[config.attention](hidden_sizes[-1])
-        stack = AttentionalStack(
-            config.embed_dim,
-            hidden_sizes,
-            **cell,
-            attention=attention,
-            input_feeding=config.input_feeding,
-            hidden_dropout=config.dropout,
+        feeds = config.input_feeding == "on"
+        decoder_layers = layers(
+            config.embed_dim + (hidden_sizes[-1] if feeds else 0),
             output_dropout=config.dropout if config.dropout_output is None else config.dropout_output,
             graphs=config.graphs(),
         )
-        attention_widths = [] if stack.attention is None else hidden_sizes[-1:]
+        stack = AttentionalStack(decoder_layers, attention=attention, feeds=feeds)
+        attention_widths = [] if attention is None else hidden_sizes[-1:]
         output_layer = build_output_layer(
             args,
             dictionary=target,
@@ -311,7 +310,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
             source=source,
             target=target,
             width=hidden_sizes[-1],
-            attention_removed_by="--attention none" if stack.attention is None else None,
+            attention_removed_by="--attention none" if attention is None else None,
         )
         decoder = RecurrentAttentionalDecoder(
             target, embedding=target_embedding, stack=stack, output_layer=output_layer

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from typing import Dict, List, NotRequired, Optional, Sequence, Tuple, Type, TypedDict
 
 import torch
-from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import state_tensors
-from fairseq_plugins.modules.layers import MASKS, BroadcastDropout, Linear
+from fairseq_plugins.modules.layers import Linear
 from fairseq_plugins.modules.lstm import WeightDropLSTM
 from fairseq_plugins.modules.stack import RecurrentStack, StackOutput, StackState, StackSteps
 from fairseq_plugins.ops.attentional_lstm import attentional_lstm
-from fairseq_plugins.ops.cuda_graphs import LoopGraphs
 from fairseq_plugins.ops.matmul import accumulation_dtype, linear
 from fairseq_plugins.ops.recurrence import StepProducts
 from fairseq_plugins.options import UserError
@@ -143,49 +141,22 @@ class AttentionalStack(nn.Module):
     :meth:`Attention.dot_keys`. A single step, as in decoding, needs no loop.
 
     Args:
-        input_size: C.
-        hidden_sizes: D_1 .. D_N.
-        cell, cell_options: as :class:`RecurrentStack`.
+        stack: the layers, with standard dropout. Attention reads the last one before its dropout. h~ is dropped at the
+            same rate. With input feeding the first layer reads C + D_N features.
         attention: of width D_N, or None.
-        input_feeding: "on" or "off".
-        hidden_dropout: standard dropout rate between layers.
-        output_dropout: dropout rate of the last layer and of h~. Attention reads the last layer before this dropout.
-        graphs: of the loops over the steps, or None.
+        feeds: whether there is input feeding.
 
     Raises:
-        UserError: on input feeding without attention, and as :class:`RecurrentStack`.
+        UserError: on input feeding without attention.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_sizes: Sequence[int],
-        *,
-        cell: str,
-        cell_options: Optional[FairseqDataclass] = None,
-        attention: Optional[Attention],
-        input_feeding: str,
-        hidden_dropout: float,
-        output_dropout: float,
-        graphs: Optional[LoopGraphs] = None,
-    ):
+    def __init__(self, stack: RecurrentStack, *, attention: Optional[Attention], feeds: bool):
         super().__init__()
-        self.graphs = graphs
-        self.feeds = input_feeding == "on"
-        if self.feeds and attention is None:
+        if feeds and attention is None:
             raise UserError("--input-feeding on feeds the attention's output back: take an --attention, or off")
-        self.stack = RecurrentStack(
-            input_size + (hidden_sizes[-1] if self.feeds else 0),
-            hidden_sizes,
-            cell=cell,
-            cell_options=cell_options,
-            hidden_dropout=hidden_dropout,
-            output_dropout=output_dropout,
-            masks="standard",
-            graphs=graphs,
-        )
+        self.stack = stack
         self.attention = attention
-        self.dropout = BroadcastDropout(output_dropout, flag="--dropout-output", shared_dims=MASKS["standard"])
+        self.feeds = feeds
 
     def initial_state(self, layers: StackState) -> AttentionalState:
         """The initial state, with given states of the layers and h~_0 = 0, (B, D_N)."""
@@ -219,7 +190,7 @@ class AttentionalStack(nn.Module):
         new_state: AttentionalState = {"layers": outputs.state}
         if self.feeds:
             new_state["fed"] = top.squeeze(1)
-        return StackOutput([*outputs.layers, self.dropout(top)], top, new_state, weights)
+        return StackOutput([*outputs.layers, self.stack.dropouts[-1](top)], top, new_state, weights)
 
     def _fused(
         self,
@@ -244,12 +215,12 @@ class AttentionalStack(nn.Module):
             annotations=memory.annotations,
             padding=memory.padding,
             combine=combine.weight,
-            graphs=self.graphs,
+            graphs=self.stack.graphs,
         )
         *lower, last = (output.transpose(0, 1) for output in outputs)
         top = tops.transpose(0, 1)
         return StackOutput(
-            layers=[*lower, last if top_mask is None else last * top_mask, self.dropout(top)],
+            layers=[*lower, last if top_mask is None else last * top_mask, self.stack.dropouts[-1](top)],
             top=top,
             state={"layers": [{"h": h, "c": c} for h, c in states], "fed": tops[-1]},
             attention=weights.transpose(0, 1),
@@ -275,7 +246,7 @@ class AttentionalStack(nn.Module):
         top = torch.stack(tops, dim=1)
         *lower, last = (torch.stack(steps_of_layer, dim=1) for steps_of_layer in zip(*outputs))
         return StackOutput(
-            layers=[*lower, steps.drop_top(last), self.dropout(top)],
+            layers=[*lower, steps.drop_top(last), self.stack.dropouts[-1](top)],
             top=top,
             state={"layers": layers, "fed": fed},
             attention=torch.cat(weights, dim=1),

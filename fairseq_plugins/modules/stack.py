@@ -212,9 +212,6 @@ class StackSteps:
         return outputs if self.top_mask is None else outputs * self.top_mask
 
 
-DIRECTIONS = ("both", "forward")
-"""Values of ``--encoder-directions``."""
-
 MERGES = ("top", "layer")
 """Where two directions are summed: once at the top, or after every layer, as input of the next."""
 
@@ -226,45 +223,18 @@ class EncoderStack(nn.Module):
     layer by layer. Padding before or after a sentence does not change the results.
 
     Args:
-        input_size: C.
-        hidden_sizes: D_1 .. D_N.
-        cell, cell_options: as :class:`RecurrentStack`.
-        directions: a value of :data:`DIRECTIONS`.
+        stacks: the one that reads the sentences forwards and, if there are two directions, the other.
         merge: a value of :data:`MERGES`.
-        hidden_dropout: standard dropout rate between layers.
 
     Shape:
         x: (B, S, C); padding: (B, S), True at positions without a token, or None; tokens: (B, S) or None;
         output: annotations (B, S, D_N), zero at padding, and the state of each layer.
-
-    Raises:
-        UserError: as :class:`RecurrentStack`.
     """
 
-    def __init__(
-        self,
-        input_size: int,
-        hidden_sizes: Sequence[int],
-        *,
-        cell: str,
-        cell_options: Optional[FairseqDataclass] = None,
-        directions: str = "both",
-        merge: str,
-        hidden_dropout: float,
-    ):
+    def __init__(self, stacks: Iterable[RecurrentStack], *, merge: str):
         super().__init__()
+        self.stacks: ModuleSequence[RecurrentStack] = ModuleSequence(stacks)
         self.merge = merge
-        self.stacks: ModuleSequence[RecurrentStack] = ModuleSequence(
-            RecurrentStack(
-                input_size,
-                hidden_sizes,
-                cell=cell,
-                cell_options=cell_options,
-                hidden_dropout=hidden_dropout,
-                masks="standard",
-            )
-            for _ in range(2 if directions == "both" else 1)
-        )
 
     def forward(
         self, x: Tensor, padding: Optional[Tensor] = None, *, tokens: Optional[Tensor] = None

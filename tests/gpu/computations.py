@@ -105,21 +105,15 @@ def stack_computation(cell, compute, *, dropout=0.0):
 def encoder_computation(cell):
     """A cell in an encoder, with padding."""
     options = dict(cell=cell, cell_options=without_dropout(RECURRENT_CELLS[cell].Options))
-    encoder = EncoderStack(WIDTHS[0], WIDTHS[1:], **options, merge="top", hidden_dropout=0.0)
+    encoder = EncoderStack([RecurrentStack(WIDTHS[0], WIDTHS[1:], **options) for _ in range(2)], merge="top")
     return Computation(_encode, {**random_inputs(x=(B, T, WIDTHS[0])), "tokens": _tokens(T)}, _randomised(encoder))
 
 
 def attention_computation(attention, feeding):
     """An attention over a stack, over whole sequences or step by step with input feeding."""
-    module = AttentionalStack(
-        WIDTHS[0],
-        WIDTHS[1:],
-        cell="lstm",
-        attention=ATTENTIONS[attention](WIDTHS[-1]),
-        input_feeding=feeding,
-        hidden_dropout=0.0,
-        output_dropout=0.0,
-    )
+    feeds = feeding == "on"
+    layers = RecurrentStack(WIDTHS[0] + (WIDTHS[-1] if feeds else 0), WIDTHS[1:])
+    module = AttentionalStack(layers, attention=ATTENTIONS[attention](WIDTHS[-1]), feeds=feeds)
     inputs = random_inputs(x=(B, T, WIDTHS[0]), annotations=(B, S, WIDTHS[-1]))
     return Computation(_attend, inputs, _randomised(module))
 

@@ -199,8 +199,7 @@ def test_presets_reach_the_model():
     assert rates == [0.1, 0.4, 0.5]
     assert on_meta("lstm_lm_doc_ptb", 50).decoder.output.latent_dropout.rate == 0.6
     model = on_meta("lstm_encdec_doc_iwslt", 30, 40)
-    rates = [dropout.rate for dropout in (*model.decoder.stack.stack.dropouts, model.decoder.stack.dropout)]
-    assert rates == [0.3] * 3
+    assert [dropout.rate for dropout in model.decoder.stack.stack.dropouts] == [0.3] * 2
     assert [dropout.rate for part in model.encoder.stack.stacks for dropout in part.dropouts] == [0.3, 0.0] * 2
     assert model.decoder.output.experts_per_layer == [0, 0, 2, 2] and model.decoder.output.latent_dropout.rate == 0.0
 
@@ -243,6 +242,6 @@ def test_a_small_encoder_decoder_drops_values_once_right_before_every_softmax():
         ({"arch": "lstm_encdec_iwslt", "output_layer": "doc"}, 0.0, 0.3),  # as published
     ):
         decoder = on_meta(flags.pop("arch"), 30, 40, **flags).decoder
-        assert decoder.stack.dropout.rate == decoder.stack.stack.dropouts[-1].rate == of_states, flags
+        assert decoder.stack.stack.dropouts[-1].rate == of_states, flags
         latent = getattr(decoder.output, "latent_dropout", None)
         assert (None if latent is None else latent.rate) == of_latents, flags

@@ -12,6 +12,7 @@ from fairseq_plugins.modules.attention import ATTENTIONS, AttentionalStack, Memo
 from fairseq_plugins.modules.cell import state_tensors
 from fairseq_plugins.modules.lstm import VariationalOptions
 from fairseq_plugins.modules.major_minor_lstm import MajorMinorOptions
+from fairseq_plugins.modules.stack import RecurrentStack
 
 B, T, S, H = 3, 4, 6, 5
 LENGTHS = [S, 1, 3]
@@ -92,16 +93,16 @@ every_cell_and_case = pytest.mark.parametrize("cell, attention, feeding", CELLS_
 
 def make_stack(attention, feeding, *, cell="lstm", widths=STACK_WIDTHS, dropout=0.0, output_dropout=None):
     built = None if attention == "none" else ATTENTIONS[attention](widths[-1])
-    stack = AttentionalStack(
-        C,
+    layers = RecurrentStack(
+        C + (widths[-1] if feeding == "on" else 0),
         widths,
         cell=cell.split(",")[0],
         cell_options=CELLS[cell],
-        attention=built,
-        input_feeding=feeding,
         hidden_dropout=dropout,
         output_dropout=dropout if output_dropout is None else output_dropout,
+        masks="standard",
     )
+    stack = AttentionalStack(layers, attention=built, feeds=feeding == "on")
     randomise(stack, 0.7)
     return stack.double()
 

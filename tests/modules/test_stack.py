@@ -116,8 +116,9 @@ PLACES = {
 }
 
 
-def make_encoder(merge, *, widths=ENCODER_WIDTHS, hidden_dropout=0.0, cell="lstm", **options):
-    stack = EncoderStack(C, widths, cell=cell, merge=merge, hidden_dropout=hidden_dropout, **options)
+def make_encoder(merge, *, widths=ENCODER_WIDTHS, hidden_dropout=0.0, cell="lstm", num_directions=2):
+    options = dict(cell=cell, hidden_dropout=hidden_dropout, masks="standard")
+    stack = EncoderStack([RecurrentStack(C, widths, **options) for _ in range(num_directions)], merge=merge)
     return randomise(stack, 0.7).double()
 
 
@@ -213,7 +214,7 @@ def test_every_call_draws_fresh_masks_and_evaluation_none(sentences, merge):
 @every_merge
 @pytest.mark.parametrize("cell, place", [*(("lstm", place) for place in PLACES), ("mmlstm", "mixed")])
 def test_one_direction_is_a_stack_that_reads_forwards(sentences, merge, place, cell):
-    stack = make_encoder(merge, cell=cell, directions="forward")
+    stack = make_encoder(merge, cell=cell, num_directions=1)
     x, padding = batch(sentences, place)
     annotations, state = stack(x, padding)
     for row, sentence in enumerate(sentences):
