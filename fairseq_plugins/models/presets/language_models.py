@@ -1,12 +1,15 @@
 """Presets of the language models, one section for the architectures of a paper.
 
-``*_ARCHITECTURES`` map values of ``--arch`` to their presets.
+Each dictionary maps values of ``--arch`` to their presets.
 """
 
 from typing import Dict
 
 from fairseq_plugins.models.presets.preset import Preset, Value
 from fairseq_plugins.models.presets.translation import TRANSFORMER_LAYERS
+
+LANGUAGE_MODELS: Dict[str, Preset] = {}
+"""The recurrent language models, to which the sections below add those of a paper."""
 
 STREAMS = {
     "task": "stateful_lm",
@@ -74,7 +77,7 @@ _LABELS_WT2_TRAINING = {**AWD_WT2_TRAINING, "max-epoch": 2000}
 # The published programs limit the windows of AWD-LSTM in fine-tuning only.
 _FINE_TUNING = {"max-window": 80}
 
-AWD_ARCHITECTURES: Dict[str, Preset] = {
+LANGUAGE_MODELS |= {
     "lstm_lm_awd": Preset(SMALL_TIED, SMALL, output_layers=_MIXTURES),
     "lstm_lm_full": Preset(
         dict(SMALL_TIED, hidden_sizes="512 512 512", output_layer="full"), SMALL, output_layers=_OTHER_LAYERS
@@ -136,7 +139,7 @@ _DOC = dict(output_layer="doc", **_PUBLISHED_MIXTURES["doc"])
 _BALANCE = {"balance": 0.001}
 _DOC_TRAINING = {**_BALANCE, "max-epoch": 500, "nonmonotone-interval": 60}
 
-MIXTURE_ARCHITECTURES: Dict[str, Preset] = {
+LANGUAGE_MODELS |= {
     "lstm_lm_mos": Preset(dict(SMALL_MIXTURE, output_layer="mos"), SMALL, output_layers=_OTHER_LAYERS),
     "lstm_lm_doc": Preset(dict(SMALL_MIXTURE, output_layer="doc"), {**SMALL, **_BALANCE}, output_layers=_OTHER_LAYERS),
     "lstm_lm_mos_ptb": Preset(MOS_PTB, MOS_PTB_TRAINING, MOS_PTB_FINE_TUNING, output_layers=_PUBLISHED_MIXTURES),
@@ -175,7 +178,7 @@ _MM_WT103 = dict(
 _MM_MOS_TRAINING = {"nonmonotone-interval": 10, "max-epoch": 500}
 _MM_WT103_TRAINING = {**STREAMS, "optimizer": "adam", "lr": 0.001, "batch-size": 128, "max-epoch": 50}
 
-MAJOR_MINOR_ARCHITECTURES: Dict[str, Preset] = {
+LANGUAGE_MODELS |= {
     "mmlstm_lm": Preset(dict(SMALL_TIED, **_MAJOR_MINOR), SMALL, output_layers=_MIXTURES),
     "mmlstm_lm_mos": Preset(dict(SMALL_MIXTURE, **_MM_MOS, output_layer="mos"), SMALL, output_layers=_OTHER_LAYERS),
     "mmlstm_lm_ptb": Preset(_MM_PTB, {**AWD_PTB_TRAINING, "max-epoch": 300}),
@@ -240,7 +243,7 @@ _MOGRIFIER_PTB_TRAINING = {
     "seed": 1,
 }
 
-MOGRIFIER_ARCHITECTURES: Dict[str, Preset] = {
+LANGUAGE_MODELS |= {
     "mogrifier_lm": Preset(_MOGRIFIER_SMALL, SMALL),
     "mogrifier_lm_ptb": Preset(_MOGRIFIER_PTB, _MOGRIFIER_PTB_TRAINING),
 }
@@ -293,7 +296,7 @@ _RHN_TRAINING = {
 # The published rate of 0.2 for a sum over 35 steps is 7 for their mean.
 _RHN_SMALL_TRAINING = {**SMALL, "lr": 7}
 
-RHN_ARCHITECTURES: Dict[str, Preset] = {
+LANGUAGE_MODELS |= {
     f"{name}{corpus}": Preset(dict(network, output_layer=output_layer), training)
     for name, output_layer in (("rhn_lm", "full"), ("rhn_lm_tied", "tied"))
     for corpus, network, training in (
@@ -356,7 +359,7 @@ _VARIATIONAL_MEDIUM_TRAINING = {**_MEDIUM_TRAINING, "weight-decay": 1e-7}
 _VARIATIONAL_LARGE_TRAINING = {**_LARGE_TRAINING, "weight-decay": 1e-7, "seed": 2}
 
 # Names without a corpus have no training flags, because the papers name none.
-ZAREMBA_ARCHITECTURES: Dict[str, Preset] = {
+LANGUAGE_MODELS |= {
     "lstm_lm_zaremba_medium": Preset(_ZAREMBA_MEDIUM),
     "lstm_lm_zaremba_medium_ptb": Preset(_ZAREMBA_MEDIUM, _MEDIUM_TRAINING),
     "lstm_lm_zaremba_medium_wt2": Preset(_ZAREMBA_MEDIUM, _MEDIUM_TRAINING),
@@ -428,7 +431,7 @@ _TEXT8_CHARACTERS = {
     "seed": 1,
 }
 
-FPNN_ARCHITECTURES: Dict[str, Preset] = {
+LANGUAGE_MODELS |= {
     "fpnn_lm": Preset({**_LINEAR, **_REGULARISED, **_SMALL_WIDTH}, _FPNN_SMALL_TRAINING),
     "fpnn_lm_ptb": Preset({**_LINEAR, **_REGULARISED, **_WORDS}, _FPNN_TRAINING),
     "fpnn_lm_text8_words": Preset({**_LINEAR, **_ONE_LAYER, **_WORDS}, _TEXT8_WORDS),
@@ -472,7 +475,7 @@ _GATED_TRAINING = {
 ON_AWD: Dict[str, Value] = {"clip-norm": 0.1, "gate-init-range": 0.01}
 """Flags of ``fairseq-train`` that differ for a gate on AWD-LSTM, as in the published program."""
 
-GATED_ARCHITECTURES: Dict[str, Preset] = {
+GATED_LANGUAGE_MODELS: Dict[str, Preset] = {
     name: Preset(_GATE, _GATED_TRAINING) for name in ("gated_lm", "gated_lm_ptb", "gated_lm_wt2")
 }
 
