@@ -21,7 +21,6 @@ from fairseq_plugins.models.decoder import StreamDecoder, StreamState
 from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, apply_preset
 from fairseq_plugins.models.sliding_context import SlidingDecoder
 from fairseq_plugins.modules.layers import ModuleSequence
-from fairseq_plugins.modules.stack import RecurrentStack
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.ops.mixture_distribution import mean_log_probs, responsibilities
 from fairseq_plugins.options import UserError, check_choices
@@ -125,18 +124,6 @@ class GatedDecoder(StreamDecoder):
         self.members.requires_grad_(False)
         self.gate = gate
         self.train()
-
-    @property
-    def stack(self) -> RecurrentStack:
-        """The recurrent layers.
-
-        Raises:
-            UserError: if there are several models.
-        """
-        if len(self.members) > 1:
-            raise UserError(f"the gated model has {len(self.members)} base models: look into the layers of one alone")
-        stack: Any = self.members[0].stack
-        return stack
 
     def train(self, mode: bool = True) -> "GatedDecoder":
         """Train the gate. The members stay in evaluation mode.

@@ -18,7 +18,7 @@ from fairseq_plugins.models.decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.presets.translation import ENCODER_DECODER_ARCHITECTURES, SHARING_FLAGS, apply_encdec_preset
 from fairseq_plugins.modules.attention import ATTENTIONS, AttentionalStack, AttentionalState, Memory
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, provide_dictionary, select_rows
-from fairseq_plugins.modules.initialisation import InitBiases, initialise_uniformly
+from fairseq_plugins.modules.layers import InitBiases, initialise_uniformly
 from fairseq_plugins.modules.stack import MERGES, CudaGraphFlags, EncoderStack, RecurrentStack, StackState
 from fairseq_plugins.options import (
     OnOff,

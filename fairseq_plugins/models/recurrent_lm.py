@@ -17,8 +17,15 @@ from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.decoder import StreamDecoder
 from fairseq_plugins.models.presets import LANGUAGE_MODELS, apply_preset
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, provide_dictionary
-from fairseq_plugins.modules.initialisation import InitBiases, initialise_uniformly
-from fairseq_plugins.modules.layers import MASKS, WORD_MASKS, BroadcastDropout, Linear, WordDropoutEmbedding
+from fairseq_plugins.modules.layers import (
+    MASKS,
+    WORD_MASKS,
+    BroadcastDropout,
+    InitBiases,
+    Linear,
+    WordDropoutEmbedding,
+    initialise_uniformly,
+)
 from fairseq_plugins.modules.stack import OUTPUT_SKIPS, CudaGraphFlags, RecurrentStack, StackState
 from fairseq_plugins.optim.column_norm import constrain_columns
 from fairseq_plugins.options import (

@@ -11,7 +11,6 @@ from fairseq.models.transformer import TransformerDecoder, TransformerDecoderBas
 from torch import Tensor
 
 from fairseq_plugins.models.decoder import IncrementalState, StreamDecoder
-from fairseq_plugins.modules.stack import RecurrentStack
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers.base import OutputLayer
@@ -41,15 +40,6 @@ class SlidingDecoder(StreamDecoder):
     """
 
     length: int
-
-    @property
-    def stack(self) -> RecurrentStack:
-        """Recurrent layers, which analyses of layers look into.
-
-        Raises:
-            UserError: always, because there are none.
-        """
-        raise UserError("the model has no recurrent layers: give a recurrent model")
 
     def outputs(self, tokens: Tensor) -> List[Tensor]:
         """Outputs of the embedding and of all layers, (B, t, D_n) each, for a whole input (B, t), t <= L."""

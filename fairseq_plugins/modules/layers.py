@@ -1,4 +1,4 @@
-"""Layers that several models use: linear layers, dropout, embedding.
+"""Layers that several models use: linear layers, dropout, embedding. Initial values of all parameters.
 
 Shapes: B batch rows, T time steps, C input width, D output width, V words.
 """
@@ -11,8 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from fairseq_plugins.ops.matmul import autocast_dtype, linear
-from fairseq_plugins.ops.regularizers import dropout_mask
-from fairseq_plugins.options import check_dropout
+from fairseq_plugins.options import check_dropout, choices
 
 
 class Linear(nn.Linear):
@@ -50,6 +49,23 @@ class ModuleSequence(nn.ModuleList, Generic[M]):
 MASKS = {"locked": (1,), "standard": ()}
 """Dimensions of (B, T, *) that share a dropout mask: time in locked dropout (Gal & Ghahramani 2016; Merity et al. 2018,
 section 4.2), none in standard dropout."""
+
+
+def dropout_mask(like: Tensor, size: Sequence[int], *, rate: float) -> Tensor:
+    """Factors of ``size``, in the type and on the device of ``like``: 0 with probability ``rate``,
+    otherwise 1 / (1 - rate).
+
+    On a CPU uniform numbers are compared with the rate. Torch's own ``bernoulli_`` takes three times as long there.
+
+    Args:
+        like: any tensor.
+        size: of the result.
+        rate: probability of a zero, 0 <= rate < 1.
+    """
+    keep = 1 - rate
+    if like.device.type != "cpu":
+        return like.new_empty(size).bernoulli_(keep).div_(keep)
+    return torch.rand(size, dtype=torch.float32, device=like.device).lt_(keep).to(like.dtype).div_(keep)
 
 
 class DropoutModule:
@@ -166,3 +182,22 @@ class WordDropoutEmbedding(DropoutModule, nn.Embedding):
         vectors = super().forward(tokens)
         mask = self.mask(tokens)
         return vectors if mask is None else vectors * mask
+
+
+# Initial values
+
+BIASES = ("uniform", "zero")
+"""Initial biases under ``--init-range``: like all parameters, or zero."""
+
+InitBiases = choices(BIASES)
+
+
+@torch.no_grad()
+def initialise_uniformly(model: nn.Module, init_range: float, *, biases: str) -> None:
+    """Draw all parameters from U(-init_range, init_range). ``biases``, "uniform" or "zero", concerns all vectors."""
+    assert biases in BIASES
+    for parameter in model.parameters():
+        if parameter.dim() == 1 and biases == "zero":
+            parameter.zero_()
+        else:
+            parameter.uniform_(-init_range, init_range)

@@ -11,10 +11,9 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, LayerState, RecurrentCell, Step
-from fairseq_plugins.modules.layers import BroadcastDropout, DropoutModule
+from fairseq_plugins.modules.layers import BroadcastDropout, DropoutModule, dropout_mask
 from fairseq_plugins.ops.matmul import autocast_dtype, linear, matmul
 from fairseq_plugins.ops.recurrence import StepProducts, lstm_cell, masked_lstm
-from fairseq_plugins.ops.regularizers import dropout_mask
 from fairseq_plugins.options import check_dropout, choices
 
 CLOSED_GATE = -1e4

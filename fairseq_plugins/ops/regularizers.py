@@ -1,10 +1,10 @@
-"""Penalties that are added to the loss of a language model, and masks of dropout.
+"""Penalties that are added to the loss of a language model.
 
 Shapes: B batch rows, T time steps, D layer width, J experts. ``mask`` is (B, T), one where a position holds a token and
 zero where it is padding. Every penalty is a scalar.
 """
 
-from typing import Iterable, Sequence
+from typing import Iterable
 
 import torch
 from torch import Tensor
@@ -86,20 +86,3 @@ def _masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     weight = mask.to(values.dtype)
     num_values = weight.sum() * values.size(-1)
     return (values * weight.unsqueeze(-1)).sum() / torch.clamp(num_values, min=1)
-
-
-def dropout_mask(like: Tensor, size: Sequence[int], *, rate: float) -> Tensor:
-    """Factors of ``size``, in the type and on the device of ``like``: 0 with probability ``rate``,
-    otherwise 1 / (1 - rate).
-
-    On a CPU uniform numbers are compared with the rate. Torch's own ``bernoulli_`` takes three times as long there.
-
-    Args:
-        like: any tensor.
-        size: of the result.
-        rate: probability of a zero, 0 <= rate < 1.
-    """
-    keep = 1 - rate
-    if like.device.type != "cpu":
-        return like.new_empty(size).bernoulli_(keep).div_(keep)
-    return torch.rand(size, dtype=torch.float32, device=like.device).lt_(keep).to(like.dtype).div_(keep)

@@ -13,8 +13,7 @@ from fairseq.dataclass import FairseqDataclass
 from torch import Tensor, nn
 
 from fairseq_plugins.modules.cell import CellContext, LayerState, State
-from fairseq_plugins.modules.initialisation import initialise_uniformly
-from fairseq_plugins.modules.layers import BroadcastDropout
+from fairseq_plugins.modules.layers import BroadcastDropout, initialise_uniformly
 from fairseq_plugins.modules.lstm import BiasOptions, LSTMLayer
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.options import check_at_least_one, check_positive

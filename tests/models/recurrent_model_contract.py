@@ -10,7 +10,7 @@ import pytest
 from torch import nn
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
-from fairseq_plugins.modules.initialisation import BIASES
+from fairseq_plugins.modules.layers import BIASES
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 INIT_RANGE = 0.07

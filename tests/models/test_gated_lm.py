@@ -209,12 +209,6 @@ def test_labels_of_a_frozen_model_are_encoded_once(tokens, target):
 # what others read
 
 
-def test_layers_of_several_models_are_not_looked_into():
-    assert build_tiny_gated_lm(*BASES["one"]).decoder.stack.layers[0].hidden_size == 12
-    with pytest.raises(ValueError, match="^the gated model has 3 base models: look into the layers of one alone"):
-        build_tiny_gated_lm(*BASES["several"]).decoder.stack  # noqa: B018
-
-
 def test_windows_of_a_stream_are_one_sequence(tokens):
     for bases in BASES.values():
         model = build_tiny_gated_lm(*bases, output_gate="iog-lstm").double().eval()

@@ -28,8 +28,7 @@ from fairseq_plugins.models.recurrent_encdec import RecurrentEncoderDecoder
 from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
 from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, RecurrentCell
-from fairseq_plugins.modules.initialisation import BIASES
-from fairseq_plugins.modules.layers import MASKS, WORD_MASKS, BroadcastDropout
+from fairseq_plugins.modules.layers import BIASES, MASKS, WORD_MASKS, BroadcastDropout
 from fairseq_plugins.modules.recurrent_highway import TRANSFORM_INPUTS
 from fairseq_plugins.modules.stack import OUTPUT_SKIPS
 

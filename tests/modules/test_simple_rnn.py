@@ -9,7 +9,7 @@ from builders import dictionary_of, randomise
 from cells_by_hand import assert_as_by_hand, run, run_steps
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext
-from fairseq_plugins.modules.initialisation import initialise_uniformly
+from fairseq_plugins.modules.layers import initialise_uniformly
 from fairseq_plugins.modules.simple_rnn import DiagonalOptions, DiagonalRNN
 from fairseq_plugins.ops.recurrence import linear_scan
 

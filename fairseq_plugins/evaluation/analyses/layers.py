@@ -18,7 +18,10 @@ from torch.nn.functional import pad
 from fairseq_plugins.console import progress
 from fairseq_plugins.evaluation.analyses.experts import expert_layers, mixture_output
 from fairseq_plugins.evaluation.scoring import ScoredBatch, device_of, evaluate_perplexity, score_windows
+from fairseq_plugins.models.gated_lm import GatedDecoder
+from fairseq_plugins.models.recurrent_lm import RecurrentDecoder
 from fairseq_plugins.modules.simple_rnn import DiagonalRNN, SimpleRecurrentLayer
+from fairseq_plugins.modules.stack import RecurrentStack
 from fairseq_plugins.options import UserError
 
 
@@ -65,6 +68,23 @@ def layer_learning(model: BaseFairseqModel, batches: Iterable[ScoredBatch]) -> L
     return LayerLearning(shares=shares, gradients=[norm / num_words for norm in norms], num_words=num_words)
 
 
+def recurrent_stack(model: FairseqLanguageModel) -> RecurrentStack:
+    """The recurrent layers of a model, or of the base model under a gate.
+
+    Raises UserError if there are none, or several base models.
+    """
+    decoder = model.decoder
+    if isinstance(decoder, GatedDecoder):
+        if len(decoder.members) > 1:
+            raise UserError(
+                f"the gated model has {len(decoder.members)} base models: look into the layers of one alone"
+            )
+        decoder = decoder.members[0]
+    if not isinstance(decoder, RecurrentDecoder):
+        raise UserError("the model has no recurrent layers: give a recurrent model")
+    return decoder.stack
+
+
 # Masks on the outputs of recurrent layers (Shuang et al. 2020, section V-C). A model loses less if its features depend
 # less on each other.
 
@@ -77,7 +97,7 @@ def changed_layer_outputs(model: FairseqLanguageModel, change: Callable[[int, Te
     evaluation mode ``output`` is without dropout.
     """
     with ExitStack() as hooks:
-        for n, dropout in enumerate(model.decoder.stack.dropouts, start=1):
+        for n, dropout in enumerate(recurrent_stack(model).dropouts, start=1):
             handle = dropout.register_forward_hook(lambda module, inputs, output, n=n: change(n, output))
             hooks.callback(handle.remove)
         yield
@@ -123,7 +143,7 @@ def masking_curves(
     :data:`LAYER_MASKS`, and the runs have masks of seeds 1, 2, ... Tokens and options are those of
     :func:`~fairseq_plugins.evaluation.scoring.evaluate_perplexity`.
     """
-    depths = {len(model.decoder.stack.layers) for model in models.values()}
+    depths = {len(recurrent_stack(model).layers) for model in models.values()}
     if len(depths) > 1:
         raise UserError(f"models with {' and '.join(map(str, sorted(depths)))} layers: compare those of one depth")
     layers = range(1, depths.pop() + 1)
@@ -234,7 +254,7 @@ def layer_correlations(model: FairseqLanguageModel, tokens: Tensor, **options: A
     """Mean absolute correlation within each layer, bottom first; see :func:`correlation_matrices`."""
     found = []
     for n, (matrix, layer) in enumerate(
-        zip(correlation_matrices(model, tokens, **options), model.decoder.stack.layers), start=1
+        zip(correlation_matrices(model, tokens, **options), recurrent_stack(model).layers), start=1
     ):
         absolute = matrix.abs().fill_diagonal_(float("nan"))
         of_different_groups = torch.zeros_like(absolute, dtype=torch.bool)
@@ -285,7 +305,7 @@ def spectra(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Spectru
     Raises UserError if a layer has gates or no recurrent matrix.
     """
     found = []
-    for number, layer in enumerate(model.decoder.stack.layers, start=1):
+    for number, layer in enumerate(recurrent_stack(model).layers, start=1):
         if not isinstance(layer, SimpleRecurrentLayer) or layer.recurrent is None:
             raise UserError(
                 f"{path}: layer {number} has no recurrent matrix without gates: give a model with --rnn-cell "
@@ -334,7 +354,7 @@ class Timescales:
 def timescales(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Timescales]:
     """Timescales of each layer, bottom first; ``path`` names the model. Raises UserError if a layer is not diagonal."""
     found = []
-    for number, layer in enumerate(model.decoder.stack.layers, start=1):
+    for number, layer in enumerate(recurrent_stack(model).layers, start=1):
         if not isinstance(layer, DiagonalRNN) or layer.recurrent is not None:
             raise UserError(
                 f"{path}: layer {number} has no self-connections: give a model with --rnn-cell diagonal, such as "

@@ -7,7 +7,7 @@ import numpy as np
 import plain_formulas
 import pytest
 import torch
-from builders import build_tiny_lm
+from builders import build_tiny_gated_lm, build_tiny_lm
 from printed_tables import rows_of
 from torch.nn.functional import linear, log_softmax, softmax
 
@@ -19,6 +19,7 @@ from fairseq_plugins.evaluation.analyses.layers import (
     layer_learning,
     masked_perplexity,
     masking_curves,
+    recurrent_stack,
     spectra,
     timescales,
 )
@@ -46,6 +47,13 @@ def learning_by_hand(model, states, target):
         norms += torch.tensor([0.0 if gradient is None else gradient.norm() for gradient in gradients])
         shares += prior.detach()
     return shares, norms
+
+
+def test_layers_of_several_models_are_not_looked_into():
+    one, another = build_tiny_lm("tied"), build_tiny_lm("doc")
+    assert recurrent_stack(build_tiny_gated_lm(one)) is one.decoder.stack
+    with pytest.raises(ValueError, match="^the gated model has 2 base models: look into the layers of one alone"):
+        recurrent_stack(build_tiny_gated_lm(one, another))
 
 
 def test_a_language_model_by_lines():
