@@ -5,20 +5,19 @@ Shapes: M base models, B batch rows, T time steps, V vocabulary.
 
 from argparse import Namespace
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
 from fairseq.dataclass import FairseqDataclass
-from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
+from fairseq.models import FairseqLanguageModel, register_model
 from torch import Tensor
 
 from fairseq_plugins.data.tasks import TextTask, check_reads_one_text
 from fairseq_plugins.models.base_models import base_models
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.decoder import StreamDecoder, StreamState
-from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, apply_preset
+from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, register_presets
 from fairseq_plugins.models.sliding_context import SlidingDecoder
 from fairseq_plugins.modules.layers import ModuleSequence
 from fairseq_plugins.ops.logit_gate import LogitGate
@@ -222,5 +221,4 @@ class GatedLanguageModel(FairseqLanguageModel):
         return keep_vocabularies(model, task)
 
 
-for name, preset in GATED_LANGUAGE_MODELS.items():
-    register_model_architecture("gated_lm", name)(partial(apply_preset, preset))
+register_presets("gated_lm", GATED_LANGUAGE_MODELS)

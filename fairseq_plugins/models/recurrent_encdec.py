@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any, Dict, List, Optional, Tuple, TypedDict
 
 from fairseq.data import Dictionary
-from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, register_model, register_model_architecture
+from fairseq.models import FairseqEncoder, FairseqEncoderDecoderModel, register_model
 from torch import Tensor, nn
 
 from fairseq_plugins.data.tasks import TextTask, check_reads_pairs, check_target_padding
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.decoder import CachingDecoder, IncrementalState
-from fairseq_plugins.models.presets.translation import ENCODER_DECODER_ARCHITECTURES, SHARING_FLAGS, apply_encdec_preset
+from fairseq_plugins.models.presets.preset import register_presets
+from fairseq_plugins.models.presets.translation import ENCODER_DECODER_ARCHITECTURES, SHARING_FLAGS
 from fairseq_plugins.modules.attention import ATTENTIONS, AttentionalStack, AttentionalState, Memory
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, provide_dictionary, select_rows
 from fairseq_plugins.modules.layers import InitBiases, initialise_uniformly
@@ -322,5 +323,4 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
         return keep_vocabularies(model, task)
 
 
-for name, preset in ENCODER_DECODER_ARCHITECTURES.items():
-    register_model_architecture("recurrent_encdec", name)(partial(apply_encdec_preset, preset))
+register_presets("recurrent_encdec", ENCODER_DECODER_ARCHITECTURES)

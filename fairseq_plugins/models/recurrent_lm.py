@@ -5,17 +5,16 @@ Shapes: B batch rows, T time steps, C embedding width, D_n width of layer n, V v
 
 from argparse import Namespace
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Optional, Tuple
 
 from fairseq.data import Dictionary
-from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
+from fairseq.models import FairseqLanguageModel, register_model
 from torch import Tensor, nn
 
 from fairseq_plugins.data.tasks import TextTask, check_reads_one_text
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.decoder import StreamDecoder
-from fairseq_plugins.models.presets import LANGUAGE_MODELS, apply_preset
+from fairseq_plugins.models.presets import LANGUAGE_MODELS, register_presets
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, provide_dictionary
 from fairseq_plugins.modules.layers import (
     MASKS,
@@ -244,5 +243,4 @@ class RecurrentLanguageModel(FairseqLanguageModel):
         return keep_vocabularies(model, task)
 
 
-for name, preset in LANGUAGE_MODELS.items():
-    register_model_architecture("recurrent_lm", name)(partial(apply_preset, preset))
+register_presets("recurrent_lm", LANGUAGE_MODELS)

@@ -7,28 +7,25 @@ Shapes: B sentences, S source positions, T target steps, D width, V target words
 """
 
 from argparse import Namespace
-from functools import partial
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.models import register_model, register_model_architecture
+from fairseq.models import register_model
 from fairseq.models.transformer import (
     TransformerConfig,
     TransformerDecoderBase,
     TransformerEncoderBase,
     TransformerModel,
+    base_architecture,
 )
 from torch import Tensor, nn
 
 from fairseq_plugins.data.tasks import TextTask, check_reads_pairs, check_target_padding
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.decoder import CachingDecoder, IncrementalState
-from fairseq_plugins.models.presets.translation import (
-    TRANSFORMER_ARCHITECTURES,
-    TRANSFORMER_SHARING_FLAGS,
-    apply_transformer_preset,
-)
+from fairseq_plugins.models.presets.preset import register_presets
+from fairseq_plugins.models.presets.translation import TRANSFORMER_ARCHITECTURES, TRANSFORMER_SHARING_FLAGS
 from fairseq_plugins.modules.cell import named_tensors
 from fairseq_plugins.options import UserError, check_at_least_one, check_dropout, check_whole, flag_of
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
@@ -264,5 +261,4 @@ class TransformerWithOutputLayer(TransformerModel):
         return self.decoder(prev_output_tokens, encoder_out=encoder_out, src_lengths=src_lengths, **options)
 
 
-for name, preset in TRANSFORMER_ARCHITECTURES.items():
-    register_model_architecture("transformer_with_output_layer", name)(partial(apply_transformer_preset, preset))
+register_presets("transformer_with_output_layer", TRANSFORMER_ARCHITECTURES, defaults=base_architecture)

@@ -4,11 +4,10 @@ Shapes: B batch rows, L longest input of the decoder, V vocabulary.
 """
 
 from argparse import Namespace
-from functools import partial
 from typing import Any, List
 
 from fairseq.data import Dictionary
-from fairseq.models import FairseqLanguageModel, register_model, register_model_architecture
+from fairseq.models import FairseqLanguageModel, register_model
 from fairseq.models.transformer import Embedding, TransformerConfig
 from fairseq.models.transformer_lm import TransformerLanguageModelConfig, base_lm_architecture
 from torch import Tensor, nn
@@ -16,7 +15,7 @@ from torch import Tensor, nn
 from fairseq_plugins.data.tasks import TextTask, check_reads_one_text
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.presets.language_models import TRANSFORMER_LM_ARCHITECTURES
-from fairseq_plugins.models.presets.translation import apply_transformer_preset
+from fairseq_plugins.models.presets.preset import register_presets
 from fairseq_plugins.models.sliding_context import (
     DEFAULT_LENGTH,
     KeyValues,
@@ -87,7 +86,4 @@ class TransformerLanguageModel(FairseqLanguageModel):
         return keep_vocabularies(cls(decoder), task)
 
 
-for name, preset in TRANSFORMER_LM_ARCHITECTURES.items():
-    register_model_architecture("transformer_lm_with_output_layer", name)(
-        partial(apply_transformer_preset, preset, defaults=base_lm_architecture)
-    )
+register_presets("transformer_lm_with_output_layer", TRANSFORMER_LM_ARCHITECTURES, defaults=base_lm_architecture)

@@ -7,7 +7,7 @@ from fairseq_plugins.models.presets.language_models import (
     LANGUAGE_MODELS,
     TRANSFORMER_LM_ARCHITECTURES,
 )
-from fairseq_plugins.models.presets.preset import Preset, Value, apply_preset, command_line
+from fairseq_plugins.models.presets.preset import Preset, Value, apply_preset, command_line, register_presets
 from fairseq_plugins.models.presets.translation import ENCODER_DECODER_ARCHITECTURES, TRANSFORMER_ARCHITECTURES
 
 ARCHITECTURES: Dict[str, Preset] = {
@@ -27,4 +27,5 @@ __all__ = [
     "Value",
     "apply_preset",
     "command_line",
+    "register_presets",
 ]

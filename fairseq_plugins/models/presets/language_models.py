@@ -6,7 +6,7 @@ Each dictionary maps values of ``--arch`` to their presets.
 from typing import Dict
 
 from fairseq_plugins.models.presets.preset import Preset, Value
-from fairseq_plugins.models.presets.translation import TRANSFORMER_LAYERS
+from fairseq_plugins.models.presets.translation import TRANSFORMER_LAYERS, TRANSFORMER_SHARING_FLAGS
 
 LANGUAGE_MODELS: Dict[str, Preset] = {}
 """The recurrent language models, to which the sections below add those of a paper."""
@@ -502,6 +502,8 @@ _TRANSFORMER_LM_TRAINING = {
 }
 
 TRANSFORMER_LM_ARCHITECTURES: Dict[str, Preset] = {
-    f"transformer_lm_{layer}": Preset({**_TRANSFORMER_LM, **output}, _TRANSFORMER_LM_TRAINING)
+    f"transformer_lm_{layer}": Preset(
+        {**_TRANSFORMER_LM, **output}, _TRANSFORMER_LM_TRAINING, tying=TRANSFORMER_SHARING_FLAGS
+    )
     for layer, output in TRANSFORMER_LAYERS.items()
 }

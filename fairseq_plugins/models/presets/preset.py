@@ -6,10 +6,12 @@
 
 from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import List, Mapping, Optional, Set, Union
+from typing import Callable, List, Mapping, Optional, Set, Union
+
+from fairseq.models import register_model_architecture
 
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, TyingFlags
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.parts import option_names
 
@@ -27,6 +29,7 @@ class Preset:
         model: model flags.
         output_layers: flags that go with an output layer in this architecture, by layer. Those of the preset's own
             layer are in ``model`` too. Those of another layer are set if the user chooses it.
+        tying: the flags that tie the output layer to the embedding, or None if there are none.
         training: flags of ``fairseq-train`` for the main run.
         fine_tuning: flags that differ when the best model is fine-tuned with averaging from the start, or None if the
             paper does not fine-tune.
@@ -34,6 +37,7 @@ class Preset:
 
     model: Mapping[str, Value]
     output_layers: Mapping[str, Mapping[str, Value]] = field(default_factory=dict, kw_only=True)
+    tying: Optional[TyingFlags] = field(default=None, kw_only=True)
     training: Mapping[str, Value] = field(default_factory=dict)
     fine_tuning: Optional[Mapping[str, Value]] = None
 
@@ -44,13 +48,29 @@ class Preset:
         return {"averaging": "immediate", **self.fine_tuning}
 
 
+def register_presets(
+    model: str, presets: Mapping[str, Preset], *, defaults: Callable[[Namespace], object] = lambda args: None
+) -> None:
+    """Register the architectures of a model with fairseq. ``defaults`` sets the flags that a preset leaves open."""
+    for name, preset in presets.items():
+
+        def apply(args: Namespace, preset: Preset = preset) -> None:
+            apply_preset(preset, args)
+            defaults(args)
+
+        register_model_architecture(model, name)(apply)
+
+
 def apply_preset(preset: Preset, args: Namespace) -> None:
     """Set the model flags of a preset that ``args`` does not hold yet.
 
     If ``args`` holds another output layer, gate or recurrent cell, the options of the preset's own part are left
     out. Options that another cell shares and uses are kept, because they regularise both cells alike. Another output
-    layer gets its flags of ``preset.output_layers`` instead of those of the preset's own layer.
+    layer gets its flags of ``preset.output_layers`` instead of those of the preset's own layer. If it leaves no choice,
+    the flags that tie it to the embedding follow.
     """
+    if preset.tying is not None:
+        preset.tying.complete(args, preset.model)
     left_out: Set[str] = set()
     own_layer = preset.model.get(OUTPUT_LAYERS.destination)
     layer = getattr(args, OUTPUT_LAYERS.destination, own_layer)

@@ -4,12 +4,9 @@
 """
 
 import json
-from argparse import Namespace
-from typing import Callable, Dict
+from typing import Dict
 
-from fairseq.models.transformer import base_architecture
-
-from fairseq_plugins.models.presets.preset import Preset, Value, apply_preset
+from fairseq_plugins.models.presets.preset import Preset, Value
 from fairseq_plugins.output_layers.base import TieEmbeddings, TyingFlags
 
 TRANSLATION = {"task": "translation", "criterion": "regularized_cross_entropy", "distributed-world-size": 1}
@@ -137,7 +134,9 @@ _WMT14_VARIANTS = {"lstm_encdec": _FULL, "mmlstm_encdec": _MM_WMT14}
 _OTHER_LAYERS = {"": _SMALL_LAYERS, "_iwslt": _TAKASE_LAYERS, "_gigaword": _TAKASE_LAYERS}
 
 ENCODER_DECODER_ARCHITECTURES: Dict[str, Preset] = {
-    f"{name}{corpus}": Preset({**sizes, **differing}, training, output_layers=_OTHER_LAYERS.get(corpus, {}))
+    f"{name}{corpus}": Preset(
+        {**sizes, **differing}, training, output_layers=_OTHER_LAYERS.get(corpus, {}), tying=SHARING_FLAGS
+    )
     for corpus, sizes, training, variants in (
         ("", _SMALL, SMALL_TRAINING, _SMALL_VARIANTS),
         ("_iwslt", _IWSLT, _TAKASE_TRAINING, _TAKASE_VARIANTS),
@@ -146,12 +145,6 @@ ENCODER_DECODER_ARCHITECTURES: Dict[str, Preset] = {
     )
     for name, differing in variants.items()
 }
-
-
-def apply_encdec_preset(preset: Preset, args: Namespace) -> None:
-    """Set the model flags that ``args`` does not hold yet. With a tied softmax the target embedding is shared."""
-    SHARING_FLAGS.complete(args, preset.model)
-    apply_preset(preset, args)
 
 
 # Transformers: small defaults, fairseq's for IWSLT, and the base of WMT.
@@ -229,7 +222,9 @@ _TRANSFORMER_WMT14_TRAINING = {
 
 TRANSFORMER_ARCHITECTURES: Dict[str, Preset] = {
     f"transformer_{layer}{corpus}": Preset(
-        {**sizes, **output, **(_GLOROT if corpus == "_wmt14" and layer in ("dual", "drill") else {})}, training
+        {**sizes, **output, **(_GLOROT if corpus == "_wmt14" and layer in ("dual", "drill") else {})},
+        training,
+        tying=TRANSFORMER_SHARING_FLAGS,
     )
     for layer, output in TRANSFORMER_LAYERS.items()
     for corpus, sizes, training in (
@@ -238,16 +233,3 @@ TRANSFORMER_ARCHITECTURES: Dict[str, Preset] = {
         ("_wmt14", _TRANSFORMER_WMT14, _TRANSFORMER_WMT14_TRAINING),
     )
 }
-
-
-def apply_transformer_preset(
-    preset: Preset, args: Namespace, *, defaults: Callable[[Namespace], None] = base_architecture
-) -> None:
-    """Set the flags that ``args`` does not hold yet, including fairseq's ``defaults``.
-
-    If fairseq's flags share the decoder's embedding, a full softmax of the preset becomes the tied one. If the user
-    names a layer that allows one choice only, the embedding is shared accordingly.
-    """
-    TRANSFORMER_SHARING_FLAGS.complete(args, preset.model)
-    apply_preset(preset, args)
-    defaults(args)
