@@ -16,7 +16,7 @@ from fairseq_plugins.modules.cell import (
     select_rows,
     state_tensors,
 )
-from fairseq_plugins.modules.stack import RecurrentStack, StackSteps
+from fairseq_plugins.modules.stack import RecurrentStack
 from fairseq_plugins.parts import option_names
 
 B, T, C = 3, 8, 5
@@ -158,7 +158,7 @@ class CellContract:
         stack, x = make(rate=RATE, dtype=dtype).train(mode == "training"), x.to(dtype)
         start = state = random_state(stack, x)
         torch.manual_seed(5)
-        steps, outputs = StackSteps(stack, x[..., :num_known], tokens=tokens), []
+        steps, outputs = stack.steps(x[..., :num_known], tokens=tokens), []
         for t in range(T):
             outputs.append(steps(t, x[:, t, num_known:], state))
             state = outputs[-1].state
@@ -223,7 +223,7 @@ class CellContract:
 
         monkeypatch.setattr(torch, "lstm", spy)
         outputs = stack(x, stack(x, tokens=tokens).state, tokens=tokens)
-        steps = StackSteps(stack, x[..., :2], tokens=tokens)(0, x[:, 0, 2:], outputs.state)
+        steps = stack.steps(x[..., :2], tokens=tokens)(0, x[:, 0, 2:], outputs.state)
         assert all(found)
         assert all(part.is_contiguous() for state in (outputs.state, steps.state) for part in state_tensors(state))
 
@@ -253,7 +253,7 @@ class CellContract:
             state = map_state(torch.Tensor.bfloat16, state)
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "autocast"):
             whole = stack(x, state, tokens=tokens)
-            step = StackSteps(stack, x[..., :2], tokens=tokens)(0, x[:, 0, 2:], state)
+            step = stack.steps(x[..., :2], tokens=tokens)(0, x[:, 0, 2:], state)
             total = loss(whole.top.float(), whole.state)
         assert_near(whole.top, expected.top)
         assert_near(step.top, expected.top[:, 0])

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fairseq_plugins.modules.cell import state_tensors
 from fairseq_plugins.modules.layers import Linear
 from fairseq_plugins.modules.lstm import WeightDropLSTM
-from fairseq_plugins.modules.stack import RecurrentStack, StackOutput, StackState, StackSteps
+from fairseq_plugins.modules.stack import RecurrentStack, StackOutput, StackState
 from fairseq_plugins.ops.attentional_lstm import attentional_lstm
 from fairseq_plugins.ops.matmul import accumulation_dtype, linear
 from fairseq_plugins.ops.recurrence import StepProducts
@@ -203,12 +203,11 @@ class AttentionalStack(nn.Module):
     ) -> StackOutput:
         """All steps as one function, given keys (B, S, H) whose dot products with the queries are the scores."""
         inputs = [layer.precompute(x if n == 0 else x[..., :0]) for n, layer in enumerate(layers)]
-        *masks, top_mask = self.stack.draw_masks(x)
-        steps = [None if mask is None else mask.transpose(0, 1) for mask in masks]
+        masks = [None if mask is None else mask.transpose(0, 1) for mask in self.stack.draw_masks(x)]
         outputs, tops, weights, states = attentional_lstm(
             [
                 (*parts, part["h"], part["c"], mask)
-                for parts, part, mask in zip(inputs, state["layers"], [*steps, None])
+                for parts, part, mask in zip(inputs, state["layers"], [*masks, None])
             ],
             state["fed"],
             keys=keys,
@@ -218,9 +217,9 @@ class AttentionalStack(nn.Module):
             graphs=self.stack.graphs,
         )
         *lower, last = (output.transpose(0, 1) for output in outputs)
-        top = tops.transpose(0, 1)
+        top, dropout = tops.transpose(0, 1), self.stack.dropouts[-1]
         return StackOutput(
-            layers=[*lower, last if top_mask is None else last * top_mask, self.stack.dropouts[-1](top)],
+            layers=[*lower, dropout(last), dropout(top)],
             top=top,
             state={"layers": [{"h": h, "c": c} for h, c in states], "fed": tops[-1]},
             attention=weights.transpose(0, 1),
@@ -229,14 +228,14 @@ class AttentionalStack(nn.Module):
     def _step_by_step(
         self, x: Tensor, attention: Attention, memory: Memory, state: AttentionalState, *, tokens: Optional[Tensor]
     ) -> StackOutput:
-        steps = StackSteps(self.stack, x, tokens=tokens)
+        step, dropout = self.stack.steps(x, tokens=tokens), self.stack.dropouts[-1]
         layers, fed = state["layers"], state["fed"]
         combine = StepProducts(fed.new_zeros(()).expand(x.size(1), *fed.shape), attention.combine.weight.t())
         outputs: List[List[Tensor]] = []
         tops: List[Tensor] = []
         weights: List[Tensor] = []
         for t in range(x.size(1)):
-            run = steps(t, fed, layers)
+            run = step(t, fed, layers)
             context, step_weights = attention.context(run.top.unsqueeze(1), memory)
             fed = torch.tanh(combine(t, torch.cat([run.top, context.squeeze(1)], dim=-1)))
             layers = run.state
@@ -246,7 +245,7 @@ class AttentionalStack(nn.Module):
         top = torch.stack(tops, dim=1)
         *lower, last = (torch.stack(steps_of_layer, dim=1) for steps_of_layer in zip(*outputs))
         return StackOutput(
-            layers=[*lower, steps.drop_top(last), self.stack.dropouts[-1](top)],
+            layers=[*lower, dropout(last), dropout(top)],
             top=top,
             state={"layers": layers, "fed": fed},
             attention=torch.cat(weights, dim=1),

@@ -168,48 +168,31 @@ class RecurrentStack(nn.Module):
         return run_layers(layers, self.dropouts, x, self.initial_state(x) if state is None else state, skip=self.skip)
 
     def draw_masks(self, x: Tensor) -> List[Optional[Tensor]]:
-        """New factors of each layer's output for the rows and steps of x (B, T, *), (B, T or 1, D_n), or None."""
-        return [
-            dropout.mask(x, (x.size(0), x.size(1), layer.hidden_size))
-            for dropout, layer in zip(self.dropouts, self.layers)
-        ]
+        """New factors between the layers for the rows and steps of x (B, T, *), (B, T or 1, D_n) or None, n < N."""
+        below = list(zip(self.dropouts, self.layers))[:-1]
+        return [dropout.mask(x, (x.size(0), x.size(1), layer.hidden_size)) for dropout, layer in below]
 
+    def steps(self, x: Tensor, *, tokens: Optional[Tensor] = None) -> Callable[[int, Tensor, StackState], StackOutput]:
+        """The steps of a sequence whose last input columns arrive with each step.
 
-class StackSteps:
-    """A stack that runs step by step over one sequence whose last input columns arrive with each step.
+        ``step(t, late, state)`` is step t, given the last columns, (B, C - C'). The last layer's output has no dropout.
 
-    What does not depend on the step is precomputed.
-
-    Args:
-        stack: the layers, whose ``skip`` is "none".
-        x: precomputed columns of the input, (B, T, C').
-        tokens: (B, T) or None. Cells may read them.
-    """
-
-    def __init__(self, stack: RecurrentStack, x: Tensor, *, tokens: Optional[Tensor] = None):
-        assert stack.skip == "none"
+        Args:
+            x: precomputed columns of the input, (B, T, C').
+            tokens: (B, T) or None. Cells may read them.
+        """
+        assert self.skip == "none"
         context = CellContext(stack_input=x, tokens=tokens)
-        inputs = [x, *[x[..., :0]] * (len(stack.layers) - 1)]  # upper layers have no precomputed columns
-        self.steps = [layer.steps(columns, context) for layer, columns in zip(stack.layers, inputs)]
-        *masks, self.top_mask = stack.draw_masks(x)
-        of_steps = [None if mask is None else mask.expand(-1, x.size(1), -1).unbind(1) for mask in masks]
-        self.masks = [*of_steps, None]  # no step reads the output of the last layer after dropout
+        inputs = [x, *[x[..., :0]] * (len(self.layers) - 1)]  # upper layers have no precomputed columns
+        steps = [layer.steps(columns, context) for layer, columns in zip(self.layers, inputs)]
+        masks = [None if mask is None else mask.expand(-1, x.size(1), -1).unbind(1) for mask in self.draw_masks(x)]
 
-    def __call__(self, t: int, stack_input: Tensor, state: StackState) -> StackOutput:
-        """Step t, given the last columns of the input, (B, C - C'). The last layer's output has no dropout yet."""
-        outputs: List[Tensor] = []
-        new_state: StackState = []
-        x = stack_input
-        for step, mask, layer_state in zip(self.steps, self.masks, state):
-            top, layer_state = step(t, layer_state, x, stack_input)
-            x = top if mask is None else top * mask[t]
-            outputs.append(x)
-            new_state.append(layer_state)
-        return StackOutput(layers=outputs, top=x, state=new_state)
+        def step(t: int, late: Tensor, state: StackState) -> StackOutput:
+            layers = [lambda x, layer_state, step=step: step(t, layer_state, x, late) for step in steps]
+            dropouts = [lambda x, mask=mask: x if mask is None else x * mask[t] for mask in [*masks, None]]
+            return run_layers(layers, dropouts, late, state)
 
-    def drop_top(self, outputs: Tensor) -> Tensor:
-        """Dropout of the last layer's outputs of all steps, (B, T, D_N)."""
-        return outputs if self.top_mask is None else outputs * self.top_mask
+        return step
 
 
 MERGES = ("top", "layer")

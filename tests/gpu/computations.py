@@ -22,7 +22,7 @@ from torch import nn
 
 from fairseq_plugins.modules.attention import ATTENTIONS, AttentionalStack, Memory
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, map_state, named_tensors
-from fairseq_plugins.modules.stack import EncoderStack, RecurrentStack, StackSteps
+from fairseq_plugins.modules.stack import EncoderStack, RecurrentStack
 from fairseq_plugins.ops import regularizers
 from fairseq_plugins.ops.attentional_lstm import attentional_lstm
 from fairseq_plugins.ops.logit_gate import LogitGate, apply_gate
@@ -173,7 +173,7 @@ def _run_stack(stack, x):
 def _run_steps(stack, x):
     """Run a stack step by step. Half of the input's columns are precomputed, the others arrive at their step."""
     known, late = x["x"].chunk(2, dim=-1)
-    steps, state = StackSteps(stack, known, tokens=x["tokens"]), stack.initial_state(x["x"])
+    steps, state = stack.steps(known, tokens=x["tokens"]), stack.initial_state(x["x"])
     tops = []
     for t in range(T):
         run = steps(t, late[:, t], state)

@@ -7,7 +7,7 @@ from builders import randomise
 
 from fairseq_plugins.modules.cell import CellContext, select_rows
 from fairseq_plugins.modules.layers import MASKS
-from fairseq_plugins.modules.stack import MERGES, EncoderStack, RecurrentStack, StackSteps
+from fairseq_plugins.modules.stack import MERGES, EncoderStack, RecurrentStack
 
 B, T, C = 3, 8, 5
 WIDTHS = [9, 8, 10]
@@ -80,12 +80,12 @@ def whole_run(stack, x):
 
 
 def step_by_step(stack, x):
-    steps, state, outputs = StackSteps(stack, x[..., :2]), stack.initial_state(x), []
+    steps, state, outputs = stack.steps(x[..., :2]), stack.initial_state(x), []
     for t in range(T):
         outputs.append(steps(t, x[:, t, 2:], state))
         state = outputs[-1].state
     *lower, last = (torch.stack(each, dim=1) for each in zip(*(step.layers for step in outputs)))
-    return [*lower, steps.drop_top(last)], torch.stack([step.top for step in outputs], dim=1)
+    return [*lower, stack.dropouts[-1](last)], torch.stack([step.top for step in outputs], dim=1)
 
 
 @every_masks
