@@ -16,7 +16,7 @@ from fairseq_plugins.data.tasks import TextTask, check_reads_pairs, check_target
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.presets.preset import register_presets
-from fairseq_plugins.models.presets.translation import ENCODER_DECODER_ARCHITECTURES, SHARING_FLAGS
+from fairseq_plugins.models.presets.translation import ENCODER_DECODER_ARCHITECTURES, ENCODER_DECODER_TYING
 from fairseq_plugins.modules.attention import ATTENTIONS, AttentionalStack, AttentionalState, Memory
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, provide_dictionary, select_rows
 from fairseq_plugins.modules.layers import InitBiases, initialise_uniformly
@@ -304,7 +304,7 @@ class RecurrentEncoderDecoder(FairseqEncoderDecoderModel):
             args,
             dictionary=target,
             layer_widths=[config.embed_dim, *hidden_sizes, *attention_widths],
-            shared_weight=SHARING_FLAGS.shared_weight(args, target_embedding),
+            shared_weight=ENCODER_DECODER_TYING.shared_weight(args, target_embedding),
         )
         output_layer.copying = build_copying(
             args,

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from fairseq_plugins.data.tasks import TextTask, check_reads_one_text
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.decoder import StreamDecoder
-from fairseq_plugins.models.presets import LANGUAGE_MODELS, register_presets
+from fairseq_plugins.models.presets import LANGUAGE_MODELS, TyingFlags, register_presets
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, provide_dictionary
 from fairseq_plugins.modules.layers import (
     MASKS,
@@ -36,7 +36,7 @@ from fairseq_plugins.options import (
     choices,
     parse_numbers,
 )
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, TyingFlags, build_output_layer
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, build_output_layer
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.projected import ProjectedOutput
 from fairseq_plugins.output_layers.scores import DecoderStates

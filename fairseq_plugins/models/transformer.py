@@ -25,7 +25,7 @@ from fairseq_plugins.data.tasks import TextTask, check_reads_pairs, check_target
 from fairseq_plugins.models.checkpoints import keep_vocabularies
 from fairseq_plugins.models.decoder import CachingDecoder, IncrementalState
 from fairseq_plugins.models.presets.preset import register_presets
-from fairseq_plugins.models.presets.translation import TRANSFORMER_ARCHITECTURES, TRANSFORMER_SHARING_FLAGS
+from fairseq_plugins.models.presets.translation import TRANSFORMER_ARCHITECTURES, TRANSFORMER_TYING
 from fairseq_plugins.modules.cell import named_tensors
 from fairseq_plugins.options import UserError, check_at_least_one, check_dropout, check_whole, flag_of
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, build_output_layer
@@ -115,7 +115,7 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
             cfg,
             dictionary=dictionary,
             layer_widths=[*[cfg.decoder.embed_dim] * self.num_layers, self.output_embed_dim],
-            shared_weight=TRANSFORMER_SHARING_FLAGS.shared_weight(cfg, embed_tokens),
+            shared_weight=TRANSFORMER_TYING.shared_weight(cfg, embed_tokens),
         )
         if cfg.decoder.layerdrop > 0 and isinstance(self.output, MixtureOutput):
             raise UserError(

@@ -1,13 +1,13 @@
-"""Base class and registry of output layers, the flags that tie them to the embedding, and their precision.
+"""Base class and registry of output layers, and their precision.
 
 Shapes: B batch, T time, D_n width of layer n (D_0: embedding), N index of the last layer, V vocabulary.
 """
 
 import logging
 from argparse import Namespace
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from enum import IntEnum
-from typing import Any, Mapping, Optional, Sequence, Tuple, cast
+from typing import Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -17,7 +17,7 @@ from fairseq_plugins.modules.cell import State
 from fairseq_plugins.ops.logit_gate import LogitGate
 from fairseq_plugins.ops.matmul import has_native_bfloat16
 from fairseq_plugins.ops.mixture_chunk import Interpolation
-from fairseq_plugins.options import UserError, check_choice, choices, flag_of
+from fairseq_plugins.options import UserError, check_choice, choices
 from fairseq_plugins.output_layers.copying import Copying, NoCopying
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES, NoGate, OutputGate
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
@@ -213,64 +213,6 @@ def check_takes_gate(layer: OutputLayer, *, gate: str) -> None:
             f"--output-gate {gate}: --output-layer {layer.name} has no logits that a gate could multiply; leave the "
             "gate out or take another --output-layer"
         )
-
-
-@dataclass(frozen=True)
-class TyingFlags:
-    """The flags by which a model's users tie the output layer to the input embedding, or untie it.
-
-    Without a flag the layer uses the embedding if it can.
-
-    Attributes:
-        requests: what each value of each flag asks for. The greatest request of several flags holds. :meth:`complete`
-            sets the first flag.
-        substitute: the layer that replaces the preset's if the preset's is never tied, the user asks for tying and
-            names no layer. None makes that an error.
-    """
-
-    requests: Mapping[str, Mapping[Any, TieEmbeddings]] = field(default_factory=dict)
-    substitute: Optional[str] = None
-
-    def requested(self, args: Namespace) -> TieEmbeddings:
-        """The greatest request in ``args``, or AUTO without a request."""
-        given = [values[getattr(args, flag)] for flag, values in self.requests.items() if hasattr(args, flag)]
-        return max(given, default=TieEmbeddings.AUTO)
-
-    def complete(self, args: Namespace, preset: Mapping[str, Any]) -> None:
-        """Set the flag in ``args`` if the layer leaves no choice. Called before the preset fills in what is open.
-
-        The layer is the one in ``args``, or else the preset's or the ``substitute``.
-        """
-        name = getattr(args, OUTPUT_LAYERS.destination, None)
-        if name is None:
-            name = preset[OUTPUT_LAYERS.destination]
-            is_never_tied = OUTPUT_LAYERS.find(name).tie_embeddings is TieEmbeddings.NEVER
-            if is_never_tied and self.substitute is not None and self.requested(args) is TieEmbeddings.ALWAYS:
-                name = self.substitute
-                setattr(args, OUTPUT_LAYERS.destination, name)
-        supported = OUTPUT_LAYERS.find(name).tie_embeddings
-        if supported is not TieEmbeddings.AUTO:
-            flag, values = next(iter(self.requests.items()))
-            vars(args).setdefault(flag, next(value for value, request in values.items() if request is supported))
-
-    def shared_weight(self, args: Namespace, embedding: nn.Embedding) -> Optional[nn.Parameter]:
-        """The matrix of the input embedding if the output layer that ``args`` name uses it, else None.
-
-        Raises:
-            UserError: if the layer does not support what ``args`` ask for.
-        """
-        layer = OUTPUT_LAYERS.find(args.output_layer)
-        supported, requested = layer.tie_embeddings, self.requested(args)
-        if {supported, requested} == {TieEmbeddings.NEVER, TieEmbeddings.ALWAYS}:
-            given = {flag: getattr(args, flag, None) for flag in self.requests}
-            asking = [flag for flag, value in given.items() if self.requests[flag].get(value) is requested]
-            texts = [flag_of(x) + ("" if given[x] is True else f" {given[x]}") for x in asking]
-            has, other = ("a", "tied") if supported is TieEmbeddings.NEVER else ("no", "full")
-            raise UserError(
-                f"--output-layer {layer.name} has {has} matrix of its own: take --output-layer {other}, or leave out "
-                + " and ".join(texts)
-            )
-        return None if TieEmbeddings.NEVER in (supported, requested) else cast(nn.Parameter, embedding.weight)
 
 
 OUTPUT_PRECISIONS = ["float32", "bfloat16", "auto"]

@@ -1,8 +1,7 @@
-"""Tied embeddings, the contract of all output layers, and the precision of the output layer."""
+"""The contract of all output layers, and the precision of the output layer."""
 
 import argparse
 import logging
-from argparse import Namespace
 from functools import partial
 
 import pytest
@@ -14,102 +13,17 @@ from operations import TensorSizes
 from fairseq_plugins.modules.layers import DropoutModule
 from fairseq_plugins.ops import matmul
 from fairseq_plugins.output_layers import base as module
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, OutputPrecision, TieEmbeddings, TyingFlags
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputPrecision, TieEmbeddings
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.projected import ProjectedOutput
 
-ONE_FLAG = TyingFlags(
-    requests={"share": {"no": TieEmbeddings.NEVER, "yes": TieEmbeddings.ALWAYS, "may": TieEmbeddings.AUTO}}
-)
-TWO_FLAGS = TyingFlags(
-    requests={flag: {True: TieEmbeddings.ALWAYS, False: TieEmbeddings.NEVER} for flag in ("share", "share_all")},
-    substitute="always",
-)
-
-
-@pytest.fixture(autouse=True)
-def layers(monkeypatch):
-    for tie in TieEmbeddings:
-        name = tie.name.lower()
-        monkeypatch.setitem(OUTPUT_LAYERS, name, type(name, (OutputLayer,), {"name": name, "tie_embeddings": tie}))
-
 
 def test_the_layers_of_the_package():
-    others = set(OUTPUT_LAYERS) - {"never", "auto", "always"}
-    assert {name: OUTPUT_LAYERS[name].tie_embeddings for name in others} == {
-        **{name: TieEmbeddings.AUTO for name in others},
+    assert {name: layer.tie_embeddings for name, layer in OUTPUT_LAYERS.items()} == {
+        **dict.fromkeys(OUTPUT_LAYERS, TieEmbeddings.AUTO),
         "full": TieEmbeddings.NEVER,
         "tied": TieEmbeddings.ALWAYS,
     }
-
-
-@pytest.mark.parametrize(
-    "flags, layer, asked, expected",
-    [
-        (ONE_FLAG, "never", {"share": "no"}, False),
-        (ONE_FLAG, "never", {"share": "may"}, False),
-        (ONE_FLAG, "auto", {"share": "no"}, False),
-        (ONE_FLAG, "auto", {"share": "may"}, True),
-        (ONE_FLAG, "auto", {"share": "yes"}, True),
-        (ONE_FLAG, "always", {"share": "may"}, True),
-        (ONE_FLAG, "always", {"share": "yes"}, True),
-        *((TyingFlags(), layer, {}, layer != "never") for layer in ("never", "auto", "always")),
-        (TWO_FLAGS, "auto", {"share": True, "share_all": False}, True),
-        (TWO_FLAGS, "auto", {"share": False, "share_all": True}, True),
-        (TWO_FLAGS, "auto", {"share": False, "share_all": False}, False),
-    ],
-)
-def test_the_embedding_is_shared_where_the_layer_allows_it_and_one_flag_asks_for_it(flags, layer, asked, expected):
-    embedding = torch.nn.Embedding(1, 1)
-    weight = flags.shared_weight(Namespace(output_layer=layer, **asked), embedding)
-    assert weight is (embedding.weight if expected else None)
-
-
-@pytest.mark.parametrize(
-    "layer, asked, message",
-    [
-        ("never", "yes", "has a matrix of its own: take --output-layer tied, or leave out --share yes"),
-        ("always", "no", "has no matrix of its own: take --output-layer full, or leave out --share no"),
-    ],
-)
-def test_sharing_that_the_layer_does_not_allow_is_refused(layer, asked, message):
-    with pytest.raises(ValueError, match=f"^--output-layer {layer} {message}$"):
-        ONE_FLAG.shared_weight(Namespace(output_layer=layer, share=asked), torch.nn.Embedding(1, 1))
-
-
-@pytest.mark.parametrize(
-    "given, preset, expected",
-    [
-        ({}, "auto", {}),
-        ({}, "never", {"share": "no"}),
-        ({}, "always", {"share": "yes"}),
-        ({"output_layer": "always"}, "never", {"output_layer": "always", "share": "yes"}),
-        ({"output_layer": "never"}, "always", {"output_layer": "never", "share": "no"}),
-        ({"output_layer": "auto"}, "always", {"output_layer": "auto"}),
-        ({"output_layer": "always", "share": "no"}, "never", {"output_layer": "always", "share": "no"}),
-        ({"share": "yes"}, "never", {"share": "yes"}),
-    ],
-)
-def test_what_the_layer_leaves_no_choice_about_is_set_where_it_is_open(given, preset, expected):
-    args = Namespace(**given)
-    ONE_FLAG.complete(args, {"output_layer": preset})
-    assert vars(args) == expected
-
-
-@pytest.mark.parametrize(
-    "given, preset, layer",
-    [
-        ({"share": True}, "never", "always"),
-        ({"share_all": True}, "never", "always"),
-        ({"share": True}, "auto", None),
-        ({"share": False}, "never", None),
-        ({"share": True, "output_layer": "never"}, "never", "never"),
-    ],
-)
-def test_a_preset_that_never_shares_gives_way_where_sharing_is_asked_for_and_no_layer_is_named(given, preset, layer):
-    args = Namespace(**given)
-    TWO_FLAGS.complete(args, {"output_layer": preset})
-    assert getattr(args, "output_layer", None) == layer
 
 
 WIDTHS = [8, 12, 8]

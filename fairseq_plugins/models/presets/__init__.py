@@ -7,7 +7,14 @@ from fairseq_plugins.models.presets.language_models import (
     LANGUAGE_MODELS,
     TRANSFORMER_LM_ARCHITECTURES,
 )
-from fairseq_plugins.models.presets.preset import Preset, Value, apply_preset, command_line, register_presets
+from fairseq_plugins.models.presets.preset import (
+    Preset,
+    TyingFlags,
+    Value,
+    apply_preset,
+    command_line,
+    register_presets,
+)
 from fairseq_plugins.models.presets.translation import ENCODER_DECODER_ARCHITECTURES, TRANSFORMER_ARCHITECTURES
 
 ARCHITECTURES: Dict[str, Preset] = {
@@ -24,6 +31,7 @@ __all__ = [
     "GATED_LANGUAGE_MODELS",
     "LANGUAGE_MODELS",
     "Preset",
+    "TyingFlags",
     "Value",
     "apply_preset",
     "command_line",

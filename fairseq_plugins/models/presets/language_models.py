@@ -6,7 +6,7 @@ Each dictionary maps values of ``--arch`` to their presets.
 from typing import Dict
 
 from fairseq_plugins.models.presets.preset import Preset, Value
-from fairseq_plugins.models.presets.translation import TRANSFORMER_LAYERS, TRANSFORMER_SHARING_FLAGS
+from fairseq_plugins.models.presets.translation import TRANSFORMER_LAYERS, TRANSFORMER_TYING
 
 LANGUAGE_MODELS: Dict[str, Preset] = {}
 """The recurrent language models, to which the sections below add those of a paper."""
@@ -502,8 +502,6 @@ _TRANSFORMER_LM_TRAINING = {
 }
 
 TRANSFORMER_LM_ARCHITECTURES: Dict[str, Preset] = {
-    f"transformer_lm_{layer}": Preset(
-        {**_TRANSFORMER_LM, **output}, _TRANSFORMER_LM_TRAINING, tying=TRANSFORMER_SHARING_FLAGS
-    )
+    f"transformer_lm_{layer}": Preset({**_TRANSFORMER_LM, **output}, _TRANSFORMER_LM_TRAINING, tying=TRANSFORMER_TYING)
     for layer, output in TRANSFORMER_LAYERS.items()
 }

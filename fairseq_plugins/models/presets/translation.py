@@ -6,8 +6,8 @@
 import json
 from typing import Dict
 
-from fairseq_plugins.models.presets.preset import Preset, Value
-from fairseq_plugins.output_layers.base import TieEmbeddings, TyingFlags
+from fairseq_plugins.models.presets.preset import Preset, TyingFlags, Value
+from fairseq_plugins.output_layers.base import TieEmbeddings
 
 TRANSLATION = {"task": "translation", "criterion": "regularized_cross_entropy", "distributed-world-size": 1}
 """Flags of ``fairseq-train`` for every run on sentence pairs."""
@@ -26,7 +26,7 @@ ADAM_HALVED = {
 # Recurrent encoder-decoders: small defaults and the papers' settings.
 
 
-SHARING_FLAGS = TyingFlags(
+ENCODER_DECODER_TYING = TyingFlags(
     requests={
         "share_embeddings": {
             "none": TieEmbeddings.NEVER,
@@ -135,7 +135,7 @@ _OTHER_LAYERS = {"": _SMALL_LAYERS, "_iwslt": _TAKASE_LAYERS, "_gigaword": _TAKA
 
 ENCODER_DECODER_ARCHITECTURES: Dict[str, Preset] = {
     f"{name}{corpus}": Preset(
-        {**sizes, **differing}, training, output_layers=_OTHER_LAYERS.get(corpus, {}), tying=SHARING_FLAGS
+        {**sizes, **differing}, training, output_layers=_OTHER_LAYERS.get(corpus, {}), tying=ENCODER_DECODER_TYING
     )
     for corpus, sizes, training, variants in (
         ("", _SMALL, SMALL_TRAINING, _SMALL_VARIANTS),
@@ -150,7 +150,7 @@ ENCODER_DECODER_ARCHITECTURES: Dict[str, Preset] = {
 # Transformers: small defaults, fairseq's for IWSLT, and the base of WMT.
 
 
-TRANSFORMER_SHARING_FLAGS = TyingFlags(
+TRANSFORMER_TYING = TyingFlags(
     requests={
         flag: {True: TieEmbeddings.ALWAYS, False: TieEmbeddings.NEVER}
         for flag in ("share_decoder_input_output_embed", "share_all_embeddings")
@@ -224,7 +224,7 @@ TRANSFORMER_ARCHITECTURES: Dict[str, Preset] = {
     f"transformer_{layer}{corpus}": Preset(
         {**sizes, **output, **(_GLOROT if corpus == "_wmt14" and layer in ("dual", "drill") else {})},
         training,
-        tying=TRANSFORMER_SHARING_FLAGS,
+        tying=TRANSFORMER_TYING,
     )
     for layer, output in TRANSFORMER_LAYERS.items()
     for corpus, sizes, training in (
