@@ -50,10 +50,10 @@ def learning_by_hand(model, states, target):
 
 
 def test_layers_of_several_models_are_not_looked_into():
-    one, another = build_tiny_lm("tied"), build_tiny_lm("doc")
-    assert recurrent_stack(build_tiny_gated_lm(one)) is one.decoder.stack
+    gated = build_tiny_gated_lm("tied")
+    assert recurrent_stack(gated) is gated.decoder.members[0].stack
     with pytest.raises(ValueError, match="^the gated model has 2 base models: look into the layers of one alone"):
-        recurrent_stack(build_tiny_gated_lm(one, another))
+        recurrent_stack(build_tiny_gated_lm("tied", "doc"))
 
 
 def test_a_language_model_by_lines():
