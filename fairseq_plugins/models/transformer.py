@@ -126,7 +126,6 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
     def build_output_projection(self, cfg: Any, dictionary: Dictionary, embed_tokens: nn.Embedding) -> None:
         """Do not build fairseq's projection. The output layer takes its place."""
 
-    # pyrefly: ignore[bad-override]
     def forward(
         self,
         prev_output_tokens: Tensor,
