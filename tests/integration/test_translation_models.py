@@ -3,7 +3,6 @@
 import math
 import re
 import shutil
-from functools import partial
 
 import fairseq_cli.generate
 import fairseq_cli.train
@@ -19,9 +18,7 @@ from translation_commands import (
     FAIRSEQ_FLAGS,
     SIZES,
     TRANSFORMER,
-    WORDS,
     generate,
-    interact,
     parse,
     train_translator,
     translate,
@@ -46,31 +43,6 @@ def share_correct(translations):
 def test_validation_improves_until_the_language_is_learnt(translator):
     curve = validated((translator / "train.log").read_text(), "ppl")
     assert len(curve) == EPOCHS and curve[0] > 5 and curve[-1] < 1.6
-
-
-def test_with_sentence_avg_an_update_is_divided_by_the_sentences(pair_data, tmp_path, run_here):
-    flags = ["--dropout", 0, "--optimizer", "sgd", "--clip-norm", 0, "--max-update", 1, "--log-interval", 1]
-
-    def update(name, lr, *more):
-        arguments = translator_arguments(pair_data, tmp_path / name, *flags, "--lr", lr, *more)
-        log = run_here(fairseq_cli.train, *arguments)
-        return load(tmp_path / name / "checkpoint_last.pt")["model"], log
-
-    (before, _), (expected, log) = update("nothing", 0), update("tokens", 0.5)
-    num_tokens, num_sentences = (float(re.search(rf"{name}=([\d.]+)", log)[1]) for name in ("wpb", "bsz"))
-    assert num_tokens > 2 * num_sentences
-    found, _ = update("sentences", 0.5 * num_sentences / num_tokens, "--sentence-avg")
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-6)
-    assert max((expected[name] - before[name]).abs().max() for name in before) > 1e-2
-
-
-def test_padding_to_buckets_of_lengths_changes_no_loss(pair_data, tmp_path, run_here):
-    def valid_loss(name, *more):
-        flags = ["--max-update", 1, "--lr", 0, "--dropout", 0, *more]
-        log = run_here(fairseq_cli.train, *translator_arguments(pair_data, tmp_path / name, *flags))
-        return validated(log, "loss")
-
-    assert valid_loss("buckets", "--num-batch-buckets", 2, "--max-tokens", 120) == valid_loss("plain")
 
 
 def test_fairseqs_criterion_trains_and_measures_bleu(plain_translator):
@@ -99,22 +71,6 @@ def test_stops_inside_an_epoch_in_the_warmup_and_after_it_change_nothing(pair_da
     log = train_translator(pair_data, tmp_path, "--max-epoch", EPOCHS)
     assert f"@ {stops[-1]} updates" in log
     assert_same_training(load(tmp_path / "checkpoint_last.pt"), expected)
-
-
-@pytest.mark.parametrize(
-    "flags, message",
-    [
-        (
-            ["--share-embeddings", "all"],
-            r"--share-embeddings all needs one dictionary: prepare the corpus with --joined",
-        ),
-        (["--attention", "none"], r"--input-feeding on feeds the attention's output back: take an --attention, or off"),
-    ],
-)
-def test_flags_that_do_not_fit_end_with_their_name_and_the_remedy(pair_data, tmp_path, flags, message, run_here):
-    with pytest.raises(ValueError, match=f"^{message}"):
-        run_here(fairseq_cli.train, *translator_arguments(pair_data, tmp_path, "--max-update", 1, *flags))
-    assert not list(tmp_path.glob("*.pt"))
 
 
 @pytest.mark.parametrize(
@@ -151,16 +107,6 @@ def test_beam_search_translates(translations):
     assert share_correct(translations) > 0.7
 
 
-def test_the_n_best_hypotheses_are_in_order_and_differ(translations):
-    for sentence in translations.values():
-        first, second = sentence.hypotheses
-        assert first.score >= second.score and first.words != second.words
-        for hypothesis in (first, second):
-            assert len(hypothesis.positional_scores) == len(hypothesis.words) + 1
-            mean = sum(hypothesis.positional_scores) / len(hypothesis.positional_scores)
-            assert hypothesis.score == pytest.approx(mean, abs=1e-3)
-
-
 def test_alignments_name_a_source_word_for_each_target_word(translations):
     num_reversed = num_words = 0
     for sentence in translations.values():
@@ -187,33 +133,6 @@ def test_shards_are_the_whole_and_are_scored(
     assert together == {number: sentence.hypotheses[0].words for number, sentence in translations.items()}
     scored = ["--input", *files, "--reference", pairs / "test.tgt", "--target-lang", "en"]
     assert "BLEU, detokenised" in printed_by("evaluate bleu", *scored)
-
-
-def test_flags_of_the_output_change_it(pair_data, translator, run_here, tmp_path):
-    decode = partial(run_here, fairseq_cli.generate, pair_data, "--path", translator / "checkpoint_best.pt")
-    assert not parse(decode("--gen-subset", "valid", "--nbest", 3, "--results-path", tmp_path))
-    written = parse((tmp_path / "generate-valid.txt").read_text())
-    assert len(written) == SIZES["valid"] and all(len(one.hypotheses) == 3 for one in written.values())
-    assert not parse(decode("--quiet"))
-    assert all(" " not in one.source for one in parse(decode("--post-process", "letter")).values())
-    drawn = [parse(decode("--sampling", "--beam", 1, *flags)) for flags in ([], [], ["--no-seed-provided"])]
-    assert drawn[0] == drawn[1] != drawn[2]
-
-
-def test_interactive_answers_whatever_comes_in_line_by_line_and_in_order(pair_data, translator):
-    long = " ".join(WORDS[i % 10] for i in range(1000))
-    lines = ["a b c", "", "a", "zebra a \u6f22\u5b57 \u2603\u0301", long, "a b c\r", "  a   b c ", "b"]
-    text = "\n".join(lines).encode() + b"\n"
-    path = translator / "checkpoint_best.pt"
-    results = [interact(pair_data, path, text, "--buffer-size", size, "--beam", 3) for size in (1, len(lines))]
-    for found in results:
-        assert list(found) == list(range(len(lines)))
-        assert all(len(sentence.hypotheses) == 1 for sentence in found.values())
-        for number, expected in ((0, "xc xb xa"), (2, "xa"), (5, "xc xb xa"), (6, "xc xb xa"), (7, "xb")):
-            assert found[number].hypotheses[0].words == expected.split()
-        assert found[3].source == "<unk> a <unk> <unk>" and found[4].source == long
-    for one_by_one, together in zip(*(found.values() for found in results)):
-        assert one_by_one.hypotheses[0].words == together.hypotheses[0].words
 
 
 # scores of models together

@@ -90,8 +90,3 @@ def parse(output: str) -> Dict[int, Translation]:
 def generate(data, path, *flags) -> Dict[int, Translation]:
     """Translate the test set."""
     return parse(succeed("fairseq_cli.generate", data, *FAIRSEQ_FLAGS, "--path", path, *flags).stdout)
-
-
-def interact(data, path, lines: bytes, *flags) -> Dict[int, Translation]:
-    """Translate lines from standard input."""
-    return parse(succeed("fairseq_cli.interactive", data, *FAIRSEQ_FLAGS, "--path", path, *flags, stdin=lines).stdout)

@@ -171,6 +171,11 @@ def test_lengths_that_cannot_be_are_refused_before_training(arguments, message, 
 @pytest.mark.parametrize(
     "flags, message",
     [
+        (dict(args="beam 4"), "--eval-scorer-args 'beam 4': give a JSON object, such as"),
+        (dict(args="[]"), r"--eval-scorer-args '\[\]': give a JSON object"),
+        (dict(eval_bleu=True), "--eval-bleu decodes as --eval-scorer bleu does: leave it out"),
+        (dict(eval_bleu_args='{"beam": 4}'), "--eval-bleu-args is of --task translation: give --eval-scorer-args"),
+        (dict(eval_bleu_print_samples=True), "--eval-bleu-print-samples is of --task translation: leave it out"),
         (dict(args='{"beam": "x"}'), "--eval-scorer-args: beam: Value 'x' of type 'str' could not be converted to Int"),
         (dict(args='{"max_len_b": 4.5}'), "--eval-scorer-args: max_len_b: Value '4.5'"),
         (dict(args='{"lenpen": null}'), "--eval-scorer-args: lenpen: field 'lenpen' is not Optional"),
@@ -188,7 +193,9 @@ def test_lengths_that_cannot_be_are_refused_before_training(arguments, message, 
     ],
 )
 def test_wrong_flags_are_told_at_once(flags, message):
-    config = ScoredTranslationConfig(**{f"eval_scorer_{name}": value for name, value in flags.items()})
+    config = ScoredTranslationConfig(
+        **{name if "eval" in name else f"eval_scorer_{name}": value for name, value in flags.items()}
+    )
     with pytest.raises(ValueError, match=message):
         ScoredTranslationTask(config, VOCABULARY, VOCABULARY)
 
