@@ -7,7 +7,7 @@ import struct
 import fairseq_cli.eval_lm
 import fairseq_cli.train
 import pytest
-from binarised_data import copy_data, write_split
+from binarised_data import copy_data
 from commands import training_arguments
 from paths import SMALL_MODELS
 from typed_commands import type_command
@@ -57,16 +57,6 @@ def test_damaged_data_are_named(file, change, told, damaged, refuse, tmp_path):
     line = refuse("ngram train", folder, "--split", "test", "--out", tmp_path / "new.arpa")
     assert re.match(f"{re.escape(str(folder))}/{told}", line)
     assert not (tmp_path / "new.arpa").exists()
-
-
-@pytest.mark.parametrize("impl", ["mmap", "cached"])
-def test_training_refuses_text_of_another_dictionary(impl, damaged, run_here, tmp_path):
-    folder = damaged("train.bin", put(4, b"\xff\x7f"))
-    if impl == "cached":
-        write_split(folder, "train", [[5, 6, 2], [99, 2]] * 30, impl=impl)
-    with pytest.raises(ValueError, match="train.bin has word .*: it was binarised with another dictionary") as error:
-        run_here(fairseq_cli.train, *training_arguments(folder, tmp_path / "model", "--max-update", 1))
-    assert len(str(error.value).splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -95,10 +95,9 @@ TRANSFORMER = [
 ]
 
 
-@pytest.mark.parametrize("task", ["stateful_lm", "language_modeling"])
-def test_a_transformer_resumes_bit_for_bit(task, data, run_here, tmp_path):
+def test_a_transformer_resumes_bit_for_bit(data, run_here, tmp_path):
     def train(folder, *flags):
-        flags = ["--task", task, *TRANSFORMER, "--save-dir", tmp_path / folder, *flags]
+        flags = ["--task", "stateful_lm", *TRANSFORMER, "--save-dir", tmp_path / folder, *flags]
         run_here(fairseq_cli.train, data, *flags)
         return load(tmp_path / folder / "checkpoint_last.pt")
 

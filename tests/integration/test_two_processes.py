@@ -98,7 +98,7 @@ def test_a_number_of_processes_that_changes_the_rows_is_refused_in_one_line(data
     assert "4 rows" in result.stderr.strip().splitlines()[-1], result.stderr[-2000:]
 
 
-def test_two_processes_train_a_gate_on_two_models_like_one_and_resume_bit_for_bit(data, trained, tmp_path):
+def test_two_processes_train_a_gate_on_two_models_like_one(data, trained, tmp_path):
     bases = ":".join(str(trained / f"checkpoint_{name}.pt") for name in ("best", "last"))
     flags = [*TRAINING_FLAGS, *NT_ASGD, "--arch", "gated_lm", "--base-model", bases]
     flags += ["--output-gate", "iog-lstm", "--gate-dim", 8]
@@ -111,9 +111,6 @@ def test_two_processes_train_a_gate_on_two_models_like_one_and_resume_bit_for_bi
     one, two = (load(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
     assert_same_but_for_rounding(one, two)
     assert one["model"].keys() > {"decoder.members.1.embedding.weight", "decoder.gate.embedding.weight"}
-    for end in (["--max-update", 12], []):
-        train_pair([data, "--save-dir", tmp_path / "parts", *flags, *half, *end], tmp_path / "parts")
-    assert_same_training(load(tmp_path / "parts/checkpoint_last.pt"), two)
 
 
 def test_two_processes_train_a_translator_and_score_it_like_one(pair_data, tmp_path, run_here):
