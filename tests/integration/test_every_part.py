@@ -35,16 +35,20 @@ SHARING = {"--share-embeddings", "output", "--share-decoder-input-output-embed"}
 LANGUAGE_MODELS = {"recurrent_lm", "transformer_lm_with_output_layer"}
 
 
-def cases(model):
-    """Parameters of a model: in each its next layer, gate, cell and way to copy."""
+def cases():
+    """In each case the next layer, gate, cell and way to copy: each layer in a language model and in a translator."""
     values = {"--output-layer": OUTPUT_LAYERS, "--output-gate": {*OUTPUT_GATES, *EXAMPLE_GATES}}
-    if model.startswith("recurrent_"):
-        values["--rnn-cell"] = RECURRENT_CELLS
-    if model not in LANGUAGE_MODELS:
-        values["--copying"] = COPYING
+    values["--rnn-cell"] = RECURRENT_CELLS
     for number in range(max(map(len, values.values()))):
         part = {flag: sorted(names)[number % len(names)] for flag, names in values.items()}
-        yield pytest.param(model, part, id=" ".join((model, *part.values())))
+        copying = {"--copying": sorted(COPYING)[number // 2 % len(COPYING)]}
+        transformer = {flag: name for flag, name in part.items() if flag != "--rnn-cell"}
+        if number % 2:
+            pair = {"recurrent_lm": part, "transformer_with_output_layer": {**transformer, **copying}}
+        else:
+            pair = {"recurrent_encdec": {**part, **copying}, "transformer_lm_with_output_layer": transformer}
+        for model, parts in pair.items():
+            yield pytest.param(model, parts, id=" ".join((model, *parts.values())))
 
 
 def test_all_models_are_tested():
@@ -53,7 +57,7 @@ def test_all_models_are_tested():
 
 
 @pytest.mark.usefixtures("gates_of_the_examples")
-@pytest.mark.parametrize("model, parts", [case for model in MODELS for case in cases(model)])
+@pytest.mark.parametrize("model, parts", cases())
 def test_two_updates_a_checkpoint_and_its_use(model, parts, request, tmp_path, run_here):
     is_lm = model in LANGUAGE_MODELS
     corpus = request.getfixturevalue("data" if is_lm else "pair_data")
