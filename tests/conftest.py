@@ -17,7 +17,7 @@ from warm_process import warm_programs
 
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 
-pytest.register_assert_rewrite("assertions", "cell_contract", "decoder_contract", "recurrent_model_contract")
+pytest.register_assert_rewrite("assertions", "cell_contract", "decoder_contract")
 
 
 def pytest_addoption(parser):

@@ -1,6 +1,6 @@
 """The recurrent encoder-decoder as fairseq builds it.
 
-For its decoder see test_decoder_contract.py, for its flags and initial values recurrent_model_contract.py.
+For its decoder see test_decoder_contract.py, for its flags and initial values test_recurrent_models.py.
 """
 
 from contextlib import nullcontext

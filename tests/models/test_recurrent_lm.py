@@ -1,6 +1,6 @@
 """The recurrent language model as fairseq builds it.
 
-For its decoder see test_decoder_contract.py, for its flags and initial values recurrent_model_contract.py.
+For its decoder see test_decoder_contract.py, for its flags and initial values test_recurrent_models.py.
 """
 
 from dataclasses import dataclass, field
@@ -21,16 +21,10 @@ from decoder_contract import SOURCES, B, DecoderContract, Decoding, T, Translato
 from fairseq import options
 from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from recurrent_model_contract import RecurrentModelContract
 from torch import nn
 
-from fairseq_plugins.models.recurrent_encdec import RecurrentEncoderDecoder
-from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
-from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.cell import RECURRENT_CELLS, RecurrentCell
-from fairseq_plugins.modules.layers import BIASES, MASKS, WORD_MASKS, BroadcastDropout
-from fairseq_plugins.modules.recurrent_highway import TRANSFORM_INPUTS
-from fairseq_plugins.modules.stack import OUTPUT_SKIPS
+from fairseq_plugins.modules.layers import BroadcastDropout
 
 
 @pytest.fixture
@@ -160,56 +154,6 @@ def test_a_task_of_pairs_is_refused(arch):
     task = TranslationTask(TranslationConfig(), make_dictionary(V), make_dictionary(V))
     with pytest.raises(ValueError, match="a language model, .* pairs: give --task stateful_lm .*--arch for pairs"):
         build_model(arch, task)
-
-
-WIDE = dict(embed_dim=32, hidden_sizes="40 32")
-CHOICES = {
-    "--init-biases": BIASES,
-    "--rnn-biases": ["one", "two"],
-    "--rnn-cell": sorted(RECURRENT_CELLS),
-    "--transform-input": TRANSFORM_INPUTS,
-}
-
-
-class TestLanguageModel(RecurrentModelContract):
-    model = RecurrentLanguageModel
-    build_tiny = staticmethod(build_tiny_lm)
-    num_layers = 3
-    default_biases = "zero"
-    rates = {
-        **{f"dropout_{place}": "lstm" for place in ("embedding", "input", "hidden", "output", "weight")},
-        "dropout_carried_state": "lstm",
-        "dropout_recurrent": "variational",
-    }
-    choices = {
-        **CHOICES,
-        "--dropout-masks": sorted(MASKS),
-        "--output-skip": OUTPUT_SKIPS,
-        "--word-masks": WORD_MASKS,
-    }
-
-    @staticmethod
-    def build_wide(**flags):
-        return build_lm("lstm_lm_awd", 200, **WIDE, **flags)
-
-
-class TestEncoderDecoder(RecurrentModelContract):
-    model = RecurrentEncoderDecoder
-    build_tiny = staticmethod(build_tiny_encdec)
-    num_layers = 4
-    default_biases = "uniform"
-    rates = {"dropout": "lstm"}
-    choices = {
-        **CHOICES,
-        "--attention": [*sorted(ATTENTIONS), "none"],
-        "--input-feeding": ["on", "off"],
-        "--share-embeddings": ["none", "output", "all"],
-    }
-
-    @staticmethod
-    def build_wide(**flags):
-        shared = "output" if flags["output_layer"] == "tied" else "none"
-        return build_encdec("lstm_encdec", 200, 210, share_embeddings=shared, **WIDE, **flags)
 
 
 # the cell

@@ -1,27 +1,35 @@
-"""The contract of every recurrent model: its initial values and flags.
-
-For who is tested see models/test_recurrent_lm.py, for the decoders decoder_contract.py.
-"""
+"""Initial values and flags of the recurrent language model and encoder-decoder."""
 
 import argparse
 from typing import Callable, Dict, Sequence
 
 import pytest
+from builders import build_encdec, build_lm, build_tiny_encdec, build_tiny_lm
 from torch import nn
 
+from fairseq_plugins.models.recurrent_encdec import RecurrentEncoderDecoder
+from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
+from fairseq_plugins.modules.attention import ATTENTIONS
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
-from fairseq_plugins.modules.layers import BIASES
+from fairseq_plugins.modules.layers import BIASES, MASKS, WORD_MASKS
+from fairseq_plugins.modules.recurrent_highway import TRANSFORM_INPUTS
+from fairseq_plugins.modules.stack import OUTPUT_SKIPS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 
 INIT_RANGE = 0.07
+WIDE = dict(embed_dim=32, hidden_sizes="40 32")
+CHOICES = {
+    "--init-biases": BIASES,
+    "--rnn-biases": ["one", "two"],
+    "--rnn-cell": sorted(RECURRENT_CELLS),
+    "--transform-input": TRANSFORM_INPUTS,
+}
 
 # the output layer, its flags, and what the error tells; for values that are no rate or no range see test_options.py
 REFUSED = [
     ("full", {"embed_dim": 0}, "--embed-dim 0"),
-    ("full", {"embed_dim": -8}, "--embed-dim -8"),
     ("full", {"hidden_sizes": ""}, "--hidden-sizes"),
     ("full", {"hidden_sizes": "12 x"}, "--hidden-sizes"),
-    ("full", {"hidden_sizes": "0 8"}, "--hidden-sizes"),
     ("full", {"hidden_sizes": "12 -8"}, "--hidden-sizes"),
     ("tied", {"hidden_sizes": "12 9"}, "give the last layer the width of the embedding"),
     ("full", {"rnn_cell": "gru7"}, "--rnn-cell gru7"),
@@ -39,7 +47,6 @@ REFUSED = [
     ("soft", {}, "--output-layer soft"),
     ("full", {"experts_per_layer": "0 0 0 4"}, "--experts-per-layer.*--output-layer full"),
     ("doc", {"output_chunk": 0}, "--output-chunk"),
-    ("tied", {"output_chunk": -5}, "--output-chunk"),
 ]
 # the same, of the numbers of experts on the last two layers: one or three numbers do not fit
 REFUSED_EXPERTS = [
@@ -53,7 +60,7 @@ REFUSED_EXPERTS = [
 ]
 
 
-class RecurrentModelContract:
+class ModelContract:
     """Tests of a model; a subclass gives the attributes.
 
     Attributes:
@@ -137,3 +144,44 @@ class RecurrentModelContract:
             told = f"{told}.* {len(numbers)} numbers: give {self.num_layers}"
         with pytest.raises(ValueError, match=told):
             self.build_tiny(name, experts_per_layer=" ".join(numbers))
+
+
+class TestLanguageModel(ModelContract):
+    model = RecurrentLanguageModel
+    build_tiny = staticmethod(build_tiny_lm)
+    num_layers = 3
+    default_biases = "zero"
+    rates = {
+        **{f"dropout_{place}": "lstm" for place in ("embedding", "input", "hidden", "output", "weight")},
+        "dropout_carried_state": "lstm",
+        "dropout_recurrent": "variational",
+    }
+    choices = {
+        **CHOICES,
+        "--dropout-masks": sorted(MASKS),
+        "--output-skip": OUTPUT_SKIPS,
+        "--word-masks": WORD_MASKS,
+    }
+
+    @staticmethod
+    def build_wide(**flags):
+        return build_lm("lstm_lm_awd", 200, **WIDE, **flags)
+
+
+class TestEncoderDecoder(ModelContract):
+    model = RecurrentEncoderDecoder
+    build_tiny = staticmethod(build_tiny_encdec)
+    num_layers = 4
+    default_biases = "uniform"
+    rates = {"dropout": "lstm"}
+    choices = {
+        **CHOICES,
+        "--attention": [*sorted(ATTENTIONS), "none"],
+        "--input-feeding": ["on", "off"],
+        "--share-embeddings": ["none", "output", "all"],
+    }
+
+    @staticmethod
+    def build_wide(**flags):
+        shared = "output" if flags["output_layer"] == "tied" else "none"
+        return build_encdec("lstm_encdec", 200, 210, share_embeddings=shared, **WIDE, **flags)
