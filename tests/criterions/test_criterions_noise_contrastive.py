@@ -28,7 +28,6 @@ from torch.utils._pytree import tree_leaves
 from fairseq_plugins.criterions import noise_contrastive
 from fairseq_plugins.criterions.noise_contrastive import NoiseContrastive, UnigramNoise
 from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy
-from fairseq_plugins.modules.cell import RECURRENT_CELLS
 
 V, B, T, S = 20, 3, 4, 5
 LOG_V = math.log(V)
@@ -38,7 +37,6 @@ LAYERS = ["full", "tied", "bilinear", "dual", "drill"]
 MODELS = {
     **{layer: lambda layer=layer: build_tiny_lm(layer, **SIZES) for layer in LAYERS},
     **{f"no biases, {layer}": lambda layer=layer: build_tiny_lm(layer, output_bias="off", **SIZES) for layer in LAYERS},
-    **{cell: lambda cell=cell: build_tiny_lm("full", rnn_cell=cell, **SIZES) for cell in sorted(RECURRENT_CELLS)},
     "encoder-decoder": lambda: build_tiny_encdec("full", **SOURCE),
     "encoder-decoder, shared": lambda: build_tiny_encdec("tied", share_embeddings="output", **SOURCE),
     "Transformer": lambda: build_tiny_transformer("transformer_drill", label_depth=2, label_dropout=0.0, **SOURCE),

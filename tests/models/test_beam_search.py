@@ -9,8 +9,6 @@ from builders import build_tiny_encdec, build_tiny_transformer, make_dictionary
 from decoder_contract import pad
 from fairseq.sequence_generator import SequenceGenerator, SequenceGeneratorWithAlignment
 
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
-
 BOS, _, EOS, UNK = range(4)
 LIVE = 6  # the four above and two words
 MAX_WORDS = 3
@@ -79,45 +77,19 @@ def assert_same_hypotheses(found, expected):
 
 
 def assert_all_are_found(models):
-    """By a wide beam, in their order; returns them."""
-    generated = generate(models, SENTENCES)
-    for found, sentence in zip(generated, SENTENCES, strict=True):
+    """By a wide beam, in their order."""
+    for found, sentence in zip(generate(models, SENTENCES), SENTENCES, strict=True):
         expected = all_hypotheses(models, sentence)
         assert len(expected) == 4 + 16 + 64
         assert_same_hypotheses(found, expected)
-    return generated
 
 
 @pytest.mark.parametrize(
     "name, flags",
-    [
-        *((name, {}) for name in sorted(OUTPUT_LAYERS)),
-        ("doc", {"input_feeding": "off"}),
-        ("full", {"attention": "none", "input_feeding": "off"}),
-        ("full", {"attention": "mlp"}),
-    ],
+    [("doc", {}), ("mos", {"input_feeding": "off"}), ("full", {"attention": "none", "input_feeding": "off"})],
 )
 def test_a_wide_beam_finds_all_hypotheses_in_their_order(name, flags):
     assert_all_are_found([build(name, **flags)])
-
-
-@pytest.mark.parametrize("beam", [1, 4])
-def test_the_order_of_the_batch_and_its_padding_change_nothing(beam):
-    models = [build("doc")]
-    together = generate(models, SENTENCES, beam=beam)
-    backwards = generate(models, SENTENCES[::-1], beam=beam)[::-1]
-    alone = [generate(models, [sentence], beam=beam)[0] for sentence in SENTENCES]
-    for first, *others in zip(together, backwards, alone, strict=True):
-        for other in others:
-            assert [h["tokens"].tolist() for h in other] == [h["tokens"].tolist() for h in first]
-            torch.testing.assert_close([h["score"] for h in other], [h["score"] for h in first], rtol=1e-5, atol=1e-5)
-
-
-def test_an_ensemble_of_two_votes_with_probabilities():
-    models = [build("doc", seed=1), build("tied", seed=2, attention="dot", input_feeding="off")]
-    found = assert_all_are_found(models)
-    best = [generate([model], SENTENCES)[0][0]["score"].item() for model in models]
-    assert all(abs(found[0][0]["score"].item() - score) > 1e-3 for score in best)
 
 
 def test_an_ensemble_with_fairseqs_transformer():
