@@ -17,7 +17,6 @@ from fairseq_plugins.evaluation.analyses import layers
 from fairseq_plugins.evaluation.analyses.experts import expert_use
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.scoring import score_windows
-from fairseq_plugins.evaluation.translation import load_translator
 
 
 @pytest.fixture
@@ -111,30 +110,6 @@ def test_every_sentence_has_a_picture_of_its_attention(prepared, translator, cal
         f"{tmp_path}/out/sentence_{n}.png\t{translate(line)}" for n, line in ((1, "a b"), (2, "c d e"))
     ]
     assert pictures(tmp_path / "out") == ["sentence_1.png", "sentence_2.png"]
-
-
-@pytest.mark.parametrize(
-    "command, flags, precision",
-    [
-        ("analyze attention", [], "float32"),
-        ("analyze attention", ["--output-precision", "auto"], "auto"),
-        ("analyze experts", [], "float32"),
-    ],
-)
-def test_sentences_are_translated_in_the_precision_of_translate(
-    command, flags, precision, prepared, translator, printed_by, tmp_path, monkeypatch
-):
-    (tmp_path / "lines.txt").write_text("a b\n")
-    asked = []
-
-    def load(*given, **options):
-        asked.append(options.get("precision", "float32"))
-        return load_translator(*given, **options)
-
-    monkeypatch.setattr(experts, "load_translator", load)
-    given = [prepared, "--path", translator / "checkpoint_best.pt", "--input", tmp_path / "lines.txt"]
-    printed_by(command, *given, "--out", tmp_path / "out", *flags)
-    assert asked == [precision]
 
 
 def test_a_language_models_experts_and_their_balance(data, trained, printed_by, figures_of, tmp_path):

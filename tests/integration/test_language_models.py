@@ -9,10 +9,7 @@ import fairseq_cli.train
 import pytest
 from commands import load, succeed, validated
 from fairseq.data import Dictionary
-from paths import SMALL_MODELS
 from short_trainings import FAMILIES
-
-from fairseq_plugins.output_layers import base
 
 
 def test_evaluation_equals_what_training_logged(trained, data, evaluate_here):
@@ -22,14 +19,6 @@ def test_evaluation_equals_what_training_logged(trained, data, evaluate_here):
     assert figures["perplexity"] == pytest.approx(logged[-1], abs=0.01)
     assert figures["perplexity"] == pytest.approx(math.exp(figures["nll"]))
     assert figures["bits_per_token"] == pytest.approx(figures["nll"] / math.log(2))
-
-
-def test_scores_are_of_float32_unless_another_precision_is_asked_for(evaluate_here, monkeypatch):
-    monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
-    flags = [SMALL_MODELS / "data/lm", "--path", SMALL_MODELS / "lstm_lm_doc.pt", "--output-precision"]
-    asked = ([*flags, "float32"], [*flags, "bfloat16"], flags[:-1])
-    exact, narrow, default = (evaluate_here(*given)["nll"] for given in asked)
-    assert exact == default != narrow and narrow == pytest.approx(exact, rel=0.01)
 
 
 def test_tokens_are_counted_from_the_text(trained, data, text, evaluate_here):

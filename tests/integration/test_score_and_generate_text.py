@@ -16,7 +16,6 @@ from paths import ROOT, SMALL_MODELS
 import fairseq_plugins
 from fairseq_plugins.commands.language_models import LINES_AT_ONCE
 from fairseq_plugins.evaluation.language_model import TrainedLanguageModel
-from fairseq_plugins.output_layers import base
 
 DOC, MOS = (SMALL_MODELS / f"{name}.pt" for name in ("lstm_lm_doc", "mmlstm_lm_mos"))
 LINES = ["The dog eats a bone .", "", "A zebra  sings\there .", "the cat"]
@@ -252,15 +251,6 @@ def test_a_beam_search_of_an_ensemble(generate):
         means = [one["log_prob"] / len(one["tokens"]) for one in found[start : start + 3]]
         assert means == sorted(means, reverse=True)
     assert all("<unk>" not in one["tokens"] and len(one["log_probs"]) == len(one["tokens"]) for one in found)
-
-
-@pytest.mark.parametrize("name, flags", [("lm score", []), ("lm generate", ["--beam", 1, "--max-length", 4])])
-def test_the_output_layer_is_in_float32_unless_told_otherwise(name, flags, prepared, printed_by, monkeypatch):
-    monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
-    given = [name, prepared, "--path", DOC, "--cpu", "--json", *flags]
-    precisions = ["--output-precision", "float32"], ["--output-precision", "bfloat16"], []
-    exact, narrow, default = (printed_by(*given, *precision, typed=TEXT) for precision in precisions)
-    assert exact == default != narrow and narrow.count("\n") == len(LINES)
 
 
 def test_text_goes_on_after_earlier_text_and_over_the_ends_of_lines(generate, prepared, tmp_path):

@@ -18,9 +18,7 @@ from paths import ROOT
 from translation_commands import FAIRSEQ_FLAGS, TRANSFORMER, generate, train_translator, translator_arguments
 
 import fairseq_plugins
-from fairseq_plugins.commands import translation
 from fairseq_plugins.evaluation.translation import load_translator
-from fairseq_plugins.output_layers import base
 
 CASES = ROOT / "tests/cases"
 
@@ -109,25 +107,6 @@ def test_what_is_wrong_is_told_in_a_line_after_the_lines_before(prepared, best, 
         status, printed, error = translate(prepared, "--path", best, *flags, typed=typed)
         assert status == 2 and told in error and error.count("\n") == 1
         assert printed == ("xb xa\n" if "line 2" in told else "")
-
-
-def test_the_output_layer_is_in_float32_unless_told_otherwise(prepared, best, translate, monkeypatch):
-    monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
-    searched = []
-
-    def load(*arguments, **options):
-        translator = load_translator(*arguments, **options)
-        (model,) = translator.models
-        stream, precision = translator.translate_stream, model.decoder.output.precision
-        translator.translate_stream = lambda *given, **how: (
-            searched.append(precision.for_search()) or stream(*given, **how)
-        )
-        return translator
-
-    monkeypatch.setattr(translation, "load_translator", load)
-    for flags in ([], ["--output-precision", "bfloat16"]):
-        assert translate(prepared, "--path", best, *flags, typed=b"a b\n")[1] == "xb xa\n"
-    assert searched == [None, torch.bfloat16]
 
 
 def test_every_line_that_is_typed_is_answered_at_once(prepared, best):
