@@ -1,4 +1,4 @@
-"""Commands on the pages, such as those that made the results, exist: a shell expands them, a parser reads them."""
+"""Commands on the pages, such as those that made the results, are those of the parsers; links lead somewhere."""
 
 import importlib
 import re
@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("data-prep", "fairseq_plugins", "results", "scripts", "tests")
 PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in ROOT.glob(f"{folder}/**/*.md"))])
 WITH_COMMANDS = [page for page in PAGES if PROGRAM in page.read_text(encoding="utf-8")]
+every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 PROGRAMS = ("bash", "cat", "seq", "xargs")
 """Real ones that lines of pages need; all others do nothing."""
 RECORD = """#!/bin/bash
@@ -100,7 +101,7 @@ def test_commands_are_those_at_head(page, any_paths, tmp_path, capsys, monkeypat
         check(words, capsys)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@every_page
 def test_files_and_functions_exist(page):
     text = page.read_text(encoding="utf-8").replace("CORPUS", "ptb")
     for path in re.findall(rf"(?<![\w/.-])(?:{'|'.join(FOLDERS)})/[\w./-]*\w", text):
@@ -108,3 +109,25 @@ def test_files_and_functions_exist(page):
     for module, names in re.findall(r"^(?:from|.*;\s*from) (\w[\w.]*) import ([\w, ]+)", text, re.M):
         for name in names.split(", "):
             assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
+
+
+@every_page
+def test_code_for_a_shell_is_well_formed(page):
+    for block in re.findall(r"^```(?:bash)?\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
+        read = subprocess.run(["bash", "-n"], input=block, text=True, capture_output=True)
+        assert not read.stderr, block
+
+
+def slugs(page):
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    headings = re.findall(r"^#+ +(.*?) *$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@every_page
+def test_links_lead_to_a_file_and_a_heading(page):
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text(encoding="utf-8")):
+        linked = page.parent / target if target else page
+        assert linked.exists(), target
+        assert not anchor or anchor in slugs(linked), f"{target}#{anchor}"

@@ -47,13 +47,22 @@ def test_a_script_takes_the_package_of_its_checkout_and_all_arguments(tmp_path, 
     assert not (tmp_path / "save").exists()
 
 
-@pytest.mark.parametrize("score", ["bleu", "rouge"])
+def test_a_script_becomes_its_command(tmp_path, monkeypatch):
+    """So a signal to it reaches the command."""
+    (tmp_path / "python").write_text('#!/bin/bash\necho $$ "$@"\n')
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    script = ["bash", ROOT / "scripts/evaluate_bleu.sh", "DATA"]
+    process = subprocess.Popen(script, stdout=subprocess.PIPE, text=True)
+    assert process.communicate()[0] == f"{process.pid} -m fairseq_plugins evaluate bleu DATA\n"
+
+
 @pytest.mark.parametrize("is_there", [False, True])
-def test_a_missing_python_or_one_without_fairseq_is_told_with_the_remedy(is_there, score, tmp_path):
+def test_a_missing_python_or_one_without_fairseq_is_told_with_the_remedy(is_there, tmp_path):
     if is_there:
         (tmp_path / "python").write_text(f'#!{shutil.which("bash")}\nexec "{PYTHON}" -I -S "$@"\n')
         (tmp_path / "python").chmod(0o755)
-    script = ROOT / f"scripts/evaluate_{score}.sh"
+    script = ROOT / "scripts/evaluate_bleu.sh"
     command = [shutil.which("bash"), script, "data"]
     result = subprocess.run(command, env={"PATH": str(tmp_path)}, capture_output=True, text=True)
     remedy = "no python with fairseq here: source .venv/bin/activate, after bash scripts/setup.sh"

@@ -1,11 +1,8 @@
-"""The READMEs: links, commands, every section run by some test; here those on language models."""
+"""Every section of the READMEs with commands is run by some test; here those on language models."""
 
 import importlib
-import re
-import subprocess
 from pathlib import Path
 
-import pytest
 from binarised_data import copy_data
 from generated_corpora import write_stories
 from paths import PLUGINS, ROOT
@@ -32,41 +29,6 @@ def test_every_command_is_run():
     names = ["test_export", "test_own_parts", *(path.stem for path in Path(__file__).parent.glob("test_readme*.py"))]
     sections = [pair for name in names for pair in importlib.import_module(name).SECTIONS]
     assert found == {*RUN_BY_PEOPLE, *sections}
-
-
-PATTERNS = ["*.md"]
-PATTERNS += [f"{folder}/**/*.md" for folder in ("data-prep", "fairseq_plugins", "results", "scripts", "tests")]
-READMES = sorted({str(path.relative_to(ROOT)) for pattern in PATTERNS for path in ROOT.glob(pattern)})
-
-
-@pytest.mark.parametrize("document", READMES)
-def test_links_lead_somewhere(document):
-    text = (ROOT / document).read_text(encoding="utf-8")
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
-        assert (ROOT / document).parent.joinpath(target).exists(), target
-
-
-@pytest.mark.parametrize("document", READMES)
-def test_commands_are_well_formed(document):
-    text = (ROOT / document).read_text(encoding="utf-8")
-    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", text, re.M | re.S):
-        if language in ("", "bash"):
-            read = subprocess.run(["bash", "-n"], input=block, text=True, capture_output=True)
-            assert not read.stderr, block
-
-
-def slugs(document):
-    """The anchors of a document's headings, as GitHub makes them."""
-    text = re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.M | re.S)
-    headings = re.findall(r"^#+ +(.*?) *$", text, re.M)
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("document", READMES)
-def test_links_with_an_anchor_lead_to_a_heading(document):
-    path = ROOT / document
-    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", path.read_text(encoding="utf-8")):
-        assert anchor in slugs(path.parent / target if target else path), f"{target}#{anchor}"
 
 
 def test_language_models(tmp_path):

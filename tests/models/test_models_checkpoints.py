@@ -7,10 +7,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 from builders import build_model, build_tiny_encdec, build_tiny_transformer, dictionary_of, tiny_base_flags
-from fairseq.models import ARCH_CONFIG_REGISTRY
+from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.models.ema.ema import EMA
+from paths import SMALL_MODELS
 
-from fairseq_plugins.fairseq_patches.checkpoints import other_flags
+import fairseq_plugins
+from fairseq_plugins.fairseq_patches.checkpoints import OF_TRAINING, _actions, other_flags
+from fairseq_plugins.models.checkpoints import read_state
 
 WORDS = ["a", "b", "c", "d", "e"]
 EXCHANGED = ["a", "c", "b", "d", "e"]
@@ -159,3 +162,53 @@ def test_a_default_may_be_given_or_left_out():
     for flags in (given, left_out):
         ARCH_CONFIG_REGISTRY[flags.arch](flags)
     assert not other_flags(given, left_out) and not other_flags(left_out, given)
+
+
+def test_one_value_may_be_written_in_several_ways():
+    saved = dict(
+        encoder_layers="[(8, 3)] * 2", decoder_layers="[(8,3)]", encoder_embed_dim="8", decoder_attention="True"
+    )
+    given = dict(encoder_layers="[(8,3),(8,3)]", decoder_layers="[(8, 3)]", encoder_embed_dim=8, decoder_attention=True)
+    assert not other_flags(Namespace(arch="fconv", **given), Namespace(arch="fconv", **saved))
+    given["decoder_layers"] = "[(8, 5)]"
+    (found,) = other_flags(Namespace(arch="fconv", **given), {"_name": "fconv", **saved})
+    assert found == "with --decoder-layers [(8,3)], this model has [(8, 5)]"
+    sizes = [Namespace(arch="lstm_lm_awd", hidden_sizes=text) for text in ("16  8", "16 8", "168")]
+    assert not other_flags(sizes[0], sizes[1]) and other_flags(sizes[1], sizes[2])
+
+
+def test_every_flag_that_is_not_compared_is_one_of_training():
+    """A new flag that changes the function is compared; one that does not must be named here."""
+    families = ("lstm_lm_awd", "lstm_encdec", "gated_lm", "transformer_full", "transformer_lm", "lstm", "lstm_lm")
+    names = {action.dest for arch in families for action in _actions(Namespace(arch=arch))}
+    assert all(arch in ARCH_MODEL_REGISTRY for arch in families)
+    dropped = {name for name in names if "drop" in name or "noise" in name or name.endswith(("mask", "masks"))}
+    started = {"init_range", "init_biases", "label_init", "gate_init_range"}
+    started |= {"base_model", "encoder_embed_path", "decoder_embed_path"}
+    started |= {"encoder_freeze_embed", "decoder_freeze_embed", "expert_warmup", "column_norm", "adversarial_epsilon"}
+    computed = {"cuda_graphs", "output_chunk", "output_kernels", "output_loss", "output_precision"}
+    computed |= {"checkpoint_activations", "offload_activations"}
+    computed |= {"max_source_positions", "max_target_positions", "min_params_to_wrap", "decoder_layers_to_keep"}
+    computed |= {"quant_noise_pq", "quant_noise_pq_block_size", "quant_noise_scalar", "base_shuffle"}
+    shapes = {"base_layers", "base_sublayers", "tie_adaptive_proj", "tie_adaptive_weights", "share_embeddings"}
+    shapes |= {"share_all_embeddings", "share_decoder_input_output_embed"}
+    assert {name for name in names if OF_TRAINING.search(name)} == dropped | started | computed | shapes
+
+
+@pytest.mark.parametrize(
+    "saved, told",
+    [
+        (fairseq_plugins.__version__, None),
+        ("0.0.9", None),
+        ("0.10.0", "version 0.10.0"),
+        (None, "an unknown version"),
+    ],
+)
+def test_a_checkpoint_of_a_newer_or_unknown_version_is_told(saved, told, tmp_path, caplog):
+    state = torch.load(SMALL_MODELS / "lstm_lm_doc.pt")
+    assert state["extra_state"].pop("fairseq_plugins")
+    state["extra_state"] |= {} if saved is None else {"fairseq_plugins": saved}
+    torch.save(state, tmp_path / "model.pt")
+    read_state(tmp_path / "model.pt")
+    expected = f"the checkpoint is of {told} of fairseq_plugins, and this is {fairseq_plugins.__version__}"
+    assert [message for message in caplog.messages if "version" in message] == ([] if told is None else [expected])
