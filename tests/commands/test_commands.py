@@ -101,6 +101,12 @@ def test_a_list_that_is_given_in_parts_is_one(name):
         assert getattr(namespace, action.dest) == ["1.pt", "2.pt"], flag
 
 
+def test_whole_numbers_have_a_least_value():
+    """No flag is any ``int``, but two that ROUGE itself checks."""
+    any_int = {action.dest for name in COMMANDS for action in parser_of(name)._actions if action.type is int}
+    assert any_int == {"max_bytes", "max_words"}
+
+
 # results that are no numbers, and large numbers
 
 MODEL = [str(SMALL_MODELS / "data/lm"), "--path", str(SMALL_MODELS / "lstm_lm_doc.pt"), "--cpu"]
@@ -131,7 +137,11 @@ def test_more_sentences_may_be_asked_for_than_there_are(tmp_path):
 # flags of architectures, explained with the values of their presets
 
 
-@pytest.mark.parametrize("arch", sorted(ARCHITECTURES))
+OF_EACH_KIND = {(*preset.model, preset.training.get("optimizer")): arch for arch, preset in ARCHITECTURES.items()}
+"""One architecture for each set of flags, and optimiser."""
+
+
+@pytest.mark.parametrize("arch", OF_EACH_KIND.values())
 def test_flags_are_explained_with_the_values_of_the_preset(arch, capsys):
     type_command("flags", [arch])
     of_flags = re.split(r"^  (?=--)", capsys.readouterr().out, flags=re.M)[1:]
