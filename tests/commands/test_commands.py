@@ -5,18 +5,15 @@ import json
 import os
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
-from paths import SMALL_MODELS
+from paths import ROOT, SMALL_MODELS
 from typed_commands import parser_of, refused, type_command
 from warm_process import PYTHON
 
 from fairseq_plugins.commands.app import COMMANDS, load_command, main
 from fairseq_plugins.commands.flags import ARCHITECTURES
 from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, LANGUAGE_MODELS, translation
-
-ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_all_commands_are_listed_in_a_line_each(capsys):

@@ -4,9 +4,9 @@ import importlib
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
+from paths import ROOT
 from typed_commands import type_command
 
 from fairseq_plugins import command_line
@@ -16,7 +16,6 @@ from fairseq_plugins.files import given_path
 from fairseq_plugins.recipes import find_recipe
 from fairseq_plugins.recipes.training import plan_trainings
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("data-prep", "fairseq_plugins", "results", "scripts", "tests")
 PAGES = sorted([*ROOT.glob("*.md"), *(page for folder in FOLDERS for page in ROOT.glob(f"{folder}/**/*.md"))])
 WITH_COMMANDS = [page for page in PAGES if PROGRAM in page.read_text(encoding="utf-8")]

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 from warm_process import PYTHON
 
-ROOT = Path(__file__).resolve().parents[2]
 PREPARATIONS = sorted(ROOT.glob("data-prep/*/prepare.sh"))
 SCRIPTS = [*sorted(ROOT.glob("scripts/**/*.sh")), PREPARATIONS[0]]
 

@@ -246,10 +246,3 @@ def test_one_reference_is_that_of_the_decoded_text(folder, scored, refuse):
     told = "second reference is not the reference of the text that a was decoded from: its line"
     assert told in refuse("evaluate rouge", "--input", "a", *references)
     assert scored("--input", "a", *references, "--reference", "first reference")[1].startswith("#:2|")
-
-
-@pytest.mark.usefixtures("folder")
-def test_the_standard_input_is_a_text(scored):
-    text = "".join(f"{line}\n" for line in TEXTS["my hypotheses"])
-    scores, _ = scored("--input-format", "text", "--reference", "first reference", typed=text)
-    assert scores == expected_scores(TEXTS["my hypotheses"], TEXTS["first reference"])

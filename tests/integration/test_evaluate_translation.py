@@ -308,12 +308,6 @@ def test_a_second_decoding_into_a_folder_waits_for_the_first(decoded, folder, mo
     assert told == ["waiting for another decoding that writes to out"]  # and nothing is decoded again
 
 
-def test_references_of_another_text_are_refused(folder, refuse):
-    (folder / "raw.de").write_text("ein Hund bellt.\neine Katze schläft.\nder Vogel singt.\n")
-    told = refuse("evaluate bleu", "--input", "generate.txt", "--reference", "raw.de")
-    assert re.search("raw.de is not the reference of .*: its line 2 is", told)
-
-
 def test_another_language_than_that_of_the_data_is_refused(decoded, folder, refuse):
     told = refuse("evaluate bleu", *decoded, "--reference", "raw.de", "--target-lang", "fr")
     assert "--target-lang fr: model.pt translates into de: leave it out" in told and not (folder / "out").exists()
