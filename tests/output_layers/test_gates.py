@@ -6,7 +6,7 @@ import plain_formulas
 import pytest
 import torch
 from assertions import assert_scores
-from builders import build_random_output_layer, build_tiny_lm, make_dictionary, make_states, randomise
+from builders import build_random_output_layer, make_dictionary, make_states, randomise
 from example_parts import EXAMPLE_GATES
 from torch import nn
 
@@ -171,7 +171,6 @@ def test_the_mask_of_the_embedding_is_fresh_at_every_step_row_and_feature():
     assert gate.eval()(states, {})[0].features.eq(1).all()
 
 
-@every_kind
 @pytest.mark.parametrize(
     "flags, message",
     [
@@ -180,13 +179,6 @@ def test_the_mask_of_the_embedding_is_fresh_at_every_step_row_and_feature():
         ({"gate_init_range": 0.0}, "--gate-init-range 0.0: give a value above 0"),
     ],
 )
-def test_values_that_do_not_fit_are_refused_with_their_flag(kind, flags, message):
+def test_values_that_do_not_fit_are_refused_with_their_flag(flags, message):
     with pytest.raises(ValueError, match=f"^{message}"):
-        build_gate(kind, **flags)
-
-
-def test_windows_of_a_stream_are_one_sequence():
-    model = build_tiny_lm("doc", output_gate="trace").double().eval()
-    tokens = torch.randint(4, 23, (3, 7))
-    windows = [model(tokens[:, a:b], stream="train", position=a)[0] for a, b in ((0, 2), (2, 3), (3, 7))]
-    torch.testing.assert_close(torch.cat(windows, dim=1), model(tokens)[0])
+        build_gate("iog", **flags)
