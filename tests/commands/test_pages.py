@@ -28,10 +28,16 @@ printf '\\n' >> "$RECORD"
 """
 
 
+def shell_code(text):
+    """Blocks of code for a shell."""
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```", text, re.M | re.S)
+    return [block for language, block in blocks if language in ("", "bash")]
+
+
 def blocks_of(page):
     """Shell code of a page: blocks, and commands within sentences, without those that stand for any."""
     text = page.read_text(encoding="utf-8")
-    yield from re.findall(r"^```(?:bash)?\n(.*?)^```", text, re.M | re.S)
+    yield from shell_code(text)
     prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
     yield from (code for code in re.findall(r"`([^`]*)`", prose) if PROGRAM in code)
 
@@ -112,7 +118,7 @@ def test_files_and_functions_exist(page):
 
 @every_page
 def test_code_for_a_shell_is_well_formed(page):
-    for block in re.findall(r"^```(?:bash)?\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S):
+    for block in shell_code(page.read_text(encoding="utf-8")):
         read = subprocess.run(["bash", "-n"], input=block, text=True, capture_output=True)
         assert not read.stderr, block
 
