@@ -93,14 +93,13 @@ def weights(of_fairseq, rescored, tmp_path):
     return ["--weights", tmp_path / "weights.json"]
 
 
-@pytest.mark.parametrize("metric, row", [("bleu", "BLEU"), ("rougeL", "ROUGE-L")])
-def test_lists_of_fairseq_are_rescored_by_an_encoder_decoder(metric, row, of_fairseq, rescore, tmp_path):
-    status, printed, told = rescore(*of_fairseq, "--tune", tmp_path / "weights.json", "--metric", metric)
+def test_lists_of_fairseq_are_rescored_by_an_encoder_decoder(of_fairseq, rescore, tmp_path):
+    status, printed, told = rescore(*of_fairseq, "--tune", tmp_path / "weights.json", "--metric", "rougeL")
     assert (status, told) == (0, "")
-    before, after = re.search(rf"{row}(?: F1)? *\| *([\d.]+).*? \| *([\d.]+)", printed).groups()
+    before, after = re.search(r"ROUGE-L(?: F1)? *\| *([\d.]+).*? \| *([\d.]+)", printed).groups()
     assert float(after) >= float(before) > 20
-    found = json.loads(rescore(*of_fairseq, "--tune", tmp_path / "more.json", "--metric", metric, "--json")[1])
-    assert list(found["scores"][row]) == ["before", "after"]
+    found = json.loads(rescore(*of_fairseq, "--tune", tmp_path / "more.json", "--metric", "rougeL", "--json")[1])
+    assert list(found["scores"]["ROUGE-L"]) == ["before", "after"]
 
 
 @pytest.mark.parametrize("flags, metric", [([], "ROUGE-L"), (["--metric", "chrf"], "chrF")])
