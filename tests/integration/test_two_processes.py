@@ -12,12 +12,10 @@ from commands import (
     TRAINING_FLAGS,
     assert_same_training,
     load,
-    run,
     succeed,
     train,
     train_pair,
     train_two,
-    training_arguments,
     updates_of,
 )
 from translation_commands import TRANSFORMER, translator_arguments
@@ -88,14 +86,6 @@ def test_one_process_goes_on_where_two_stopped_and_two_where_one_did(data, stopp
     train_two(data, tmp_path / "to two", *ROTATED, "--max-epoch", 2)
     for name in ("to one", "to two"):
         assert_same_but_for_rounding(load(tmp_path / name / "checkpoint_last.pt"), two)
-
-
-def test_a_number_of_processes_that_changes_the_rows_is_refused_in_one_line(data, stopped, tmp_path):
-    folder = shutil.copytree(stopped, tmp_path / "one")
-    one_process = training_arguments(data, folder, *ROTATED, "--max-epoch", 2, "--batch-size", 2)
-    result = run("fairseq_cli.train", *one_process)
-    assert result.returncode != 0
-    assert "4 rows" in result.stderr.strip().splitlines()[-1], result.stderr[-2000:]
 
 
 def test_two_processes_train_a_gate_on_two_models_like_one(data, trained, tmp_path):
