@@ -24,7 +24,6 @@ REFUSALS = {
     "lm eval lm more --path a.pt": "unrecognized arguments: more",
     "lm eval typo --path a.pt": "DATA: typo does not exist",
     "lm eval lm --path a.pt --cache 50,1,0.5": "--cache WEIGHT is 1",
-    "lm eval lm --path a.pt --tune cache=50,0.5:1,0.5": "--cache WEIGHT is 1",
     "lm eval lm --path a.pt --tune cashe=50": "--tune cashe=50",
     "lm eval lm --path . --tune temperature=1": ". holds no checkpoint_best.pt",
     "lm eval lm --path '' --tune temperature=1": "the path is empty",
