@@ -28,13 +28,7 @@ from translation_commands import (
 
 @pytest.fixture(scope="module")
 def translations(pair_data, translator):
-    return generate(pair_data, translator / "checkpoint_best.pt", "--beam", 5, "--nbest", 2, "--print-alignment")
-
-
-def share_correct(translations):
-    first = [sentence.hypotheses[0].words for sentence in translations.values()]
-    right = [translate(sentence.source).split() for sentence in translations.values()]
-    return sum(found == expected for found, expected in zip(first, right)) / len(first)
+    return generate(pair_data, translator / "checkpoint_best.pt", "--beam", 5)
 
 
 # training
@@ -104,20 +98,8 @@ def test_a_transformer_learns_and_translates_in_each_precision_of_fairseq(
 
 def test_beam_search_translates(translations):
     assert sorted(translations) == list(range(SIZES["test"]))
-    assert share_correct(translations) > 0.7
-
-
-def test_alignments_name_a_source_word_for_each_target_word(translations):
-    num_reversed = num_words = 0
-    for sentence in translations.values():
-        length = len(sentence.source.split())
-        for hypothesis in sentence.hypotheses:
-            pairs = [tuple(map(int, pair.split("-"))) for pair in hypothesis.alignment]
-            assert [t for _, t in pairs] == list(range(len(hypothesis.words)))
-            assert all(0 <= s < length for s, _ in pairs)
-        num_words += len(pairs)
-        num_reversed += sum(abs(length - 1 - t - s) <= 1 for s, t in pairs)
-    assert num_reversed > 0.8 * num_words
+    right = [one.hypotheses[0].words == translate(one.source).split() for one in translations.values()]
+    assert sum(right) > 0.7 * len(right)
 
 
 def test_shards_are_the_whole_and_are_scored(
