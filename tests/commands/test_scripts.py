@@ -131,7 +131,7 @@ def checkout(tmp_path):
     return Checkout(tmp_path)
 
 
-def test_it_makes_an_environment_once(checkout):
+def test_setup_makes_an_environment_once(checkout):
     status, error, calls = checkout.set_up(version="3.11")
     assert (status, error) == (0, "") and "-m venv" in calls and "--requirement" in calls
     status, error, calls = checkout.set_up(version="3.11")

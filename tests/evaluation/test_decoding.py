@@ -64,7 +64,7 @@ def test_scores_of_an_earlier_decoding_go_with_it(folder, decoded):
 
 
 @pytest.mark.parametrize("flag", [["--lm-path", "lm.pt"], ["--lm-path=lm.pt"]])
-def test_it_is_done_again_where_anything_that_it_reads_has_changed(flag, folder, decoded, monkeypatch):
+def test_a_decoding_is_done_again_where_anything_that_it_reads_has_changed(flag, folder, decoded, monkeypatch):
     monkeypatch.chdir(folder)
     assert decoded(*flag) == decoded(*flag) == 1
     for count, name in enumerate(["model.pt", "lm.pt", "data/dict.de.txt", "data/test.en-de.de.bin"], start=2):
@@ -73,7 +73,7 @@ def test_it_is_done_again_where_anything_that_it_reads_has_changed(flag, folder,
     assert decoded(*flag, beam=2) == 6
 
 
-def test_it_stays_wherever_the_same_files_are_and_however_they_are_named(folder, decoded, monkeypatch):
+def test_a_decoding_stays_wherever_the_same_files_are_and_however_they_are_named(folder, decoded, monkeypatch):
     assert decoded("--lenpen", "2") == 1
     monkeypatch.setattr(decoding, "user_dir", lambda: "another")
     moved = folder / "moved"

@@ -83,7 +83,7 @@ def train():
         (3, "full", {"rnn_cell": "diagonal", "output_bias": "off"}),
     ],
 )
-def test_it_is_that_of_the_loop(num_rows, name, flags, tokens, train, score_text):
+def test_dynamic_evaluation_is_that_of_the_loop(num_rows, name, flags, tokens, train, score_text):
     model = build_tiny_lm(name, dropout_output=0.5, dropout_hidden=0.5, **flags).double()
     squares = statistics(model, train)
     expected = adapted_by_hand(model, tokens, num_rows=num_rows, **rms_rule(squares))
@@ -216,7 +216,7 @@ def file_in(folder):
     return path
 
 
-def test_they_are_computed_once(kept, tokens, tmp_path):
+def test_gradient_statistics_are_computed_once(kept, tokens, tmp_path):
     first, computed = kept(tokens)
     assert (
         computed and all((one >= 0).all() for one in first.values()) and any((one > 0).any() for one in first.values())
@@ -306,7 +306,7 @@ def test_a_full_disk_leaves_what_was_there_and_loses_no_result(kept, tokens, tmp
     assert sorted(one.name for one in tmp_path.iterdir()) == sorted([path.name, "checkpoint_best.pt", "copy"])
 
 
-def test_they_are_those_of_float32_whatever_the_evaluation_asks_for(kept, tokens, monkeypatch):
+def test_gradient_statistics_are_those_of_float32_whatever_the_evaluation_asks_for(kept, tokens, monkeypatch):
     monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
     model = build_tiny_lm("doc")
     found = {}

@@ -122,7 +122,7 @@ def arpa(tmp_path):
 
 
 @pytest.mark.parametrize("num_rows", [1, 5])
-def test_its_probabilities_meet_the_targets_within_their_lines(num_rows, arpa, score_text):
+def test_probabilities_of_n_grams_meet_the_targets_within_their_lines(num_rows, arpa, score_text):
     dictionary = make_dictionary(23)
     words = "w0 w1 </s> w1 w0 </s> w1 w1 w0 w1 </s> w0".split()
     tokens = torch.tensor([dictionary.index(word) for word in words])

@@ -168,7 +168,7 @@ def nll_alone(model, text, source=None):
 
 
 @pytest.mark.parametrize("max_tokens", [6, 4096])
-def test_they_are_the_lists_scores_lengths_and_log_probabilities(max_tokens):
+def test_features_are_the_lists_scores_lengths_and_log_probabilities(max_tokens):
     lm = build_tiny_lm("mos", dropout_output=0.5).double()
     encdec = build_encdec("lstm_encdec_doc", 19, 23, embed_dim=8, hidden_sizes="8 8").double()
     found = candidate_features(LISTS, {"lm": lm, "encdec": encdec}, max_tokens=max_tokens)

@@ -162,7 +162,7 @@ def assert_scores(found, expected, tolerance=1e-11):
 @pytest.mark.parametrize(
     "name, max_tokens", [*((name, 10) for name in sorted(OUTPUT_LAYERS)), ("doc", 1), ("mos", 4096)]
 )
-def test_they_are_those_of_each_sequence_alone_whatever_the_batches(name, max_tokens, sequences):
+def test_scores_are_those_of_each_sequence_alone_whatever_the_batches(name, max_tokens, sequences):
     model = build_tiny_lm(name, dropout_output=0.5, dropout_weight=0.5, dropout_embedding=0.5).double()
     found = score_sequences([model], sequences, max_tokens=max_tokens)
     assert_scores(found, [nll_alone(model, sequence) for sequence in sequences])
@@ -268,7 +268,7 @@ def pairs():
     "name, max_tokens", [*((name, 9) for name in MODELS), ("recurrent", 1), ("transformer", 12), ("fairseq", 4096)]
 )
 @torch.no_grad()
-def test_they_are_those_of_each_pair_alone_whatever_the_batches(name, max_tokens, pairs):
+def test_scores_are_those_of_each_pair_alone_whatever_the_batches(name, max_tokens, pairs):
     model, seen = MODELS[name]().double(), []
     for batch in score_pairs(model, *pairs, max_tokens=max_tokens):
         for number, nll, is_token in zip(batch.numbers, batch.nll, batch.is_token):

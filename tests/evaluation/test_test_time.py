@@ -27,7 +27,7 @@ def probs():
     return torch.rand(3, 2, 5, dtype=torch.float64)
 
 
-def test_it_is_the_weighted_sum(probs):
+def test_an_interpolation_is_the_weighted_sum(probs):
     known = torch.rand(2, 2, 5) < 0.5
     components = [ComponentScores(one.log(), where) for one, where in zip(probs[1:], known)]
     found = interpolate(probs[0].log(), components, [0.2, 0.5]).exp()
@@ -310,7 +310,7 @@ def read_static(models, tokens, num_rows):
         ("full", None, 1000, 1.5, 1, 2, 1),
     ],
 )
-def test_it_is_that_of_a_loop(start, needed, length, theta, num_rows, num_models, window, tokens, score_text):
+def test_the_cache_is_that_of_a_loop(start, needed, length, theta, num_rows, num_models, window, tokens, score_text):
     models = [build_tiny_lm("tied", seed=seed, dropout_output=0.5).double() for seed in range(num_models)]
     found = score_text(
         models, tokens, num_rows=num_rows, window=window, cache=f"{length},0.3,{theta}", cache_start=start
@@ -325,7 +325,7 @@ def test_it_is_that_of_a_loop(start, needed, length, theta, num_rows, num_models
 
 
 @pytest.mark.parametrize("length, elements", [(3, 1500), (200, 2**20), (400, 1500)])
-def test_it_does_not_depend_on_the_cut_into_windows_and_chunks(length, elements, score_text, monkeypatch):
+def test_the_cache_does_not_depend_on_the_cut_into_windows_and_chunks(length, elements, score_text, monkeypatch):
     monkeypatch.setattr(test_time, "CHUNK_ELEMENTS", elements)
     model, tokens = build_tiny_lm("mos").double(), torch.randint(V, (601,))
     whole, *others = [
@@ -363,7 +363,7 @@ def test_a_cache_that_is_never_full_is_told(num_rows, length, is_told, score_tex
 
 
 @pytest.mark.parametrize("length, num_rows, window", [(1, 3, 7), (8, 1, 1000), (8, 2, 1), (500, 3, 7)])
-def test_it_is_the_count_over_the_last_words(length, num_rows, window, tokens, score_text):
+def test_the_unigram_cache_is_the_count_over_the_last_words(length, num_rows, window, tokens, score_text):
     model = build_tiny_lm("tied").double()
     static = score_text([model], tokens, num_rows=num_rows)
     found = score_text([model], tokens, num_rows=num_rows, window=window, unigram_cache=f"{length},0.4")

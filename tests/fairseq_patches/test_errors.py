@@ -101,7 +101,7 @@ def sample_without_flag(cfg):
         ),
     ],
 )
-def test_so_is_a_flag_or_package_that_fairseq_asks_for(error, message, monkeypatch, capsys):
+def test_a_flag_or_package_that_fairseq_asks_for_is_one_line(error, message, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "editdistance", None)
     assert status_after(error, monkeypatch) == 2
     assert capsys.readouterr().err.splitlines()[-1] == f"error: {message}"

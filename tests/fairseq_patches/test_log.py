@@ -174,7 +174,7 @@ OURS = "fairseq-plugins train ptb doc d"
         (TRAIN, f"{OURS} --reset-meters", [LAST], False, [SAVED, f"resume: {OURS}"]),
     ],
 )
-def test_it_ends_in_two_lines_with_the_command_that_resumes(
+def test_an_interrupt_ends_in_two_lines_with_the_command_that_resumes(
     program, typed, saved, no_save, lines, monkeypatch, tmp_path, capsys
 ):
     child = Mock()

@@ -159,7 +159,7 @@ def training_flags(draw, arch):
 
 
 @pytest.mark.parametrize("arch", SMALL)
-def test_it_trains_or_ends_with_a_line(arch, workplace, pytestconfig):
+def test_a_training_ends_well_or_with_a_line(arch, workplace, pytestconfig):
     @faults(pytestconfig, arch, share=1 / len(SMALL))
     def check(words):
         with workplace() as folder:

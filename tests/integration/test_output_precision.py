@@ -24,7 +24,7 @@ def test_all_commands_are_tested():
 
 
 @pytest.mark.parametrize("name", TYPED)
-def test_it_is_float32_unless_another_is_asked_for(name, printed_by, tmp_path, monkeypatch):
+def test_the_precision_is_float32_unless_another_is_asked_for(name, printed_by, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
     data, flags = TYPED[name]

@@ -208,7 +208,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("typed", REFUSALS)
-def test_it_is_named_in_one_line(typed, folder, refuse, monkeypatch):
+def test_what_is_wrong_is_named_in_one_line(typed, folder, refuse, monkeypatch):
     monkeypatch.chdir(folder)
     words = shlex.split(typed)
     length = 1 if words[0] in COMMANDS else 2

@@ -77,7 +77,7 @@ def test_flags_of_training_may_be_others(transformer, run_here, tmp_path):
     assert (tmp_path / "checkpoint_last.pt").exists()
 
 
-def test_so_are_fairseqs_models(run_here, tmp_path):
+def test_other_settings_of_fairseqs_models_are_refused(run_here, tmp_path):
     flags = [LM_DATA, "--task", "language_modeling", "--arch", "transformer_lm", "--tokens-per-sample", 10, *TRAINING]
     flags += ["--save-dir", tmp_path, *(flag for flag in SIZES if flag.startswith("--decoder"))]
     run_here(fairseq_cli.train, *flags, "--max-update", 1)

@@ -83,7 +83,7 @@ def test_what_waits_is_limited_and_can_be_cancelled(start, work):
     assert [lines for lines, _ in work.batches] == ["-", "bd"]
 
 
-def test_it_tells_whether_it_is_working(start, work):
+def test_the_batcher_tells_whether_it_is_working(start, work):
     batcher = start(max_batch=1)
     answers = [batcher.submit([line], 0) for line in "abc"]
     assert batcher.is_working

@@ -112,7 +112,7 @@ def perplexity(model, tokens, layers, probability, kind="element", seed=1, **opt
 
 @every_mask
 @pytest.mark.parametrize("layers, probability, cell", [([1], 0.3, "lstm"), ([2], 1.0, "lstm"), ([1, 2], 0.3, "rhn")])
-def test_it_is_that_of_the_equations_with_the_masks(layers, probability, cell, kind, tokens):
+def test_masked_perplexity_is_that_of_the_equations_with_the_masks(layers, probability, cell, kind, tokens):
     model = build_tiny_lm("tied", rnn_cell=cell).double()
     seed = 5
     generator, e = torch.Generator().manual_seed(seed), model.decoder.embedding.weight[tokens[None, :-1]]
