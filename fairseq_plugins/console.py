@@ -13,6 +13,9 @@ from typing import Any, Callable, Iterable, Iterator, List, NoReturn, Optional, 
 
 from tqdm import tqdm
 
+USER_ERROR = 2
+"""Exit status of a command after a user error, as in argparse."""
+
 INTERRUPTED = 128 + signal.SIGINT
 """Exit status of a command after an interrupt from the keyboard, as in a shell."""
 
@@ -33,7 +36,7 @@ def _escape(error: UnicodeError) -> Tuple[str, int]:
 codecs.register_error(_ESCAPED, _escape)
 
 
-def _discard_output() -> None:
+def discard_output() -> None:
     """Discard buffered output, whose flush would fail again at the end of the process."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -43,7 +46,7 @@ def _discard_unwritable_output() -> str:
     try:
         sys.stdout.flush()
     except OSError:
-        _discard_output()
+        discard_output()
         return ": the output is cut short"
     return ""
 
@@ -78,7 +81,7 @@ class OneLineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with the message. Line breaks in it, such as in the name of a file, become blanks."""
-        self.exit(2, f"{self.prog}: error: {' '.join(message.splitlines())}\n")
+        self.exit(USER_ERROR, f"{self.prog}: error: {' '.join(message.splitlines())}\n")
 
 
 @contextmanager
@@ -98,14 +101,14 @@ def ended_in_a_line(parser: argparse.ArgumentParser) -> Iterator[None]:
             raise
         sys.stdout.flush()
     except BrokenPipeError:
-        _discard_output()
+        discard_output()
         sys.exit(UNREAD)
     except (ValueError, OSError) as error:
         from fairseq_plugins.options import UserError  # imports torch and fairseq
 
         if not isinstance(error, (UserError, OSError, UnicodeError)):
             raise
-        parser.exit(2, f"{parser.prog}: error: {message_of(error)}{_discard_unwritable_output()}\n")
+        parser.exit(USER_ERROR, f"{parser.prog}: error: {message_of(error)}{_discard_unwritable_output()}\n")
     except ProgramFailed as failure:
         parser.exit(1, f"{failure}\n")
     except KeyboardInterrupt:

@@ -6,7 +6,7 @@ import re
 from dataclasses import fields
 from numbers import Integral
 from pathlib import Path
-from typing import Callable, Collection, List, Literal, Sequence, Tuple, Type, TypeVar, get_args
+from typing import Any, Callable, Collection, List, Literal, Mapping, Sequence, Tuple, Type, TypeVar, get_args
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
@@ -19,6 +19,11 @@ class UserError(ValueError, argparse.ArgumentTypeError):
 def flag_of(destination: str) -> str:
     """Return the flag of argparse's name for it: ``--init-range`` for ``init_range``."""
     return f"--{destination.replace('_', '-')}"
+
+
+def get_flag(flags: object, name: str) -> Any:
+    """A flag of a configuration or of the flags of argparse, or None."""
+    return flags.get(name) if isinstance(flags, Mapping) else getattr(flags, name, None)
 
 
 def whole_number(*, at_least: int) -> Callable[[str], int]:

@@ -15,7 +15,7 @@ from fairseq.models import MODEL_REGISTRY
 
 import fairseq_plugins
 from fairseq_plugins.files import given_path
-from fairseq_plugins.options import UserError
+from fairseq_plugins.options import UserError, get_flag
 from fairseq_plugins.parts import ModelFlags, check_declarations
 
 PACKAGE = Path(fairseq_plugins.__file__).resolve().parent
@@ -111,8 +111,7 @@ def naming_parts(config: Any, *, name: str = "") -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        common = config.get("common") if hasattr(config, "get") else config
-        folder = common.get("user_dir") if hasattr(common, "get") else getattr(common, "user_dir", None)
+        folder = get_flag(get_flag(config, "common") or config, "user_dir")
         if not isinstance(folder, str) or not folder.isprintable() or _is_imported(Path(folder)):
             raise
         raise UserError(f"{name}needs parts from {folder}: give --user-dir {shlex.quote(folder)} ({error})") from error

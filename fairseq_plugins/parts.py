@@ -256,8 +256,12 @@ def _names_in(config: Type[FairseqDataclass], prefix: Optional[str]) -> List[str
 def _names_of(cls: Any) -> List[str]:
     """Names of the options that a task, criterion or optimizer adds to those of the class of fairseq below it."""
     base: Any = next(base for base in cls.__mro__ if base.__module__.startswith("fairseq."))
-    parser, of_base = ArgumentParser(add_help=False), ArgumentParser(add_help=False)
+    known = flag_names(base)
+    return [name for name in flag_names(cls) if name not in known]
+
+
+def flag_names(cls: Any) -> List[str]:
+    """Names of the options that a model, task, criterion or optimizer adds to a command."""
+    parser = ArgumentParser(add_help=False)
     cls.add_args(parser)
-    base.add_args(of_base)
-    known = {action.dest for action in of_base._actions}
-    return [action.dest for action in parser._actions if action.dest not in known]
+    return [action.dest for action in parser._actions]

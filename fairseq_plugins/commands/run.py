@@ -7,11 +7,10 @@ from typing import Dict, List, Mapping, Sequence, Tuple
 from fairseq_plugins.command_line import add_cpu, add_data, add_out, choose_device
 from fairseq_plugins.commands.compare import write_comparison
 from fairseq_plugins.console import Command
-from fairseq_plugins.data.pairs import check_split, raw_reference
+from fairseq_plugins.data.pairs import check_split, complete_languages, raw_reference
 from fairseq_plugins.data.text import is_binarised
 from fairseq_plugins.evaluation.decoding import Decoding
 from fairseq_plugins.evaluation.raw_text import subword_kind
-from fairseq_plugins.fairseq_patches.generation import complete_languages
 from fairseq_plugins.files import given_path
 from fairseq_plugins.options import UserError, count, whole_number
 from fairseq_plugins.own_parts import user_dir

@@ -1,8 +1,8 @@
-"""Folders of sentence pairs, as fairseq-preprocess and data-prep write them."""
+"""Folders of sentence pairs, as fairseq-preprocess and data-prep write them, and their languages."""
 
 import re
 from pathlib import Path
-from typing import Any, List, Tuple
+from typing import Any, List, Optional, Tuple
 
 from fairseq.data import data_utils
 from fairseq.tasks import setup_task
@@ -10,10 +10,36 @@ from torch import Tensor
 
 from fairseq_plugins.data.text import EXPORT_HAS_NO_SPLIT
 from fairseq_plugins.files import EXPORT_RECORD, data_folder
-from fairseq_plugins.options import UserError
+from fairseq_plugins.options import UserError, get_flag
 
 Languages = Tuple[str, str]
 """Source and target language."""
+
+GivenLanguages = Tuple[Optional[str], Optional[str]]
+"""Source and target language; None means unknown."""
+
+
+def languages_of(flags: Any) -> GivenLanguages:
+    """The two languages in the flags of a task or a run."""
+    return get_flag(flags, "source_lang"), get_flag(flags, "target_lang")
+
+
+def complete_languages(given: GivenLanguages, data: str) -> Languages:
+    """Complete the given languages by those of the pair in a folder, which is read only if one is missing.
+
+    Raises UserError if the folder holds no pair, or not the given language.
+    """
+    source, target = given
+    if source is not None and target is not None:
+        return source, target
+    first, second = data_utils.infer_language_pair(data)
+    if first is None or second is None:
+        raise UserError(f"{data} holds no sentence pairs: give the directory that data-prep wrote for two languages")
+    for flag, language in (("--source-lang", source), ("--target-lang", target)):
+        if language is not None and language not in (first, second):
+            raise UserError(f"{flag} {language}: {data} holds {first} and {second}: give one of them, or both flags")
+    is_turned = source == second or target == first
+    return (second, first) if is_turned else (first, second)
 
 
 def split_languages(data: Path, split: str) -> Languages:

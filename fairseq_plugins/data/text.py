@@ -1,11 +1,11 @@
-"""Prepared corpora: dictionaries, binarised splits and their digests.
+"""Prepared corpora: dictionaries and binarised splits.
 
 Shapes: n tokens of a text.
 """
 
 import hashlib
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence, Union
+from typing import List, Optional, Sequence, Union
 
 import numpy as np
 import torch
@@ -14,14 +14,8 @@ from fairseq.data.indexed_dataset import MMapIndexedDataset
 from torch import Tensor
 
 from fairseq_plugins.console import progress
-from fairseq_plugins.files import EXPORT_RECORD, file_digest, read_json
+from fairseq_plugins.files import EXPORT_RECORD
 from fairseq_plugins.options import UserError
-
-DIGESTS_FILE = "digests.json"
-"""Digest of every dictionary and binarised text of a folder, by file name.
-
-data-prep writes it. Where it is missing, the first training does.
-"""
 
 
 def load_dictionary(data_dir: Union[str, Path]) -> Dictionary:
@@ -120,30 +114,3 @@ def split_lines(tokens: Tensor, *, end: int) -> List[Tensor]:
 def dictionary_fingerprint(dictionary: Dictionary) -> str:
     """Digest of the symbols in order. Equal for dictionaries that give words the same indices."""
     return hashlib.sha256("\n".join(dictionary.symbols).encode()).hexdigest()
-
-
-# Digests
-
-
-def check_digest(path: Path) -> None:
-    """Check a dictionary or binarised text against ``digests.json`` beside it. Other files pass.
-
-    Raises:
-        UserError: if the file has changed, or ``digests.json`` cannot be read.
-    """
-    known = read_digests(path.parent)
-    if path.name in known and path.is_file() and known[path.name] != file_digest(path):
-        raise UserError(
-            f"{path} is not as it was when {path.parent / DIGESTS_FILE} was written: it is damaged or was made with "
-            f"another dictionary; copy or prepare the folder again, or remove {DIGESTS_FILE} if it was meant to change"
-        )
-
-
-def read_digests(folder: Path) -> Dict[str, str]:
-    """Digests in a folder's ``digests.json`` by file name, empty where there is none.
-
-    Raises:
-        UserError: if it cannot be read.
-    """
-    path = folder / DIGESTS_FILE
-    return read_json(path, {}, wrong="is damaged: copy it again, or remove it") if path.is_file() else {}

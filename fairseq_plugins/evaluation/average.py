@@ -8,9 +8,9 @@ from omegaconf import OmegaConf
 from torch import Tensor
 
 from fairseq_plugins.console import progress
+from fairseq_plugins.data.pairs import languages_of
 from fairseq_plugins.evaluation.checkpoints import training_config
 from fairseq_plugins.fairseq_patches.checkpoints import other_flags
-from fairseq_plugins.fairseq_patches.generation import languages_of
 from fairseq_plugins.models.checkpoints import check_checkpoints, read_state
 from fairseq_plugins.optim.column_norm import constrain_mean
 from fairseq_plugins.options import UserError

@@ -12,9 +12,8 @@ from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 from omegaconf import DictConfig
 
-from fairseq_plugins.data.pairs import Languages, split_languages
+from fairseq_plugins.data.pairs import Languages, complete_languages, languages_of, split_languages
 from fairseq_plugins.data.text import load_dictionary
-from fairseq_plugins.fairseq_patches.generation import complete_languages, languages_of
 from fairseq_plugins.files import EXPORT_RECORD, data_folder, file_digest, read_json
 from fairseq_plugins.models.checkpoints import check_checkpoints, naming_checkpoint, read_state
 from fairseq_plugins.models.sliding_context import stream_model

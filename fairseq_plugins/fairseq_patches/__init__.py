@@ -9,7 +9,7 @@ load models read their flags by ``parse_args_and_arch``. Only fairseq-train call
 import functools
 import os
 from types import ModuleType
-from typing import Any, Callable, Iterator, Mapping, Union
+from typing import Any, Callable, Iterator, Union
 
 from fairseq_plugins.options import UserError
 
@@ -28,6 +28,7 @@ def apply_patches() -> None:
         data,
         distributed,
         errors,
+        flags,
         generation,
         log,
         precision,
@@ -39,48 +40,42 @@ def apply_patches() -> None:
     if selected not in ("all", "minimal"):
         raise UserError(f"{SWITCH}={selected} in the environment: give all or minimal")
     checkpoints.patch_checkpoint_classes()
-    checkpoints.patch_broadcast()
-    data.patch_numpy_compat()
-    data.patch_length_buckets()
+    data.patch_numpy()
     precision.patch_bf16()
     precision.patch_sparse_gradients()
     if selected == "minimal":
         return
-    log.patch_log()  # innermost: it writes when a run has locked its directory
+    log.patch_log()
     log.patch_remaining_time()
-    log.patch_nearest_flags()
-    log.patch_interrupt()
     checkpoints.patch_checkpoint_flags()
     checkpoints.patch_damaged_checkpoints()
-    generation.patch_translation_direction()
     checkpoints.patch_checkpoint_fit()
-    saving.patch_best_checkpoint()
-    saving.patch_missing_checkpoint()
-    data.patch_changed_dictionaries()
-    data.patch_damaged_binaries()
-    data.patch_long_sentences()
+    data.patch_changed_data()
     data.patch_path_lists()
-    distributed.patch_accumulation()
-    distributed.patch_out_of_memory()
     data.patch_batch_by_size()
-    saving.patch_atomic_copy()
-    saving.patch_whole_checkpoints()
-    saving.patch_save_dir_lock()
-    errors.patch_unread_log()
-    resume.patch_exact_resume()
-    resume.patch_resumed_epoch()
-    resume.patch_resumed_clock()
-    resume.patch_resumed_validation()
-    resume.patch_finished_training()
-    errors.patch_divergence()
-    errors.patch_flag_values()
-    distributed.patch_torchrun()
-    errors.patch_one_line_errors()
+    data.patch_long_sentences()
+    data.patch_background_batches()
     precision.patch_ema()
     precision.patch_amp()
     precision.patch_master_weights()
+    distributed.patch_out_of_memory()
+    distributed.patch_torchrun()
+    generation.patch_translation_direction()
     generation.patch_replace_unk()
     generation.patch_generation()
+    saving.patch_best_checkpoint()
+    saving.patch_whole_checkpoints()
+    resume.patch_missing_checkpoint()
+    resume.patch_resumed_batches()
+    resume.patch_resumed_clock()
+    resume.patch_resumed_validation()  # after patch_best_checkpoint, which may forget past validations
+    resume.patch_finished_training()
+    saving.patch_save_dir_lock()  # wraps load_checkpoint outside all that read or write the directory
+    flags.patch_wrong_flags()
+    errors.patch_one_line_errors()
+    errors.patch_interrupt()
+    errors.patch_unread_log()
+    errors.patch_divergence()
 
 
 def wrap(owner: Union[ModuleType, type], name: str, wrapper: Callable[..., Any]) -> None:
@@ -99,11 +94,6 @@ def wrap(owner: Union[ModuleType, type], name: str, wrapper: Callable[..., Any])
     vars(wrapped)["wrapper"] = wrapper
     is_static = isinstance(vars(owner).get(name), staticmethod)
     setattr(owner, name, staticmethod(wrapped) if is_static else wrapped)
-
-
-def get_flag(flags: object, name: str) -> Any:
-    """A flag of a configuration or of the flags of argparse, or None."""
-    return flags.get(name) if isinstance(flags, Mapping) else getattr(flags, name, None)
 
 
 def _wrappers(function: Any) -> Iterator[Callable[..., Any]]:

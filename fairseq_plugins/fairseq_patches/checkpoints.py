@@ -8,7 +8,7 @@ import pickle
 import re
 import textwrap
 import zipfile
-from argparse import SUPPRESS, Action, ArgumentParser, Namespace
+from argparse import Namespace
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import contextmanager, suppress
@@ -29,10 +29,11 @@ from omegaconf import AnyNode, DictConfig, ListConfig, OmegaConf, open_dict
 from omegaconf.base import ContainerMetadata, Metadata
 
 import fairseq_plugins
-from fairseq_plugins.fairseq_patches import get_flag, wrap
+from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.fairseq_patches.generation import check_task_direction
-from fairseq_plugins.options import UserError, flag_of
+from fairseq_plugins.options import UserError, flag_of, get_flag
 from fairseq_plugins.own_parts import naming_parts
+from fairseq_plugins.parts import flag_names
 
 logger = logging.getLogger(__name__)
 
@@ -49,18 +50,6 @@ CHECKPOINT_CLASSES: SafeGlobals = [Namespace, numpy.ndarray, numpy.dtype, type(_
 """Allowed in checkpoint files: the flags of fairseq's argument-parser models, and the counts of --eval-bleu in their
 metrics. They hold data and run no code."""
 
-
-def patch_checkpoint_classes() -> None:
-    """Let ``torch.load`` read fairseq's checkpoints.
-
-    Problem: since torch 2.6 ``torch.load`` reads only tensors and plain containers. fairseq's checkpoints hold a few
-        more classes, and fairseq does not allow them.
-    Patch: allow :data:`CHECKPOINT_CLASSES` in the whole process.
-    Needed while ``test_checkpoint_with_a_namespace_is_read_unlike_by_fairseq_alone`` passes.
-    """
-    torch.serialization.add_safe_globals(CHECKPOINT_CLASSES)
-
-
 BROADCAST_CLASSES: SafeGlobals = [
     *(AnyNode, ContainerMetadata, DictConfig, ListConfig, Metadata),
     *(Any, defaultdict, dict, int, list),
@@ -69,13 +58,16 @@ BROADCAST_CLASSES: SafeGlobals = [
 """Allowed between the processes of a run, never in files."""
 
 
-def patch_broadcast() -> None:
-    """Let one process send a checkpoint to the other processes of its run.
+def patch_checkpoint_classes() -> None:
+    """Let ``torch.load`` read fairseq's checkpoints, in files and from another process of the run.
 
-    Problem: fairseq saves and loads the checkpoint in memory for this, and torch refuses the configuration in it.
-    Patch: wrap ``broadcast_object`` to allow :data:`BROADCAST_CLASSES` meanwhile.
-    Needed while ``test_a_configuration_arrives_unlike_by_fairseq_alone`` passes.
+    Problem: since torch 2.6 ``torch.load`` reads only tensors and plain containers. fairseq's checkpoints hold a few
+        more classes, and fairseq does not allow them. The configuration is among those that processes exchange.
+    Patch: allow :data:`CHECKPOINT_CLASSES` in the whole process, and :data:`BROADCAST_CLASSES` in ``broadcast_object``.
+    Needed while ``test_checkpoint_with_a_namespace_is_read_unlike_by_fairseq_alone`` and
+    ``test_a_configuration_arrives_unlike_by_fairseq_alone`` pass.
     """
+    torch.serialization.add_safe_globals(CHECKPOINT_CLASSES)
     wrap(distributed_utils, "broadcast_object", _allow_broadcast_classes)
 
 
@@ -251,19 +243,9 @@ def forget_start(config: Any) -> None:
                     part[name] = None
 
 
-def _actions(config: Any) -> List[Action]:
-    """The flags of a configuration's model."""
-    model_class = _model_class(config)
-    if model_class is None:
-        return []
-    parser = ArgumentParser(add_help=False, argument_default=SUPPRESS)
-    model_class.add_args(parser)
-    return parser._actions
-
-
-def _model_class(config: Any) -> Any:
-    name = get_flag(config, "_name") or get_flag(config, "arch")
-    return ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)
+def _model_class(name: object) -> Any:
+    """The class of an architecture or model of this name, or None."""
+    return (ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)) if isinstance(name, str) else None
 
 
 def other_flags(config: Any, saved: Any, *, owner: str = "this model") -> List[str]:
@@ -273,12 +255,14 @@ def other_flags(config: Any, saved: Any, *, owner: str = "this model") -> List[s
     those of the model that will have its weights, which ``owner`` names.
     """
     found = []
-    flags = getattr(_model_class(config), "flags", None)
+    model_class = _model_class(get_flag(config, "_name") or get_flag(config, "arch"))
+    flags = getattr(model_class, "flags", None)
     defaults: Dict[str, Any] = {} if flags is None else flags.defaults()
-    for name in (action.dest for action in _actions(config) if not OF_TRAINING.search(action.dest)):
+    for name in () if model_class is None else flag_names(model_class):
         value, kept = (get_flag(one, name) for one in (config, saved))
         value, kept = (defaults.get(name) if one is None else one for one in (value, kept))
-        if _means(value) == _means(kept) or None in (value, kept) and name not in defaults:
+        is_unset = None in (value, kept) and name not in defaults
+        if OF_TRAINING.search(name) or is_unset or _means(value) == _means(kept):
             continue
         flag = flag_of(name)
         if kept is None:
@@ -432,7 +416,7 @@ def check_model_name(name: object) -> None:
 
     All models outside fairseq may: they come from this package, or from code that the user has imported.
     """
-    model_class = (ARCH_MODEL_REGISTRY.get(name) or MODEL_REGISTRY.get(name)) if isinstance(name, str) else None
+    model_class = _model_class(name)
     allowed = {MODEL_REGISTRY[known] for known in MODELS if known in MODEL_REGISTRY}
     _check_registered(model_class, f"--arch {name!s:.60}", is_allowed=model_class in allowed, allowed=MODELS)
 

@@ -6,47 +6,25 @@ import re
 import struct
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Iterable, List, Optional, Sequence, Type, Union
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Type, Union
 
 import numpy as np
 from fairseq import checkpoint_utils, utils
 from fairseq.data import Dictionary, LanguagePairDataset, bucket_pad_length_dataset, data_utils, indexed_dataset
 from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset
+from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.fairseq_task import LegacyFairseqTask
 from fairseq.trainer import Trainer
 
-from fairseq_plugins.data.text import DIGESTS_FILE, check_digest, read_digests
+from fairseq_plugins.data.tasks import task_config
 from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.fairseq_patches.distributed import is_saving
-from fairseq_plugins.files import file_digest, write_json
+from fairseq_plugins.files import file_digest, read_json, write_json
 from fairseq_plugins.options import UserError
 
 logger = logging.getLogger(__name__)
-
-
-def patch_changed_dictionaries() -> None:
-    """Refuse a dictionary that differs from ``digests.json``.
-
-    Problem: with another order of words a model reads and writes other words.
-    Needed while ``test_fairseq_alone_reads_other_words`` passes.
-    """
-    wrap(Dictionary, "add_from_file", _check_digest_and_read)
-
-
-def _check_digest_and_read(add_from_file: Callable[..., None], dictionary: Dictionary, file: Any) -> None:
-    """Read a dictionary from a path, which is checked, or from a file that fairseq has opened."""
-    if not isinstance(file, str):
-        return add_from_file(dictionary, file)
-    check_digest(Path(file))
-    try:
-        add_from_file(dictionary, file)
-    except OSError:
-        raise
-    except Exception as error:  # fairseq raises all sorts
-        raise UserError(f"{file} is damaged ({' '.join(str(error).split())}): {BINARIES_REMEDY}") from error
-
 
 MARK = MMapIndexedDataset.Index._HDR_MAGIC
 
@@ -55,23 +33,43 @@ HEADER = struct.Struct("<9sQBQ")
 
 It is followed by the lengths of all sentences in four bytes each, then their byte offsets in eight.
 """
+DIGESTS_FILE = "digests.json"
+"""Digest of every dictionary and binarised text of a folder, by file name.
+
+data-prep writes it. Where it is missing, the first training does.
+"""
 DATA_FILES = re.compile(r"dict\.(.+\.)?txt|.+\.(bin|idx)")
 """Names of dictionaries and binarised text."""
 BINARIES_REMEDY = "copy it again, or binarise the text again with fairseq-preprocess"
 
 
-def patch_damaged_binaries() -> None:
-    """Refuse binarised text that is damaged, or was binarised with another dictionary.
+def patch_changed_data() -> None:
+    """Refuse dictionaries and binarised text that are damaged, have changed, or do not belong together.
 
-    Problem: fairseq asserts the start of an index and trusts the rest. Wrong offsets of sentences, and words that the
-        dictionary lacks, end in errors of torch or are read as another text.
-    Patch: wrap ``make_dataset``, which opens all binarised text, and ``load_checkpoint``, which only fairseq-train
-        calls, when its text has been opened: the first run writes ``digests.json`` if data-prep has not. Later runs
-        notice changed files by it.
-    Needed while ``test_fairseq_alone_reads_another_text`` passes.
+    Problem: with another order of words in the dictionary a model reads and writes other words. fairseq asserts the
+        start of an index and trusts the rest. Wrong offsets of sentences, and words that the dictionary lacks, end in
+        errors of torch or are read as another text.
+    Patch: wrap ``add_from_file``, which reads dictionaries, ``make_dataset``, which opens all binarised text, and
+        ``load_checkpoint``, which only fairseq-train calls, when its text has been opened: the first run writes
+        ``digests.json`` if data-prep has not. Later runs notice changed files by it.
+    Needed while ``test_fairseq_alone_reads_other_words`` and ``test_fairseq_alone_reads_another_text`` pass.
     """
+    wrap(Dictionary, "add_from_file", _check_digest_and_read)
     wrap(indexed_dataset, "make_dataset", _check_and_open)
     wrap(checkpoint_utils, "load_checkpoint", _load_and_add_digests)
+
+
+def _check_digest_and_read(add_from_file: Callable[..., None], dictionary: Dictionary, file: Any) -> None:
+    """Read a dictionary from a path, which is checked, or from a file that fairseq has opened."""
+    if not isinstance(file, str):
+        return add_from_file(dictionary, file)
+    _check_digest(Path(file))
+    try:
+        add_from_file(dictionary, file)
+    except OSError:
+        raise
+    except Exception as error:  # fairseq raises all sorts
+        raise UserError(f"{file} is damaged ({' '.join(str(error).split())}): {BINARIES_REMEDY}") from error
 
 
 def _load_and_add_digests(
@@ -93,11 +91,35 @@ def _load_and_add_digests(
 
 def _add_digests(folder: Path) -> None:
     """Write the missing digests of a folder's dictionaries and binarised text."""
-    known = read_digests(folder)
+    known = _read_digests(folder)
     names = sorted(path.name for path in folder.iterdir() if DATA_FILES.fullmatch(path.name) and path.is_file())
     if new := [name for name in names if name not in known]:
         found = {**known, **{name: file_digest(folder / name) for name in new}}
         write_json(folder / DIGESTS_FILE, found)
+
+
+def _check_digest(path: Path) -> None:
+    """Check a dictionary or binarised text against ``digests.json`` beside it. Other files pass.
+
+    Raises:
+        UserError: if the file has changed, or ``digests.json`` cannot be read.
+    """
+    known = _read_digests(path.parent)
+    if path.name in known and path.is_file() and known[path.name] != file_digest(path):
+        raise UserError(
+            f"{path} is not as it was when {path.parent / DIGESTS_FILE} was written: it is damaged or was made with "
+            f"another dictionary; copy or prepare the folder again, or remove {DIGESTS_FILE} if it was meant to change"
+        )
+
+
+def _read_digests(folder: Path) -> Dict[str, str]:
+    """Digests in a folder's ``digests.json`` by file name, empty where there is none.
+
+    Raises:
+        UserError: if it cannot be read.
+    """
+    path = folder / DIGESTS_FILE
+    return read_json(path, {}, wrong="is damaged: copy it again, or remove it") if path.is_file() else {}
 
 
 def _check_and_open(
@@ -119,7 +141,7 @@ def _check_and_open(
     elif dictionary is not None and isinstance(dataset, IndexedDataset):
         _check_words(path, dataset.dtype, first=1, num_words=len(dictionary))  # Lua counts from 1
     for suffix in ("bin", "idx"):
-        check_digest(Path(f"{path}.{suffix}"))
+        _check_digest(Path(f"{path}.{suffix}"))
     return dataset
 
 
@@ -190,8 +212,7 @@ def _split_where_nothing_exists(
 
 
 def _has_several_folders(has_sharded_data: Callable[..., bool], task: Any, split: str) -> bool:
-    config = task.args if isinstance(task, LegacyFairseqTask) else task.cfg
-    return has_sharded_data(task, split) and len(utils.split_paths(config.data)) > 1
+    return has_sharded_data(task, split) and len(utils.split_paths(task_config(task).data)) > 1
 
 
 Batch = Union[Sequence[int], np.ndarray]
@@ -263,26 +284,38 @@ def _filter_or_refuse(
     return filter_indices_by_size(task, indices, dataset, max_positions, ignore_invalid_inputs)
 
 
-def patch_length_buckets() -> None:
-    """Make ``--num-batch-buckets`` work: sentences are padded to one of this number of lengths.
+def patch_background_batches() -> None:
+    """Make batches in the main thread with ``--num-workers 0``.
 
-    Problem: fairseq computes the lengths by ``interpolation`` of ``numpy.percentile``, which numpy 2.4 has removed.
-    Needed while ``test_fairseq_alone_finds_no_lengths`` passes.
+    Problem: with ``--data-buffer-size``, a thread makes them. It goes on while the interpreter ends, which then dies by
+        SIGABRT, status 134, whatever ended the command.
+    Needed while ``BackgroundConsumer`` is a daemon thread that nothing stops
+    (``test_a_first_update_that_is_refused_while_batches_are_made``).
+    """
+    wrap(EpochBatchIterator, "__init__", _drop_buffer_without_workers)
+
+
+def _drop_buffer_without_workers(
+    initialise: Callable[..., None], batches: EpochBatchIterator, *args: Any, **kwargs: Any
+) -> None:
+    initialise(batches, *args, **kwargs)
+    if batches.num_workers == 0:
+        batches.buffer_size = 0
+
+
+def patch_numpy() -> None:
+    """Replace what newer versions of numpy have removed.
+
+    Problem: numpy 2 has no ``numpy.compat``, and fairseq's data sets use its ``long``. fairseq computes the lengths to
+        which ``--num-batch-buckets`` pads by ``interpolation`` of ``numpy.percentile``, which numpy 2.4 lacks.
+    Needed while ``test_fairseq_alone_finds_no_lengths`` passes, or ``grep -r np.compat`` finds anything in the
+    installed fairseq and numpy itself has none (``test_long_is_an_integer_and_what_numpy_has_is_left_alone``).
     """
     wrap(bucket_pad_length_dataset, "get_buckets", _bucket_lengths)
+    if not hasattr(np, "compat"):
+        np.compat = SimpleNamespace(long=int)  # pyrefly: ignore[missing-attribute]
 
 
 def _bucket_lengths(get_buckets: Callable[..., Any], sizes: Any, num_buckets: int) -> np.ndarray:
     lengths = np.sort(sizes)
     return np.unique(lengths[np.arange(1, num_buckets + 1) * (len(lengths) - 1) // num_buckets])
-
-
-def patch_numpy_compat() -> None:
-    """Define ``numpy.compat.long`` where it is missing.
-
-    Problem: numpy 2 has no ``numpy.compat``, and fairseq's data sets use its ``long``.
-    Needed while ``grep -r np.compat`` finds anything in the installed fairseq and numpy itself has none
-    (``test_long_is_an_integer_and_what_numpy_has_is_left_alone``).
-    """
-    if not hasattr(np, "compat"):
-        np.compat = SimpleNamespace(long=int)  # pyrefly: ignore[missing-attribute]

@@ -26,15 +26,21 @@ _last_logged: "WeakKeyDictionary[Trainer, Logged]" = WeakKeyDictionary()
 """By trainer: the log of its last update that has one."""
 
 
-def patch_accumulation() -> None:
-    """Share gradients again after a process ran out of memory within ``--update-freq``.
+def patch_out_of_memory() -> None:
+    """Let a process that ran out of memory go on with the others.
 
-    Problem: fairseq's ``legacy_ddp`` shares no gradients while they are accumulated. An error in that phase, which the
-        trainer ignores, leaves it in this state, and the other processes wait forever.
-    Patch: wrap ``LegacyDistributedDataParallel.no_sync`` to restore the state after an error.
-    Needed while ``test_gradients_are_shared_again_after_an_error_unlike_by_fairseq_alone`` passes.
+    Problem: fairseq's ``legacy_ddp`` shares no gradients while ``--update-freq`` accumulates them. An error in that
+        phase, which the trainer ignores, leaves it in this state, and the other processes wait forever. fairseq sums
+        logs over all processes, by the names that each process has logged itself. A process that ran out of memory has
+        logged none: sums are mixed up, or the processes wait forever.
+    Patch: wrap ``LegacyDistributedDataParallel.no_sync`` to restore the state after an error, and
+        ``Trainer._fast_stat_sync_sum`` to log zeros in that process. Wrappers that share gradients during the backward
+        pass, such as fairseq's ``pytorch_ddp``, are not patched.
+    Needed while ``test_gradients_are_shared_again_after_an_error_unlike_by_fairseq_alone`` and
+    ``test_zeros_are_shared_where_nothing_was_logged`` pass.
     """
     wrap(LegacyDistributedDataParallel, "no_sync", _restore_after_error)
+    wrap(Trainer, "_fast_stat_sync_sum", _log_zeros)
 
 
 @contextmanager
@@ -47,18 +53,6 @@ def _restore_after_error(
             yield
     finally:
         module.accumulate_grads = accumulates
-
-
-def patch_out_of_memory() -> None:
-    """Let a process that ran out of memory take part in the sum of the logs.
-
-    Problem: fairseq sums logs over all processes, by the names that each process has logged itself. A process that ran
-        out of memory has logged none: sums are mixed up, or the processes wait forever.
-    Patch: wrap ``Trainer._fast_stat_sync_sum`` to log zeros in that process. Wrappers that share gradients during the
-        backward pass, such as fairseq's ``pytorch_ddp``, are not patched.
-    Needed while ``test_zeros_are_shared_where_nothing_was_logged`` passes.
-    """
-    wrap(Trainer, "_fast_stat_sync_sum", _log_zeros)
 
 
 def _log_zeros(

@@ -1,87 +1,58 @@
-"""Patches of error messages: a user error ends a command with one line that names the flag or file and the remedy."""
+"""Patches of how commands end: after a user error, an interrupt or a divergence, and without a reader of the log."""
 
-import argparse
-import atexit
 import logging
 import math
+import multiprocessing
 import os
-import queue
 import re
+import shlex
 import sys
-import threading
-import time
 import traceback
-import weakref
-from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NoReturn, Optional, Type
+from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Type
 
 import fairseq
 import torch
 from fairseq import checkpoint_utils, options, utils
 from fairseq import trainer as fairseq_trainer
-from fairseq.data.iterators import BackgroundConsumer
 from fairseq.distributed import utils as distributed_utils
 from fairseq.trainer import Trainer
 from hydra.errors import ConfigCompositionException
-from omegaconf import DictConfig
 from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue
 from torch import Tensor, nn
 
-from fairseq_plugins.console import INTERRUPTED, UNREAD, message_of
+from fairseq_plugins.console import INTERRUPTED, UNREAD, USER_ERROR, discard_output, message_of
 from fairseq_plugins.fairseq_patches import wrap
+from fairseq_plugins.files import LAST, newest_checkpoint
 from fairseq_plugins.options import UserError, flag_of
-
-STANDARD_OUTPUT = 1
-USER_ERROR = 2
-"""Exit status after a user error, as in argparse."""
-LONGEST_BATCH = 60
-"""Seconds to wait for a thread to finish its batch at the end of a command. One that hangs is abandoned."""
-
-_ending = threading.Event()
-_consumers: "weakref.WeakSet[BackgroundConsumer]" = weakref.WeakSet()
+from fairseq_plugins.processes import COMMAND_VARIABLE
 
 
 def patch_one_line_errors() -> None:
     """End fairseq's commands with one line and exit status 2 after a user error.
 
-    Problem: fairseq lets Python print a traceback above the line, with status 1. With ``--num-workers 0`` and
-        ``--data-buffer-size`` a background thread still makes batches while the interpreter ends, which then dies by
-        SIGABRT, status 134, whatever ended the command.
-    Patch: wrap ``call_main`` and ``parse_args_and_arch`` to install :func:`show_error`, and ``BackgroundConsumer.run``
-        to stop threads before the interpreter ends. User errors are ``UserError``, files that cannot be read or
-        written, and flags and packages that fairseq asks for. All other errors keep their traceback, as do all errors
-        in processes that fairseq starts, one for each GPU. If nobody reads the output any more, as after ``| head -1``,
-        a command ends quietly.
-    Needed while ``test_other_errors_keep_their_traceback_and_those_of_fairseq_alone_all`` passes, and
-    ``BackgroundConsumer`` is a daemon thread that nothing stops.
+    Problem: fairseq lets Python print a traceback above the line, with status 1.
+    Patch: make :func:`show_error` the hook for errors in fairseq's programs. User errors are ``UserError``, files that
+        cannot be read or written or are not UTF-8, and flags and packages that fairseq asks for. All other errors keep
+        their traceback, as do all errors in processes that fairseq starts, one for each GPU. If nobody reads the output
+        any more, as after ``| head -1``, a command ends quietly.
+    Needed while ``test_other_errors_keep_their_traceback_and_those_of_fairseq_alone_all`` passes.
     """
-    wrap(distributed_utils, "call_main", _run_with_one_line_errors)
     wrap(options, "parse_args_and_arch", _parse_with_one_line_errors)
-    wrap(BackgroundConsumer, "run", _make_batches_until_exit)
-    _install_hook_in_programs()  # for errors of --user-dir, which comes before the other flags
-    atexit.register(_stop_threads)
-
-
-def _run_with_one_line_errors(call_main: Callable[..., Any], cfg: DictConfig, *args: Any, **kwargs: Any) -> Any:
-    _install_hook()
-    return call_main(cfg, *args, **kwargs)
+    _install_hook()  # for errors of --user-dir, which comes before the other flags
 
 
 def _parse_with_one_line_errors(parse_args_and_arch: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    _install_hook_in_programs()
+    _install_hook()
     return parse_args_and_arch(*args, **kwargs)
 
 
-def _install_hook_in_programs() -> None:
-    program = Path(sys.argv[0] if sys.argv else "")
-    if program.name.startswith("fairseq-") or program.parent.name == "fairseq_cli":
-        _install_hook()
-
-
 def _install_hook() -> None:
-    if sys.excepthook is sys.__excepthook__:
+    """Install the hook in a program of fairseq that has none yet. Other programs keep their tracebacks."""
+    program = Path(sys.argv[0] if sys.argv else "")
+    is_of_fairseq = program.name.startswith("fairseq-") or program.parent.name == "fairseq_cli"
+    if is_of_fairseq and sys.excepthook is sys.__excepthook__:
         sys.excepthook = show_error
 
 
@@ -91,7 +62,7 @@ def show_error(kind: Type[BaseException], error: BaseException, frames: Optional
     Raises SystemExit after the line, because Python would end with status 1.
     """
     if isinstance(error, BrokenPipeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), STANDARD_OUTPUT)  # flushing the rest at exit would fail again
+        discard_output()
         raise SystemExit(UNREAD)
     if isinstance(error, KeyboardInterrupt):
         print(f"{program_name()}: interrupted", file=sys.stderr)
@@ -118,6 +89,8 @@ def _message_of(error: BaseException) -> Optional[str]:
         return message_of(error) if error.filename is not None or is_of_fairseq else None
     if isinstance(error, UserError):
         return message_of(error)
+    if isinstance(error, UnicodeDecodeError):
+        return f"the text is not UTF-8 ({error}): convert it"
     if isinstance(error, InterpolationKeyError):  # omegaconf's, of a task's flag that a model of fairseq reads
         flag = re.search(r"'task\.(\w+)'", str(error))
         return flag and (
@@ -133,7 +106,7 @@ def _message_of(error: BaseException) -> Optional[str]:
 
 
 def _asks_for_flag(error: BaseException) -> bool:
-    """Whether fairseq raised the error because of a flag, which it names or asserts, or of a package to install."""
+    """Whether fairseq raised the error because of flags, which it names or asserts, or of a package to install."""
     files = [Path(frame.f_code.co_filename) for frame, _ in traceback.walk_tb(error.__traceback__)]
     if not files or not error.args:
         return False
@@ -141,32 +114,53 @@ def _asks_for_flag(error: BaseException) -> bool:
     if is_of_program and isinstance(error, AssertionError):
         return True
     is_of_fairseq = is_of_program or Path(fairseq.__file__).parent in files[-1].parents
-    return is_of_fairseq and re.search(r"(?<![\w-])--[a-z]|[Pp]lease install", str(error)) is not None
+    return is_of_fairseq and re.search(r"(?<![\w-])--[a-z]|[Pp]lease (install|adjust)", str(error)) is not None
 
 
-def _make_batches_until_exit(run: Callable[..., None], consumer: Any) -> None:
-    _consumers.add(consumer)
-    consumer._source = _until_exit(consumer._source)
-    run(consumer)
+def patch_interrupt() -> None:
+    """End by Ctrl-C in two lines: what is saved, and the command that resumes.
+
+    Problem: Python prints the traceback of whatever was running, and processes that fairseq started may train on.
+    Needed while ``call_main`` of fairseq handles no ``KeyboardInterrupt``.
+    """
+    wrap(distributed_utils, "call_main", _run_until_interrupted)
 
 
-def _until_exit(batches: Iterable[Any]) -> Iterator[Any]:
-    for batch in batches:
-        if _ending.is_set():
-            return
-        yield batch
+def _run_until_interrupted(call_main: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -> Any:
+    try:
+        return call_main(cfg, *args, **kwargs)
+    except KeyboardInterrupt:
+        for child in multiprocessing.active_children():
+            child.terminate()
+        if not cfg.distributed_training.distributed_rank:  # None in a process that has started one for each GPU
+            print(*_interruption(cfg), sep="\n", file=sys.stderr, flush=True)
+        raise SystemExit(INTERRUPTED) from None
 
 
-def _stop_threads() -> None:
-    """Let threads finish their current batch and make no other."""
-    _ending.set()
-    deadline = time.monotonic() + LONGEST_BATCH
-    for consumer in list(_consumers):
-        while consumer.is_alive() and time.monotonic() < deadline:
-            with suppress(queue.Empty):  # a thread waits while its queue is full
-                while True:
-                    consumer._queue.get_nowait()
-            consumer.join(0.01)
+def _interruption(cfg: Any) -> Iterator[str]:
+    program = program_name()
+    if not program.endswith("train") or cfg.checkpoint.no_save:
+        yield f"{program}: interrupted"
+        return
+    last = Path(cfg.checkpoint.save_dir, LAST)
+    saved = last if last.is_file() else newest_checkpoint(last.parent)
+    typed = os.environ.get(COMMAND_VARIABLE) or shlex.join([program, *sys.argv[1:]])
+    if saved is not None:
+        num_updates = torch.load(saved, map_location="cpu", mmap=True)["optimizer_history"][-1]["num_updates"]
+        yield f"{program}: interrupted; {saved} is that of update {num_updates:,}"
+        yield f"resume: {shlex.join(_without_start(shlex.split(typed)))}"
+    else:
+        yield f"{program}: interrupted before the first checkpoint (more of them: --save-interval-updates N)"
+        yield f"start again: {typed}"
+
+
+def _without_start(words: Sequence[str]) -> List[str]:
+    """A command line without ``--restore-file`` and ``--reset-...``, which would start anew."""
+    return [
+        word
+        for before, word in zip(["", *words], words)
+        if "--restore-file" not in (before, word.partition("=")[0]) and not word.startswith("--reset-")
+    ]
 
 
 def patch_unread_log() -> None:
@@ -191,62 +185,6 @@ def _end_on_broken_pipe(
     if isinstance(sys.exception(), BrokenPipeError) and handler.stream in (sys.stdout, sys.stderr):
         os._exit(UNREAD)  # may be any thread; no checkpoint is left half written, because they are renamed
     handle_error(handler, record)
-
-
-AT_LEAST: Dict[str, float] = {
-    **dict.fromkeys(("lr", "clip_norm", "weight_decay", "momentum", "adam_eps", "lr_shrink", "min_lr"), 0),
-    **dict.fromkeys(("warmup_updates", "max_epoch", "max_update", "prefix_size", "no_repeat_ngram_size"), 0),
-    **dict.fromkeys(("update_freq", "num_shards", "save_interval", "validate_interval", "log_interval"), 1),
-    **dict.fromkeys(("batch_size", "batch_size_valid", "max_tokens", "max_tokens_valid"), 1),
-    **dict.fromkeys(("required_batch_size_multiple", "beam", "nbest"), 1),
-    "seed": 0,
-}
-"""Smallest values of flags. Below them fairseq trains or decodes in another way than was meant, and does not say so."""
-
-
-def patch_flag_values() -> None:
-    """Refuse values that have no effect, or a wrong one.
-
-    Problem: fairseq accepts ``nan`` as a number, so ``--dropout nan`` drops nothing. ``--clip-norm -1`` clips nothing.
-        With ``--prefix-size -1`` a translation is given all of its reference except the last word. ``--fp16`` on a CPU
-        ends training by a traceback of torch's.
-    Needed while ``test_other_values_are_what_they_were_and_fairseq_alone_takes_all`` passes.
-    """
-    wrap(options, "parse_args_and_arch", _parse_and_check)
-
-
-def _parse_and_check(
-    parse_args_and_arch: Callable[..., Any], parser: argparse.ArgumentParser, *args: Any, **kwargs: Any
-) -> Any:
-    """Parse all flags. The command ends with one line and status 2 if a value is impossible."""
-    parsed = parse_args_and_arch(parser, *args, **kwargs)
-    flags = vars(parsed[0] if isinstance(parsed, tuple) else parsed)
-    for name, value in flags.items():
-        for number in value if isinstance(value, (list, tuple)) else [value]:
-            if remedy := remedy_of_value(name, number):
-                exit_with_fault(parser, f"{flag_of(name)} {number}: {remedy}")
-    shard = flags.get("shard_id", 0)
-    if not 0 <= shard < flags.get("num_shards", 1):
-        exit_with_fault(parser, f"--shard-id {shard}: shards count from 0 to --num-shards - 1")
-    flattens = not (flags.get("fp16_no_flatten_grads") or flags.get("memory_efficient_fp16"))
-    trains = "max_epoch" in flags
-    if flags.get("fp16") and flattens and trains and (flags["cpu"] or not torch.cuda.is_available()):
-        exit_with_fault(parser, "--fp16 needs a GPU: give --bf16 in its place, or --fp16-no-flatten-grads with it")
-    return parsed
-
-
-def remedy_of_value(name: str, value: Any) -> Optional[str]:
-    """Advice for an impossible value of a flag, such as "give at least 0". None if the value is possible."""
-    if isinstance(value, float) and math.isnan(value):
-        return "give a number"
-    if isinstance(value, (float, int)) and value < AT_LEAST.get(name, -math.inf):
-        return f"give at least {AT_LEAST[name]}"
-    return None
-
-
-def exit_with_fault(parser: argparse.ArgumentParser, fault: str) -> NoReturn:
-    """End a command with one line, without argparse's usage."""
-    parser.exit(USER_ERROR, f"{parser.prog}: error: {fault}\n")
 
 
 def patch_divergence() -> None:

@@ -6,9 +6,10 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 
 import torch
 from fairseq import checkpoint_utils, options, tasks, utils
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import Dictionary
 from fairseq.data.data_utils import post_process
 from fairseq.data.iterators import EpochBatchIterator
+from fairseq.dataclass.configs import GenerationConfig
 from fairseq.dataclass.utils import overwrite_args_by_name
 from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.search import DiverseBeamSearch, LengthConstrainedBeamSearch
@@ -20,15 +21,12 @@ from fairseq.tokenizer import tokenize_line
 from omegaconf import DictConfig
 from torch import Tensor
 
-from fairseq_plugins.fairseq_patches import get_flag, wrap
-from fairseq_plugins.fairseq_patches.errors import exit_with_fault
+from fairseq_plugins.data.pairs import GivenLanguages, complete_languages, languages_of
+from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.options import UserError, flag_of
 
-Languages = Tuple[Optional[str], Optional[str]]
-"""Source and target language; None means unknown."""
-
 FLAGS = ("source_lang", "target_lang")
-"""The flags of the two."""
+"""The flags of source and target language."""
 
 
 def patch_translation_direction() -> None:
@@ -45,30 +43,7 @@ def patch_translation_direction() -> None:
     wrap(checkpoint_utils, "load_checkpoint_to_cpu", _keep_languages)
 
 
-def languages_of(flags: Any) -> Languages:
-    """The two languages in the flags of a task or a run."""
-    return get_flag(flags, FLAGS[0]), get_flag(flags, FLAGS[1])
-
-
-def complete_languages(given: Languages, data: str) -> Tuple[str, str]:
-    """Complete the given languages by those of the pair in a folder, which is read only if one is missing.
-
-    Raises UserError if the folder holds no pair, or not the given language.
-    """
-    source, target = given
-    if source is not None and target is not None:
-        return source, target
-    first, second = data_utils.infer_language_pair(data)
-    if first is None or second is None:
-        raise UserError(f"{data} holds no sentence pairs: give the directory that data-prep wrote for two languages")
-    for flag, language in (("--source-lang", source), ("--target-lang", target)):
-        if language is not None and language not in (first, second):
-            raise UserError(f"{flag} {language}: {data} holds {first} and {second}: give one of them, or both flags")
-    is_turned = source == second or target == first
-    return (second, first) if is_turned else (first, second)
-
-
-def check_direction(given: Languages, trained: Languages, *, name: str) -> None:
+def check_direction(given: GivenLanguages, trained: GivenLanguages, *, name: str) -> None:
     """Refuse languages with source and target exchanged; ``name`` is that of the checkpoint that was trained so."""
     source, target = trained
     is_known = source is not None and target is not None and source != target
@@ -99,7 +74,7 @@ def _is_translation(cfg: DictConfig) -> bool:
     return issubclass(tasks.TASK_REGISTRY.get(cfg.get("_name"), object), TranslationTask)
 
 
-def _languages_of_path(cfg: DictConfig) -> Languages:
+def _languages_of_path(cfg: DictConfig) -> GivenLanguages:
     """Languages of the first model of ``--path``, which is among the other flags of the command."""
     flags: Any = cfg._get_parent()
     path = flags.common_eval.path if flags is not None and "common_eval" in flags else None
@@ -109,7 +84,7 @@ def _languages_of_path(cfg: DictConfig) -> Languages:
     return _languages_of_state(checkpoint_utils.load_checkpoint_to_cpu(first))
 
 
-def _languages_of_state(state: Dict[str, Any]) -> Languages:
+def _languages_of_state(state: Dict[str, Any]) -> GivenLanguages:
     if state.get("args") is not None:
         return languages_of(state["args"])
     return languages_of((state.get("cfg") or {}).get("task"))
@@ -150,7 +125,7 @@ def patch_generation() -> None:
     """
     wrap(options, "parse_args_and_arch", _obey_shards_and_seed)
     wrap(EpochBatchIterator, "next_epoch_itr", _check_shard)
-    wrap(FairseqTask, "build_generator", _check_language_model)
+    wrap(FairseqTask, "build_generator", _check_flags_of_generator)
     wrap(SequenceGenerator, "_generate", _generate_by_places)
     wrap(NGramRepeatBlock, "forward", _block_repeated_ngrams)
     wrap(LengthConstrainedBeamSearch, "set_src_lengths", _set_lengths_without_end)
@@ -167,16 +142,18 @@ def _obey_shards_and_seed(
     """Parse all flags. fairseq-generate splits its data by flags of distributed training, and sets a seed."""
     parsed = parse_args_and_arch(parser, input_args, *args, **options_of_parsing)
     flags = parsed[0] if isinstance(parsed, tuple) else parsed
+    if hasattr(flags, "buffer_size") and flags.score_reference:
+        parser.error("--score-reference: fairseq-interactive reads no references, fairseq-generate does")
     if not {"num_shards", "beam"} <= vars(flags).keys() or hasattr(flags, "buffer_size"):
         return parsed  # another program, such as fairseq-interactive
     if getattr(flags, "constraints", None):
-        exit_with_fault(parser, "--constraints: only fairseq-interactive reads them, after tabs in its lines")
+        parser.error("--constraints: only fairseq-interactive reads them, after tabs in its lines")
     for name in ("print_step", "retain_iter_history"):
         if getattr(flags, name, False) and not issubclass(tasks.TASK_REGISTRY[flags.task], TranslationLevenshteinTask):
-            exit_with_fault(parser, f"{flag_of(name)} is for --task translation_lev: leave it out")
+            parser.error(f"{flag_of(name)} is for --task translation_lev: leave it out")
     if flags.num_shards > 1:
         if getattr(flags, "results_path", None) is not None:
-            exit_with_fault(parser, "--results-path: shards would replace each other's file there: redirect them")
+            parser.error("--results-path: shards would replace each other's file there: redirect them")
         flags.distributed_world_size, flags.distributed_rank = flags.num_shards, flags.shard_id
     if parser.parse_known_args(input_args)[0].no_seed_provided:  # fairseq overwrites it
         flags.no_seed_provided = True
@@ -194,7 +171,7 @@ def _check_shard(next_epoch_itr: Callable[..., Any], batches: EpochBatchIterator
     return next_epoch_itr(batches, *args, **options)
 
 
-def _check_language_model(
+def _check_flags_of_generator(
     build_generator: Callable[..., Any],
     task: FairseqTask,
     models: Sequence[Any],
@@ -206,6 +183,12 @@ def _check_language_model(
     """Build the generator. The language model of ``--lm-path`` must have the dictionary of the models."""
     language_model = (extra_gen_cls_kwargs or {}).get("lm_model")
     words: Any = task.target_dictionary
+    top_k, groups = (getattr(args, name, -1) for name in ("sampling_topk", "diverse_beam_groups"))
+    beam = getattr(args, "beam", GenerationConfig.beam)
+    if top_k == 0 or top_k > len(words):
+        raise UserError(f"--sampling-topk {top_k}: give 1 to {len(words):,}, the number of words")
+    if groups > 0 and beam % groups:  # fairseq asks while it decodes
+        raise UserError(f"--beam {beam}: give a multiple of --diverse-beam-groups {groups}")
     if hasattr(language_model, "encoder"):
         raise UserError(f"--lm-path {args.lm_path} is a translator: give a language model of the target")
     if language_model is not None and getattr(language_model.decoder, "dictionary", words) != words:
@@ -218,10 +201,18 @@ def _check_language_model(
 def _generate_by_places(
     generate: Callable[..., Any], generator: SequenceGenerator, sample: Dict[str, Any], *args: Any, **options: Any
 ) -> Any:
-    """Search the hypotheses of a batch. Groups use the numbers of sentences in the batch if it has no others."""
+    """Search the hypotheses of a batch. Groups use the numbers of sentences in the batch if it has no others.
+
+    Raises UserError if none ends, because probabilities are NaN.
+    """
     if isinstance(generator.search, DiverseBeamSearch):
         sample = {name: part for name, part in sample.items() if name != "id"}
-    return generate(generator, sample, *args, **options)
+    try:
+        return generate(generator, sample, *args, **options)
+    except AssertionError as error:
+        if " < " not in str(error):  # fairseq's check that a hypothesis has ended at the greatest length
+            raise
+        raise UserError("no word has a probability: those of the model are NaN, take another checkpoint") from error
 
 
 def _block_repeated_ngrams(

@@ -1,33 +1,25 @@
-"""Patches of what fairseq prints: a readable log, the remaining time, the nearest flags, and a short end by Ctrl-C."""
+"""Patches of the log: readable lines, and the remaining time."""
 
-import argparse
 import logging
-import multiprocessing
 import os
 import re
-import shlex
-import sys
 import time
 import warnings
 from argparse import Namespace
-from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import torch
-from fairseq import checkpoint_utils, options
-from fairseq.distributed import utils as distributed_utils
+from fairseq import checkpoint_utils
 from fairseq.logging.progress_bar import BaseProgressBar, JsonProgressBar, SimpleProgressBar, TqdmProgressBar
 from fairseq.trainer import Trainer
 from omegaconf import DictConfig, OmegaConf
 from torch import nn
 
-from fairseq_plugins.console import INTERRUPTED, did_you_mean
-from fairseq_plugins.fairseq_patches import get_flag, wrap
+from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.fairseq_patches.distributed import is_saving
-from fairseq_plugins.fairseq_patches.errors import exit_with_fault, program_name
-from fairseq_plugins.files import LAST, newest_checkpoint, write_text
-from fairseq_plugins.processes import COMMAND_VARIABLE
+from fairseq_plugins.fairseq_patches.saving import renamed_to
+from fairseq_plugins.options import get_flag
 
 CONFIG_FILE = "config.yaml"
 """File in ``--save-dir`` with all flags of the last start, and the modules of the model as comments."""
@@ -117,10 +109,8 @@ def _load_and_write_config(load_checkpoint: Callable[..., Any], cfg: Any, traine
     loaded = load_checkpoint(cfg, trainer, **kwargs)
     if is_saving(cfg, trainer):
         modules = "".join(f"# {line}\n" for line in str(trainer.model).splitlines())
-        file = Path(cfg.save_dir) / CONFIG_FILE
-        for left in file.parent.glob(f".{file.stem}.*{file.suffix}"):  # by a run that was killed while it wrote
-            left.unlink()
-        write_text(file, f"{_yaml(trainer.cfg)}\n{modules}")
+        with renamed_to(os.path.join(cfg.save_dir, CONFIG_FILE)) as aside:
+            Path(aside).write_text(f"{_yaml(trainer.cfg)}\n{modules}", encoding="utf-8")
     return loaded
 
 
@@ -179,75 +169,3 @@ def _log_with_eta(
             minutes, seconds = divmod(round(max(0.0, min(num_epochs)) * pace), 60)
             stats = {**stats, "eta": f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"}
     log(bar, stats, tag=tag, step=step)
-
-
-def patch_interrupt() -> None:
-    """End by Ctrl-C in two lines: what is saved, and the command that resumes.
-
-    Problem: Python prints the traceback of whatever was running, and processes that fairseq started may train on.
-    Needed while ``call_main`` of fairseq handles no ``KeyboardInterrupt``.
-    """
-    wrap(distributed_utils, "call_main", _run_until_interrupted)
-
-
-def _run_until_interrupted(call_main: Callable[..., Any], cfg: Any, *args: Any, **kwargs: Any) -> Any:
-    try:
-        return call_main(cfg, *args, **kwargs)
-    except KeyboardInterrupt:
-        for child in multiprocessing.active_children():
-            child.terminate()
-        if not cfg.distributed_training.distributed_rank:  # None in a process that has started one for each GPU
-            print(*_interruption(cfg), sep="\n", file=sys.stderr, flush=True)
-        raise SystemExit(INTERRUPTED) from None
-
-
-def _interruption(cfg: Any) -> Iterator[str]:
-    program = program_name()
-    if not program.endswith("train") or cfg.checkpoint.no_save:
-        yield f"{program}: interrupted"
-        return
-    last = Path(cfg.checkpoint.save_dir, LAST)
-    saved = last if last.is_file() else newest_checkpoint(last.parent)
-    typed = os.environ.get(COMMAND_VARIABLE) or shlex.join([program, *sys.argv[1:]])
-    if saved is not None:
-        num_updates = torch.load(saved, map_location="cpu", mmap=True)["optimizer_history"][-1]["num_updates"]
-        yield f"{program}: interrupted; {saved} is that of update {num_updates:,}"
-        yield f"resume: {shlex.join(_without_start(shlex.split(typed)))}"
-    else:
-        yield f"{program}: interrupted before the first checkpoint (more of them: --save-interval-updates N)"
-        yield f"start again: {typed}"
-
-
-def _without_start(words: Sequence[str]) -> List[str]:
-    """A command line without ``--restore-file`` and ``--reset-...``, which would start anew."""
-    return [
-        word
-        for before, word in zip(["", *words], words)
-        if "--restore-file" not in (before, word.partition("=")[0]) and not word.startswith("--reset-")
-    ]
-
-
-def patch_nearest_flags() -> None:
-    """Name the nearest flags after a mistyped one, without the list of all flags.
-
-    Problem: argparse prints 165 lines of usage above its message, and all architectures after a mistyped one.
-    Needed while ``test_fairseq_alone_prints_all_flags`` passes.
-    """
-    wrap(options, "parse_args_and_arch", _parse_or_name_nearest)
-
-
-def _parse_or_name_nearest(
-    parse_args_and_arch: Callable[..., Any], parser: argparse.ArgumentParser, *args: Any, **kwargs: Any
-) -> Any:
-    vars(parser)["error"] = partial(_end_with_nearest, parser)
-    return parse_args_and_arch(parser, *args, **kwargs)
-
-
-def _end_with_nearest(parser: argparse.ArgumentParser, message: str) -> NoReturn:
-    """End with the message of argparse, and what may have been meant."""
-    if unknown := re.match(r"unrecognized arguments:.*? (--[^\s=]+)", message):
-        message += did_you_mean(unknown.group(1), [name for name in parser._option_string_actions if name[:2] == "--"])
-    elif found := re.fullmatch(r"(.*invalid choice: '(.+)') \(choose from (.+)\)", message):
-        nearest = did_you_mean(found.group(2), re.findall(r"[^\s',]+", found.group(3)))
-        message = found.group(1) + nearest if nearest else message
-    exit_with_fault(parser, message)

@@ -1,4 +1,4 @@
-"""Patches of resuming: a run that was stopped and resumed does what it would have done in one go."""
+"""Patches of starting runs: one that was stopped resumes, and does what it would have done in one go."""
 
 import logging
 import sys
@@ -9,6 +9,7 @@ from fairseq import checkpoint_utils
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass.configs import CheckpointConfig
 from fairseq.distributed import utils as distributed_utils
+from fairseq.file_io import PathManager
 from fairseq.logging import metrics
 from fairseq.logging.meters import StopwatchMeter
 from fairseq.optim.lr_scheduler import FairseqLRScheduler
@@ -19,7 +20,7 @@ from omegaconf import DictConfig
 
 from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.files import LAST, newest_checkpoint
-from fairseq_plugins.options import UserError
+from fairseq_plugins.options import UserError, flag_of
 
 logger = logging.getLogger(__name__)
 
@@ -33,31 +34,25 @@ _NO_EPOCH = -1
 """A ``--max-epoch`` that ends a run at once; 0 means no limit."""
 
 
-def patch_exact_resume() -> None:
-    """Resume with the same batches.
+def patch_resumed_batches() -> None:
+    """Resume with the batches that the run would have read.
 
     Problem: fairseq splits a corpus into batches once per process, with the epoch in which it started as the seed. A
-        resumed run therefore sees other batches.
-    Patch: wrap ``call_main`` to set ``--update-epoch-batch-itr``. With it fairseq makes new batches every epoch.
+        resumed run therefore sees other batches. With another ``--task`` fairseq resumes at batch n of a stream after n
+        batches of sentences, or the reverse, so some text is read twice or never.
+    Patch: wrap ``call_main`` to set ``--update-epoch-batch-itr``, with which fairseq makes new batches every epoch, and
+        ``Trainer.load_checkpoint`` to refuse another task inside an epoch.
     Needed while ``DatasetConfig.update_epoch_batch_itr`` of fairseq is not true by default
-    (``test_batches_are_cut_every_epoch_unlike_by_fairseq_alone``).
+    (``test_batches_are_cut_every_epoch_unlike_by_fairseq_alone``), and its checkpoints do not name the task whose
+    batches they count.
     """
     wrap(distributed_utils, "call_main", _make_batches_every_epoch)
+    wrap(Trainer, "load_checkpoint", _check_task)
 
 
 def _make_batches_every_epoch(call_main: Callable[..., Any], cfg: DictConfig, *args: Any, **kwargs: Any) -> Any:
     cfg.dataset.update_epoch_batch_itr = True
     return call_main(cfg, *args, **kwargs)
-
-
-def patch_resumed_epoch() -> None:
-    """Do not resume inside an epoch of another task.
-
-    Problem: with another ``--task`` fairseq resumes at batch n of a stream after n batches of sentences, or the
-        reverse, so some text is read twice or never.
-    Needed while fairseq's checkpoints do not name the task whose batches they count.
-    """
-    wrap(Trainer, "load_checkpoint", _check_task)
 
 
 def _check_task(
@@ -200,6 +195,57 @@ def _why_finished(state: Dict[str, Any], cfg: CheckpointConfig, trainer: Trainer
     if num_updates > 0 and 0 < cfg.patience <= num_bad:
         return f"the last {num_bad} validations were no better, --patience is {cfg.patience}"
     return None
+
+
+def patch_missing_checkpoint() -> None:
+    """Do not start anew by mistake. ``--restore-file ''`` does so on purpose.
+
+    Problem: if the file of ``--restore-file`` or ``--continue-once`` does not exist, or ``--finetune-from-model`` is a
+        folder, fairseq starts anew and only the log says so. It also does if ``checkpoint_last.pt`` alone is missing,
+        as after a kill while the first checkpoint was saved, and replaces the others.
+    Needed while ``test_a_missing_checkpoint_is_refused_and_fairseq_alone_begins_anew`` passes.
+    """
+    wrap(checkpoint_utils, "load_checkpoint", _settle_start_and_load)
+
+
+def _settle_start_and_load(
+    load_checkpoint: Callable[..., Any], cfg: CheckpointConfig, trainer: Trainer, **options: Any
+) -> Any:
+    """Load a checkpoint: the newest one if ``checkpoint_last.pt`` alone is missing."""
+    resets = ("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader")
+    if cfg.finetune_from_model is not None and (given := [name for name in resets if getattr(cfg, name)]):
+        raise UserError(
+            f"--finetune-from-model starts with all of this reset: leave out {flag_of(given[0])}, or leave out "
+            f"--finetune-from-model to resume with {flag_of(given[0])}"
+        )
+    suffix = trainer.checkpoint_suffix
+    last = Path(cfg.save_dir, LAST.replace(".pt", f"{suffix}.pt"))
+    if cfg.restore_file == LAST and last.is_file():
+        return load_checkpoint(cfg, trainer, **options)
+    if cfg.restore_file == LAST and last.exists():
+        raise UserError(
+            f"{last} is no file, and a run that begins anew would replace what is there: give another --save-dir, or "
+            "remove it"
+        )
+    flag, path, newest = "--restore-file", cfg.restore_file.replace(".pt", f"{suffix}.pt"), None
+    if cfg.restore_file == LAST:
+        once = getattr(cfg, "continue_once", None)
+        flag, path = ("--continue-once", once) if once else ("--finetune-from-model", cfg.finetune_from_model)
+        newest = None if cfg.no_save else newest_checkpoint(Path(cfg.save_dir), suffix)
+    if path and trainer.data_parallel_rank == 0 and not PathManager.isfile(path):  # it reads for all processes
+        kind = "is no file" if PathManager.exists(path) else "does not exist"
+        raise UserError(
+            f"{flag} {path} {kind}: give the path of a checkpoint, such as {cfg.save_dir}/checkpoint_best.pt, or "
+            f"leave {flag} out to resume from {cfg.save_dir}/{LAST}, or to start anew if that does not exist"
+        )
+    if newest is not None and path:
+        raise UserError(
+            f"{newest} is there and no {last.name}: give another --save-dir, or leave {flag} out to resume from it"
+        )
+    if newest is not None:
+        logger.warning(f"{last} is missing: the run resumes from {newest}; to begin anew, give --restore-file ''")
+        cfg.restore_file = str(newest.with_name(newest.name.replace(f"{suffix}.pt", ".pt")))
+    return load_checkpoint(cfg, trainer, **options)
 
 
 def restored_checkpoint(flags: Any) -> Optional[Path]:

@@ -1,4 +1,4 @@
-"""Patches of saving: no checkpoint is lost, half written, or replaced by a worse one or by that of another run."""
+"""Patches of saving: no checkpoint is half written, or replaced by a worse one or by that of another run."""
 
 import fcntl
 import hashlib
@@ -28,8 +28,7 @@ from fairseq_plugins.fairseq_patches import wrap
 from fairseq_plugins.fairseq_patches.checkpoints import saved_version
 from fairseq_plugins.fairseq_patches.distributed import is_saving
 from fairseq_plugins.fairseq_patches.resume import PATIENCE, Loaded
-from fairseq_plugins.files import LAST, newest_checkpoint
-from fairseq_plugins.options import UserError, flag_of
+from fairseq_plugins.options import UserError
 
 logger = logging.getLogger(__name__)
 
@@ -139,25 +138,32 @@ def keep_lock(save_dir: str) -> None:
     lock_for_training(save_dir)
 
 
-def patch_atomic_copy() -> None:
-    """Copy checkpoints aside and rename them, so that a killed run leaves no incomplete one.
+TRIES, SECONDS_BETWEEN = 3, 2.5
+"""Of writing a checkpoint, as in fairseq."""
+
+
+def patch_whole_checkpoints() -> None:
+    """Write and copy checkpoints aside and rename them. None is incomplete after a kill or on a full disk.
 
     Problem: fairseq copies the checkpoint that it has just written onto checkpoint_last.pt and checkpoint_best.pt in
-        place.
-    Needed while ``test_fairseq_alone_copies_in_place`` passes.
+        place. If a write fails, it tries twice more without emptying the file. If that succeeds, as on a disk that was
+        full for seconds, the file is no checkpoint, and replaces the last one. If not, the part stays and keeps the
+        disk full.
+    Needed while ``test_fairseq_alone_copies_in_place`` and ``test_fairseq_alone_saves_after_a_part`` pass.
     """
     wrap(PathManager, "copy", _copy_and_rename)
+    wrap(checkpoint_utils, "torch_persistent_save", _save_whole)
 
 
 def _copy_and_rename(copy: Callable[..., bool], src_path: str, dst_path: str, overwrite: bool = False) -> bool:
     if not PathManager.supports_rename(dst_path):
         return copy(src_path, dst_path, overwrite)
-    with _renamed_to(dst_path) as aside:
+    with renamed_to(dst_path) as aside:
         return copy(src_path, aside, overwrite=True)
 
 
 @contextmanager
-def _renamed_to(path: str) -> Iterator[str]:
+def renamed_to(path: str) -> Iterator[str]:
     """Yield the name of a file that is renamed to ``path`` at the end of the block. If writing fails, it is removed.
 
     The name is fairseq's for a new checkpoint, so that the next one replaces what a killed run has left.
@@ -174,21 +180,6 @@ def _renamed_to(path: str) -> Iterator[str]:
         raise
 
 
-TRIES, SECONDS_BETWEEN = 3, 2.5
-"""Of writing a checkpoint, as in fairseq."""
-
-
-def patch_whole_checkpoints() -> None:
-    """Write each checkpoint from its beginning, and leave no part of one on a full disk.
-
-    Problem: if a write fails, fairseq tries twice more without emptying the file. If that succeeds, as on a disk that
-        was full for seconds, the file is no checkpoint, and replaces the last one. If not, the part stays and keeps
-        the disk full.
-    Needed while ``test_fairseq_alone_saves_after_a_part`` passes.
-    """
-    wrap(checkpoint_utils, "torch_persistent_save", _save_whole)
-
-
 def _save_whole(save: Callable[..., None], obj: Any, filename: str, async_write: bool = False) -> None:
     if async_write or not PathManager.supports_rename(filename):
         save(obj, filename, async_write)
@@ -197,7 +188,7 @@ def _save_whole(save: Callable[..., None], obj: Any, filename: str, async_write:
     torch.save(obj, archive)
     for number in range(1, TRIES + 1):
         try:
-            with _renamed_to(filename) as aside:
+            with renamed_to(filename) as aside:
                 Path(aside).write_bytes(archive.getbuffer())
             return
         except OSError as error:
@@ -205,57 +196,6 @@ def _save_whole(save: Callable[..., None], obj: Any, filename: str, async_write:
                 raise
             logger.warning(f"{filename} could not be written ({error.strerror}): next try in {SECONDS_BETWEEN} seconds")
             time.sleep(SECONDS_BETWEEN)
-
-
-def patch_missing_checkpoint() -> None:
-    """Do not start anew by mistake. ``--restore-file ''`` does so on purpose.
-
-    Problem: if the file of ``--restore-file`` or ``--continue-once`` does not exist, or ``--finetune-from-model`` is a
-        folder, fairseq starts anew and only the log says so. It also does if ``checkpoint_last.pt`` alone is missing,
-        as after a kill while the first checkpoint was saved, and replaces the others.
-    Needed while ``test_a_missing_checkpoint_is_refused_and_fairseq_alone_begins_anew`` passes.
-    """
-    wrap(checkpoint_utils, "load_checkpoint", _settle_start_and_load)
-
-
-def _settle_start_and_load(
-    load_checkpoint: Callable[..., Any], cfg: CheckpointConfig, trainer: Trainer, **options: Any
-) -> Any:
-    """Load a checkpoint: the newest one if ``checkpoint_last.pt`` alone is missing."""
-    resets = ("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader")
-    if cfg.finetune_from_model is not None and (given := [name for name in resets if getattr(cfg, name)]):
-        raise UserError(
-            f"--finetune-from-model starts with all of this reset: leave out {flag_of(given[0])}, or leave out "
-            f"--finetune-from-model to resume with {flag_of(given[0])}"
-        )
-    suffix = trainer.checkpoint_suffix
-    last = Path(cfg.save_dir, LAST.replace(".pt", f"{suffix}.pt"))
-    if cfg.restore_file == LAST and last.is_file():
-        return load_checkpoint(cfg, trainer, **options)
-    if cfg.restore_file == LAST and last.exists():
-        raise UserError(
-            f"{last} is no file, and a run that begins anew would replace what is there: give another --save-dir, or "
-            "remove it"
-        )
-    flag, path, newest = "--restore-file", cfg.restore_file.replace(".pt", f"{suffix}.pt"), None
-    if cfg.restore_file == LAST:
-        once = getattr(cfg, "continue_once", None)
-        flag, path = ("--continue-once", once) if once else ("--finetune-from-model", cfg.finetune_from_model)
-        newest = None if cfg.no_save else newest_checkpoint(Path(cfg.save_dir), suffix)
-    if path and trainer.data_parallel_rank == 0 and not PathManager.isfile(path):  # it reads for all processes
-        kind = "is no file" if PathManager.exists(path) else "does not exist"
-        raise UserError(
-            f"{flag} {path} {kind}: give the path of a checkpoint, such as {cfg.save_dir}/checkpoint_best.pt, or "
-            f"leave {flag} out to resume from {cfg.save_dir}/{LAST}, or to start anew if that does not exist"
-        )
-    if newest is not None and path:
-        raise UserError(
-            f"{newest} is there and no {last.name}: give another --save-dir, or leave {flag} out to resume from it"
-        )
-    if newest is not None:
-        logger.warning(f"{last} is missing: the run resumes from {newest}; to begin anew, give --restore-file ''")
-        cfg.restore_file = str(newest.with_name(newest.name.replace(f"{suffix}.pt", ".pt")))
-    return load_checkpoint(cfg, trainer, **options)
 
 
 VALIDATION = "validation"

@@ -13,7 +13,7 @@ from fairseq.data import Dictionary
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.translation import TranslationTask
 
-from fairseq_plugins.data.pairs import split_pairs
+from fairseq_plugins.data.pairs import complete_languages, languages_of, split_pairs
 from fairseq_plugins.data.text import dictionary_fingerprint, load_token_stream
 from fairseq_plugins.evaluation.checkpoints import (
     load_language_models,
@@ -24,7 +24,6 @@ from fairseq_plugins.evaluation.checkpoints import (
 from fairseq_plugins.evaluation.raw_text import find_subwords
 from fairseq_plugins.evaluation.scoring import evaluate_perplexity, exponential, score_pairs
 from fairseq_plugins.fairseq_patches.checkpoints import START_FILES
-from fairseq_plugins.fairseq_patches.generation import complete_languages, languages_of
 from fairseq_plugins.files import checkpoint_of, replaced_file
 from fairseq_plugins.models.checkpoints import check_checkpoints, read_state
 from fairseq_plugins.models.presets import ARCHITECTURES, Value

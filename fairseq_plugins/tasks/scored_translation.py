@@ -23,10 +23,10 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from torch import Tensor, nn
 
-from fairseq_plugins.fairseq_patches.errors import remedy_of_value
+from fairseq_plugins.fairseq_patches.flags import remedy_of_value
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, check_script
 from fairseq_plugins.metrics.rouge import NO_HYPOTHESIS_HAS_THIS
-from fairseq_plugins.options import UserError, check_at_least_one, check_choice, choices, flag_of
+from fairseq_plugins.options import UserError, check_choice, choices, flag_of
 
 EvalScorer = choices(list(CORPUS_METRICS))
 
@@ -103,7 +103,7 @@ class ScoredTranslationTask(TranslationTask):
         self._metric = CORPUS_METRICS[str(cfg.eval_scorer)](language=cfg.target_lang or "")
         # sums in a logging output: each is a number, which processes sum without pickling it
         self._names = [f"{STATISTICS}_{number}" for number in range(len(self._metric.statistics("", "")))]
-        self._generation = _generation_arguments(cfg.eval_scorer_args, num_words=len(tgt_dict))
+        self._generation = _generation_arguments(cfg.eval_scorer_args)
         detok = check_choice(cfg.eval_scorer_detok, sorted(encoders.TOKENIZER_REGISTRY), flag="--eval-scorer-detok")
         languages = {"source_lang": cfg.source_lang, "target_lang": cfg.target_lang}  # only some tokenisers read them
         self._tokenizer = encoders.build_tokenizer(Namespace(tokenizer=detok, **languages))
@@ -197,7 +197,7 @@ def _check_no_flags_of_eval_bleu(cfg: TranslationConfig) -> None:
             raise UserError(f"{flag} is of --task translation: {remedy} with --task scored_translation")
 
 
-def _generation_arguments(text: str, *, num_words: int) -> Namespace:
+def _generation_arguments(text: str) -> Namespace:
     """Parse ``--eval-scorer-args`` by the types of fairseq's flags. Building the generator checks the values."""
     flag = "--eval-scorer-args"
     try:
@@ -220,15 +220,7 @@ def _generation_arguments(text: str, *, num_words: int) -> Namespace:
             raise UserError(f"{flag}: {name}: {str(error).splitlines()[0]}") from error
         if remedy := remedy_of_value(name, config[name]):
             raise UserError(f"{flag}: {name} {value}: {remedy}")
-    typed = {name: config[name] for name in given}
-    beam = check_at_least_one(typed.get("beam", GenerationConfig.beam), flag=f"{flag}: beam")
-    groups = typed.get("diverse_beam_groups", GenerationConfig.diverse_beam_groups)
-    if groups > 0 and beam % groups:  # fairseq asks while it decodes
-        raise UserError(f"{flag}: beam {beam}: give a multiple of diverse_beam_groups {groups}")
-    top_k = typed.get("sampling_topk", -1)
-    if top_k == 0 or top_k > num_words:
-        raise UserError(f"{flag}: sampling_topk {top_k}: give 1 to {num_words:,}, the number of words")
-    return Namespace(**typed)
+    return Namespace(**{name: config[name] for name in given})
 
 
 def _check_lengths(generator: SequenceGenerator, *, shortest: int, longest: int) -> None:

@@ -141,10 +141,10 @@ def test_fairseq_alone_finds_no_lengths():
 
 def test_long_is_an_integer_and_what_numpy_has_is_left_alone(monkeypatch):
     monkeypatch.delattr(numpy, "compat", raising=False)
-    data_module.patch_numpy_compat()
+    data_module.patch_numpy()
     assert numpy.zeros(1, dtype=numpy.compat.long).dtype == numpy.int64
     monkeypatch.setattr(numpy, "compat", "its own")
-    data_module.patch_numpy_compat()
+    data_module.patch_numpy()
     assert numpy.compat == "its own"
 
 

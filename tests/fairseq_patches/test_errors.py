@@ -1,10 +1,10 @@
 """Messages and exit statuses of fairseq's commands after errors."""
 
-import argparse
 import inspect
 import logging
 import math
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,7 +17,8 @@ import fairseq_cli.train
 import pytest
 import torch
 from binarised_data import copy_data
-from fairseq import optim, options, scoring, utils
+from builders import SOURCE_SIZE, VOCAB_SIZE, build_tiny_encdec, make_task
+from fairseq import optim, scoring, utils
 from fairseq import trainer as fairseq_trainer
 from fairseq.data.encoders.subword_nmt_bpe import SubwordNMTBPEConfig
 from fairseq.dataclass.configs import FairseqConfig
@@ -32,6 +33,7 @@ from paths import SMALL_MODELS
 from torch import nn
 from warm_process import PYTHON
 
+from fairseq_plugins.fairseq_patches import errors
 from fairseq_plugins.fairseq_patches.errors import (
     _check_loss,
     _check_valid_loss,
@@ -40,13 +42,21 @@ from fairseq_plugins.fairseq_patches.errors import (
     show_error,
 )
 from fairseq_plugins.options import UserError
+from fairseq_plugins.processes import COMMAND_VARIABLE
 
 
-def status_after(raised, monkeypatch, call_main=distributed_utils.call_main):
+def install_hook():
+    """Do what fairseq's programs do first."""
+    _parse_with_one_line_errors(lambda: None)
+
+
+def status_after(raised, monkeypatch, install=install_hook):
     """Run a command of fairseq to this error, show that as Python does at the end of a process, return the status."""
     monkeypatch.setattr(sys, "excepthook", sys.__excepthook__)
+    monkeypatch.setattr(sys, "argv", ["bin/fairseq-train"])
+    install()
     with pytest.raises(Exception) as error:
-        call_main(OmegaConf.structured(FairseqConfig), Mock(side_effect=raised))
+        distributed_utils.call_main(OmegaConf.structured(FairseqConfig), Mock(side_effect=raised))
     try:
         sys.excepthook(error.type, error.value, error.tb)
     except SystemExit as end:
@@ -60,6 +70,11 @@ def status_after(raised, monkeypatch, call_main=distributed_utils.call_main):
         (UserError("--width -1: give a value above 0"), "--width -1: give a value above 0"),
         (FileNotFoundError(2, "No such file or directory", "no/such"), "no/such: No such file or directory"),
         (OSError("Model file not found: no/such.pt"), "Model file not found: no/such.pt"),  # as of fairseq
+        (
+            UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+            "the text is not UTF-8 ('utf-8' codec can't decode byte 0xff in position 0: invalid start byte): "
+            "convert it",
+        ),
     ],
 )
 def test_a_user_error_is_one_line(error, message, monkeypatch, capsys):
@@ -68,9 +83,8 @@ def test_a_user_error_is_one_line(error, message, monkeypatch, capsys):
 
 
 def test_other_errors_keep_their_traceback_and_those_of_fairseq_alone_all(monkeypatch, capsys):
-    alone = unwrap(distributed_utils.call_main)
-    for call_main, kind in ((distributed_utils.call_main, ValueError), (alone, UserError)):
-        assert status_after(kind("what is wrong"), monkeypatch, call_main) == 1
+    for install, kind in ((install_hook, ValueError), (lambda: None, UserError)):
+        assert status_after(kind("what is wrong"), monkeypatch, install) == 1
         message = capsys.readouterr().err
         assert message.startswith("Traceback") and message.endswith("Error: what is wrong\n")
 
@@ -85,6 +99,12 @@ def test_a_flag_that_a_program_of_fairseq_misses_is_one_line(monkeypatch, capsys
     assert status_after(AssertionError(missing), monkeypatch) == 1
 
 
+def allow_no_length(cfg):
+    task, model = make_task(VOCAB_SIZE, SOURCE_SIZE), build_tiny_encdec("doc").eval()
+    generator = FairseqTask.build_generator(task, [model], SimpleNamespace(max_len_a=0, max_len_b=0))
+    generator.generate([model], {"net_input": {"src_tokens": torch.tensor([[5, 2]]), "src_lengths": torch.tensor([2])}})
+
+
 def sample_without_flag(cfg):
     unwrap(FairseqTask.build_generator)(Mock(), [], SimpleNamespace(sampling_topk=5))
 
@@ -93,6 +113,7 @@ def sample_without_flag(cfg):
     "error, message",
     [
         (sample_without_flag, "--sampling-topk requires --sampling"),
+        (allow_no_length, "min_len cannot be larger than max_len, please adjust these!"),
         (lambda cfg: scoring.build_scorer("wer", None), "Please install editdistance to use WER scorer"),
         (lambda cfg: OmegaConf.structured(SubwordNMTBPEConfig).bpe_codes, "--bpe-codes is missing: give it"),
         (
@@ -108,11 +129,11 @@ def test_a_flag_or_package_that_fairseq_asks_for_is_one_line(error, message, mon
     assert status_after(ValueError("--beam 3"), monkeypatch) == 1  # not of fairseq
 
 
-def test_a_reader_that_has_gone_ends_it_quietly(monkeypatch, capsys):
+def test_a_reader_that_has_gone_ends_it_quietly(monkeypatch, capfd):
     monkeypatch.setattr(os, "dup2", lambda *files: None)
     with pytest.raises(SystemExit) as end:
         show_error(BrokenPipeError, BrokenPipeError(32, "Broken pipe"), None)
-    assert end.value.code == 141 and capsys.readouterr().err == ""
+    assert end.value.code == 141 and capfd.readouterr().err == ""
 
 
 def test_an_interrupt_of_a_command_that_saves_nothing_is_one_line(monkeypatch, capsys):
@@ -142,7 +163,7 @@ PAIRS = SMALL_MODELS / "data/translation"
 
 
 @pytest.mark.slow
-def test_a_first_update_that_is_refused_while_a_thread_makes_batches(tmp_path):
+def test_a_first_update_that_is_refused_while_batches_are_made(tmp_path):
     data = copy_data(PAIRS, tmp_path / "data")
     for path in data.glob("train.*"):  # many sentences: two data sets, of which the first is read 1500 times
         shutil.copy(path, data / path.name.replace("train", "train1"))
@@ -257,60 +278,6 @@ def test_fairseq_alone_ends_in_its_hooks():
         model()
 
 
-def read(parse_args_and_arch, *flags):
-    parser = argparse.ArgumentParser(prog="fairseq-train")
-    for name in ("clip-norm", "momentum", "dropout"):
-        parser.add_argument(f"--{name}", type=float, default=0.0)
-    sizes = "batch-size", "max-tokens", "required-batch-size-multiple", "beam", "nbest", "num-shards"
-    parser.add_argument("--shard-id", type=int, default=0)
-    for name in ("no-seed-provided", "fp16", "fp16-no-flatten-grads", "memory-efficient-fp16", "cpu"):
-        parser.add_argument(f"--{name}", action="store_true")
-    for name in (*sizes, "patience", "prefix-size", "save-interval", "log-interval", "seed"):
-        parser.add_argument(f"--{name}", type=int, default=1)
-    parser.add_argument("--max-epoch", default=argparse.SUPPRESS)  # a flag of training alone
-    parser.add_argument("--lr", type=options.eval_str_list, default=[0.25])
-    parser.add_argument("--update-freq", type=lambda text: options.eval_str_list(text, type=int), default=[1])
-    return parse_args_and_arch(parser, list(flags))
-
-
-OF_SIZE = ["--batch-size=0", "--max-tokens=-5", "--required-batch-size-multiple=0", "--beam=0", "--nbest=0"]
-WRONG = ["--clip-norm=nan", "--dropout=-NaN", "--clip-norm=-1", "--lr=0.1,-1", "--update-freq=2,0", "--momentum=-0.1"]
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        *(*WRONG, *OF_SIZE, "--shard-id=1", "--shard-id=-1", "--prefix-size=-1"),
-        *("--save-interval=0", "--log-interval=0", "--seed=-1"),
-    ],
-)
-def test_a_value_that_fairseq_would_misread_is_refused(given, capsys):
-    with pytest.raises(SystemExit) as error:
-        read(options.parse_args_and_arch, given)
-    line = capsys.readouterr().err
-    assert error.value.code == 2 and line.startswith(f"fairseq-train: error: {given.partition('=')[0]} ")
-    assert line.count("\n") == 1
-
-
-@pytest.mark.parametrize("given", [["--fp16"], ["--fp16", "--cpu"]])
-def test_training_in_half_precision_without_a_gpu_is_refused(given, monkeypatch, capsys):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: "--cpu" in given)
-    training = [*given, "--max-epoch", "1"]
-    for possible in (given, [*training, "--fp16-no-flatten-grads"], [*training, "--memory-efficient-fp16"]):
-        assert read(options.parse_args_and_arch, *possible).fp16
-    with pytest.raises(SystemExit) as error:
-        read(options.parse_args_and_arch, *training)
-    assert error.value.code == 2
-    assert capsys.readouterr().err.startswith("fairseq-train: error: --fp16 needs a GPU: ")
-
-
-def test_other_values_are_what_they_were_and_fairseq_alone_takes_all():
-    args = read(options.parse_args_and_arch, "--clip-norm", "inf", "--lr", "1", "--patience", "-1")
-    assert (args.clip_norm, args.lr, args.patience, args.update_freq) == (float("inf"), [1.0], -1, [1])
-    args = read(unwrap(options.parse_args_and_arch), *WRONG[:3], "--update-freq", "0")
-    assert math.isnan(args.dropout) and args.clip_norm == -1 and args.update_freq == [0]
-
-
 def log_to_nobody(load_checkpoint):
     """Log like a training that has started, after its reader has gone."""
     logging.basicConfig(stream=sys.stdout, level=logging.INFO, force=True)
@@ -324,7 +291,7 @@ def log_to_nobody(load_checkpoint):
     os._exit(0)
 
 
-def test_it_ends_as_other_programs_do_and_fairseq_alone_trains_on_without_a_log(tmp_path, monkeypatch):
+def test_a_training_ends_as_other_programs_do_and_fairseq_alone_trains_on_without_a_log(tmp_path, monkeypatch):
     ended = in_fork(lambda: log_to_nobody(_load_and_watch_log), folder=tmp_path)
     assert ended.status == 141 and "trained on" not in ended.err
     monkeypatch.setattr(logging.StreamHandler, "handleError", inspect.unwrap(logging.StreamHandler.handleError))
@@ -340,3 +307,63 @@ def test_errors_of_other_kinds_are_told_as_before(tmp_path):
 
     ended = in_fork(log_wrongly, folder=tmp_path)
     assert ended.status == 0 and "Logging error" in ended.err
+
+
+# Ctrl-C
+
+
+interrupt = Mock(side_effect=KeyboardInterrupt)
+LAST, BEST = "checkpoint_last.pt", "checkpoint_best.pt"
+SAVED = "fairseq-train: interrupted; {saved} is that of update 1,234"
+NONE_SAVED = "fairseq-train: interrupted before the first checkpoint (more of them: --save-interval-updates N)"
+TRAIN, STARTED = "bin/fairseq-train d", "a.pt --reset-optimizer --lr 1"
+OURS = "fairseq-plugins train ptb doc d"
+
+
+@pytest.mark.parametrize(
+    "program, typed, saved, no_save, lines",
+    [
+        ("bin/fairseq-generate d", None, [LAST, BEST], False, ["fairseq-generate: interrupted"]),
+        (TRAIN, None, [LAST, BEST], True, ["fairseq-train: interrupted"]),
+        ("bin/fairseq-train 'my data'", None, [], False, [NONE_SAVED, "start again: fairseq-train 'my data'"]),
+        ("fairseq_cli/train.py d --lr=1", None, [LAST, BEST], False, [SAVED, "resume: fairseq-train d --lr=1"]),
+        (TRAIN, None, [BEST], False, [SAVED, "resume: fairseq-train d"]),
+        (f"{TRAIN} --restore-file {STARTED}", None, [LAST, BEST], False, [SAVED, "resume: fairseq-train d --lr 1"]),
+        (f"{TRAIN} --restore-file={STARTED}", None, [LAST, BEST], False, [SAVED, "resume: fairseq-train d --lr 1"]),
+        (TRAIN, f"{OURS} --reset-meters", [LAST], False, [SAVED, f"resume: {OURS}"]),
+    ],
+)
+def test_an_interrupt_ends_in_two_lines_with_the_command_that_resumes(
+    program, typed, saved, no_save, lines, monkeypatch, tmp_path, capsys
+):
+    child = Mock()
+    for name in saved:
+        torch.save({"optimizer_history": [{"num_updates": 1234}]}, tmp_path / name)
+    monkeypatch.setattr(sys, "argv", shlex.split(program))
+    monkeypatch.setattr(errors.multiprocessing, "active_children", lambda: [child])
+    monkeypatch.delenv(COMMAND_VARIABLE, raising=False)
+    if typed:
+        monkeypatch.setenv(COMMAND_VARIABLE, typed)
+    cfg = OmegaConf.structured(FairseqConfig)
+    cfg.checkpoint.save_dir, cfg.checkpoint.no_save = str(tmp_path), no_save
+    cfg.distributed_training.distributed_world_size = 1
+    with pytest.raises(SystemExit) as end:
+        distributed_utils.call_main(cfg, interrupt)
+    assert end.value.code == 130 and child.terminate.called
+    assert capsys.readouterr().err.splitlines() == [
+        line.format(saved=tmp_path / (saved or [LAST])[0]) for line in lines
+    ]
+
+
+def test_only_the_first_of_several_processes_prints(monkeypatch, capsys):
+    monkeypatch.setattr(errors.multiprocessing, "active_children", list)  # those of other tests go on
+    cfg = OmegaConf.structured(FairseqConfig)
+    cfg.distributed_training.distributed_world_size, cfg.distributed_training.distributed_rank = 1, 1
+    with pytest.raises(SystemExit):
+        distributed_utils.call_main(cfg, interrupt)
+    assert capsys.readouterr().err == ""
+
+
+def test_fairseq_alone_handles_no_interrupt():
+    with pytest.raises(KeyboardInterrupt):
+        unwrap(distributed_utils.call_main)(OmegaConf.structured(FairseqConfig), interrupt)

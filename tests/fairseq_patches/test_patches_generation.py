@@ -103,6 +103,23 @@ def test_scores_are_sums_over_powers_of_the_length(search):
             assert expected == sorted(expected, reverse=True)
 
 
+def test_flags_that_fairseq_refuses_while_it_decodes_or_not_at_all(search):
+    for flags, message in (
+        ({"sampling": True, "sampling_topk": VOCAB_SIZE + 1}, f"--sampling-topk {VOCAB_SIZE + 1}: give 1 to"),
+        ({"beam": 4, "diverse_beam_groups": 3}, "--beam 4: give a multiple of --diverse-beam-groups 3"),
+    ):
+        with pytest.raises(UserError, match=message):
+            search(**flags)
+
+
+def test_probabilities_that_are_nan_are_told():
+    model = build_tiny_encdec("doc")
+    with torch.no_grad():
+        next(model.parameters()).fill_(torch.nan)
+    with pytest.raises(UserError, match="no word has a probability: those of the model are NaN"):
+        Searched(model)()
+
+
 def test_unknown_words_have_a_penalty(search):
     assert not any(UNK in one.words for one in all_of(search(unkpen=50.0)))
     assert all(set(one.words) == {UNK} for one in all_of(search(unkpen=-50.0, beam=1)))

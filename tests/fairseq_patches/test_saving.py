@@ -21,7 +21,6 @@ from fairseq.file_io import PathManager
 from fairseq_plugins.fairseq_patches import saving
 from fairseq_plugins.fairseq_patches.saving import (
     LOCK_FILE,
-    _settle_start_and_load,
     keep_lock,
     lock_for_training,
     locked_for_command,
@@ -257,90 +256,3 @@ def test_fairseq_alone_saves_after_a_part(tmp_path, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     inspect.unwrap(checkpoint_utils.torch_persistent_save)({"weights": torch.arange(9)}, str(path))
     assert path.read_bytes().startswith(b"a part")
-
-
-LAST = "checkpoint_last.pt"
-NO_RESETS = dict.fromkeys(("reset_optimizer", "reset_lr_scheduler", "reset_meters", "reset_dataloader"), False)
-
-
-@pytest.fixture
-def resume(tmp_path, monkeypatch):
-    """``resume(flags, files, ...)``: the ``--restore-file`` with which fairseq is asked to load, if these files exist.
-
-    A later file is newer.
-    """
-    monkeypatch.chdir(tmp_path)
-
-    def load(flags, files=(), *, rank=0, suffix=""):
-        for time, file in enumerate(map(Path, files)):
-            file.parent.mkdir(exist_ok=True)
-            file.touch()
-            os.utime(file, (time, time))
-        others = {"save_dir": "runs", "restore_file": LAST, "continue_once": None, "finetune_from_model": None}
-        cfg = SimpleNamespace(**{**others, **NO_RESETS, "no_save": False, **flags})
-        trainer = SimpleNamespace(data_parallel_rank=rank, checkpoint_suffix=suffix)
-        loaded = _settle_start_and_load(lambda *args, **options: (args, options), cfg, trainer, x=1)
-        assert loaded == ((cfg, trainer), {"x": 1})
-        return cfg.restore_file
-
-    return load
-
-
-BEST, FIFTH = "runs/checkpoint_best.pt", "runs/checkpoint5.pt"
-
-
-@pytest.mark.parametrize(
-    "flags, files, restored",
-    [
-        ({}, [], LAST),
-        ({}, [f"runs/{LAST}"], LAST),
-        ({}, [BEST, f"runs/{LAST}", FIFTH], LAST),
-        ({}, [BEST, FIFTH], FIFTH),
-        ({}, [FIFTH, BEST], BEST),
-        ({}, ["runs/checkpoint_other.pt", "runs/checkpoint5.pt.tmp"], LAST),
-        ({"no_save": True}, [BEST], LAST),
-        ({"restore_file": ""}, [BEST], ""),
-        ({"restore_file": "other/model.pt"}, ["other/model.pt", BEST], "other/model.pt"),
-        ({"continue_once": "other/model.pt"}, ["other/model.pt"], LAST),
-        ({"continue_once": "other/model.pt"}, [f"runs/{LAST}"], LAST),  # once it has begun, the flag is ignored
-        ({"finetune_from_model": "other/model.pt"}, ["other/model.pt"], LAST),
-        ({"finetune_from_model": "other/model.pt"}, [f"runs/{LAST}"], LAST),
-    ],
-    ids=str,
-)
-def test_the_last_checkpoint_is_loaded_or_the_one_that_a_flag_names_or_the_newest(flags, files, restored, resume):
-    assert resume(flags, files) == restored
-
-
-@pytest.mark.parametrize("flag", ["restore_file", "continue_once", "finetune_from_model"])
-def test_what_is_not_there_is_refused(flag, resume):
-    name = f"--{flag.replace('_', '-')}"
-    with pytest.raises(ValueError) as refused:
-        resume({flag: "checkpoint_best.pt"}, [BEST])
-    assert str(refused.value) == (
-        f"{name} checkpoint_best.pt does not exist: give the path of a checkpoint, such as runs/checkpoint_best.pt, or "
-        f"leave {name} out to resume from runs/checkpoint_last.pt, or to start anew if that does not exist"
-    )
-    with pytest.raises(ValueError, match=f"{name} runs is no file: give the path of a checkpoint"):
-        resume({flag: "runs"})
-    if flag != "restore_file":
-        with pytest.raises(ValueError, match=f"{BEST} is there and no {LAST}: give another .* leave {name} out to"):
-            resume({flag: BEST})
-
-
-def test_what_a_start_resets_anyway_is_not_reset(resume):
-    with pytest.raises(
-        ValueError, match="--finetune-from-model .* leave out --reset-lr-scheduler, or leave out --fine"
-    ):
-        resume({"finetune_from_model": BEST, "reset_lr_scheduler": True}, [f"runs/{LAST}"])
-    assert resume({"reset_lr_scheduler": True}, [f"runs/{LAST}"]) == LAST
-
-
-def test_processes_that_hold_parts_look_for_theirs_and_those_that_are_sent_it_need_none(resume):
-    assert resume({"restore_file": "other/model.pt"}, rank=1) == "other/model.pt"
-    named, parts = {"restore_file": "other/model.pt"}, {"suffix": "-shard1"}
-    with pytest.raises(ValueError, match="--restore-file other/model-shard1.pt does not exist"):
-        resume(named, ["other/model.pt"], **parts)
-    assert resume(named, ["other/model-shard1.pt"], **parts) == "other/model.pt"
-    assert resume({}, ["runs/checkpoint2-shard1.pt", "runs/checkpoint3-shard0.pt"], **parts) == "runs/checkpoint2.pt"
-    assert resume({"continue_once": "other/begun.pt"}, ["runs/checkpoint_last-shard1.pt"], **parts) == LAST

@@ -11,8 +11,9 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf
 
+from fairseq_plugins.data.pairs import complete_languages
 from fairseq_plugins.fairseq_patches.checkpoints import _load_and_compare_flags
-from fairseq_plugins.fairseq_patches.generation import check_direction, complete_languages
+from fairseq_plugins.fairseq_patches.generation import check_direction
 from fairseq_plugins.options import UserError
 
 

@@ -1,6 +1,7 @@
 """A run that was stopped resumes bit for bit, with what validation decided; a finished run stays as it is."""
 
 import shutil
+from inspect import unwrap
 from types import SimpleNamespace
 
 import fairseq_cli.train
@@ -189,5 +190,5 @@ def test_a_finished_run_stays_as_it_is(train_again):
 
 
 def test_fairseq_alone_trains_a_finished_run_on(train_again, monkeypatch):
-    monkeypatch.setattr(checkpoint_utils, "load_checkpoint", checkpoint_utils.load_checkpoint.__wrapped__)
+    monkeypatch.setattr(checkpoint_utils, "load_checkpoint", unwrap(checkpoint_utils.load_checkpoint))
     assert train_again() == [3, 4]

@@ -182,9 +182,6 @@ def test_lengths_that_cannot_be_are_refused_before_training(arguments, message, 
         (dict(args='{"lenpen": NaN}'), "--eval-scorer-args: lenpen nan: give a number"),
         (dict(args='{"no_repeat_ngram_size": -1}'), "--eval-scorer-args: no_repeat_ngram_size -1: give at least 0"),
         (dict(args='{"beam": 0}'), "--eval-scorer-args: beam 0: give at least 1"),
-        (dict(args='{"beam": 5, "diverse_beam_groups": 2}'), "beam 5: give a multiple of diverse_beam_groups 2"),
-        (dict(args='{"sampling": true, "sampling_topk": 0}'), "--eval-scorer-args: sampling_topk 0: give 1 to "),
-        (dict(args='{"sampling": true, "sampling_topk": 1000}'), "--eval-scorer-args: sampling_topk 1000: give 1 to "),
         (dict(args='{"beem": 4}'), "--eval-scorer-args: generation while training has no argument beem; it has beam"),
         (dict(args='{"score_reference": true}'), "generation while training has no argument score_reference"),
         (dict(args='{"constraints": "ordered"}'), "generation while training has no argument constraints"),
@@ -205,6 +202,10 @@ def test_wrong_flags_are_told_at_once(flags, message):
     [
         ('{"temperature": 0}', "--temperature must be greater than 0"),
         ('{"sampling": true, "diversity_rate": 1}', "Provided Search parameters are mutually exclusive"),
+        ('{"beam": 5, "diverse_beam_groups": 2}', "--beam 5: give a multiple of --diverse-beam-groups 2"),
+        ('{"diverse_beam_groups": 2}', "--beam 5: give a multiple of --diverse-beam-groups 2"),
+        ('{"sampling": true, "sampling_topk": 0}', "--sampling-topk 0: give 1 to "),
+        ('{"sampling": true, "sampling_topk": 1000}', "--sampling-topk 1000: give 1 to "),
     ],
 )
 def test_arguments_that_do_not_go_together_are_told_when_the_model_is_built(arguments, message):
