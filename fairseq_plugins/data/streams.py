@@ -6,7 +6,7 @@ Shapes: B rows of this process, T length of a window.
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Callable, Dict, List, Literal, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import torch
@@ -18,9 +18,6 @@ from fairseq_plugins.options import UserError
 FULL_WINDOW_PROBABILITY = 0.95
 LENGTH_STANDARD_DEVIATION = 5.0
 SHORTEST_RANDOM_WINDOW = 5
-
-ROW_OFFSETS = ("none", "random")
-"""Where rows begin: where the stream is divided, or at a random position in every epoch."""
 
 TOKENS_AT_ONCE = 2**20
 """Tokens that are hashed at a time."""
@@ -91,13 +88,13 @@ class TokenStream(FairseqDataset):
     Args:
         tokens: (n,) int64, with an end mark after every line.
         split: name of the split.
-        use: why it was loaded. The training text may be loaded for scoring, too.
+        in_training: whether it is trained on. The training text may be loaded for scoring, too.
     """
 
-    def __init__(self, tokens: Tensor, split: str, *, use: Literal["training", "scoring"] = "scoring"):
+    def __init__(self, tokens: Tensor, split: str, *, in_training: bool = False):
         self.tokens = tokens
         self.split = split
-        self.use = use
+        self.in_training = in_training
 
     def __len__(self) -> int:
         return self.tokens.numel()

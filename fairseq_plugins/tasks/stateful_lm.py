@@ -20,7 +20,6 @@ from omegaconf import II
 from torch import Tensor, nn
 
 from fairseq_plugins.data.streams import (
-    ROW_OFFSETS,
     ContiguousStreams,
     TokenStream,
     Window,
@@ -43,7 +42,7 @@ from fairseq_plugins.tasks.streams import (
 logger = logging.getLogger(__name__)
 
 WindowLengths = choices(["fixed", "random"])
-RowOffsets = choices(ROW_OFFSETS)
+RowOffsets = choices(["none", "random"])
 
 _READS_NO_SENTENCES = (
     "--task stateful_lm reads one stream, not separate prompts: use --task language_modeling, fairseq-plugins lm "
@@ -198,8 +197,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
             tokens = load_training_stream(self.args.data, self.dictionary, subset=split)
         else:
             tokens = load_token_stream(self.args.data, split, self.dictionary)
-        in_training = combine and split == self.args.train_subset
-        self.datasets[split] = TokenStream(tokens, split, use="training" if in_training else "scoring")
+        self.datasets[split] = TokenStream(tokens, split, in_training=combine and split == self.args.train_subset)
 
     # pyrefly: ignore[bad-override]
     def get_batch_iterator(
@@ -221,8 +219,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         """
         if not max_sentences:
             raise UserError("--task stateful_lm needs --batch-size, the number of rows, in place of --max-tokens")
-        in_training = dataset.use == "training"
-        if in_training and max_tokens:
+        if dataset.in_training and max_tokens:
             raise UserError(f"--max-tokens {max_tokens}: --task stateful_lm reads --batch-size rows: leave it out")
         streams = ContiguousStreams(
             dataset.tokens,
@@ -231,7 +228,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
             first_row=max_sentences * shard_id,
             num_own_rows=max_sentences,
         )
-        if in_training and self._config.row_groups > max_sentences:
+        if dataset.in_training and self._config.row_groups > max_sentences:
             raise UserError(
                 f"--row-groups {self._config.row_groups}: a process has {max_sentences} rows; give at most that many "
                 "groups, or a larger --batch-size"
@@ -242,12 +239,12 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         iterator = EpochBatchIterator(
             dataset=streams,
             collate_fn=streams.collater,
-            batch_sampler=partial(epoch_windows, config=self._config, in_training=in_training),
+            batch_sampler=partial(epoch_windows, config=self._config, in_training=dataset.in_training),
             disable_shuffling=True,
             epoch=epoch,
             skip_remainder_batch=skip_remainder_batch,
         )
-        if in_training:
+        if dataset.in_training:
             self._position = StreamPosition(iterator, self._decoder)
         return iterator
 

@@ -55,7 +55,7 @@ class Training:
         self.criterion = RegularizedCrossEntropy(self.task)
         self.optimizer = make_optimizer(model)
         self.iterator = self.task.get_batch_iterator(
-            TokenStream(random_tokens(num_tokens, seed=text), "train", use="training"),
+            TokenStream(random_tokens(num_tokens, seed=text), "train", in_training=True),
             max_sentences=num_rows,
             num_shards=num_shards,
             shard_id=shard_id,

@@ -56,7 +56,7 @@ def losses_of(training, *, splits):
 
 def test_batches_by_tokens_are_refused_in_training(training):
     """fairseq's ``fairseq-eval-lm`` names a number of them always."""
-    scored, trained = (TokenStream(random_tokens(90), "train", use=use) for use in ("scoring", "training"))
+    scored, trained = (TokenStream(random_tokens(90), "train", in_training=trains) for trains in (False, True))
     training.task.get_batch_iterator(scored, max_tokens=9, max_sentences=2)
     with pytest.raises(ValueError, match="--max-tokens 9: --task stateful_lm reads --batch-size rows: leave it"):
         training.task.get_batch_iterator(trained, max_tokens=9, max_sentences=2)
@@ -93,7 +93,7 @@ def test_training_reads_the_parts_of_a_split_one_after_the_other(tmp_path):
     for combine, expected in ((True, lines[0] + lines[1]), (False, lines[0])):
         task.load_dataset("train", combine=combine)
         assert task.datasets["train"].tokens.tolist() == expected
-        assert task.datasets["train"].use == ("training" if combine else "scoring")
+        assert task.datasets["train"].in_training == combine
 
 
 def test_parts_of_a_validation_split_are_scored_as_one(tmp_path):
@@ -102,7 +102,7 @@ def test_parts_of_a_validation_split_are_scored_as_one(tmp_path):
     for part, line in (("valid", [4, 5, 2]), ("valid1", [7, 2])):
         write_split(tmp_path, part, [line], vocab_size=23)
     task.load_dataset("valid", combine=True)
-    assert task.datasets["valid"].tokens.tolist() == [4, 5, 2, 7, 2] and task.datasets["valid"].use == "scoring"
+    assert task.datasets["valid"].tokens.tolist() == [4, 5, 2, 7, 2] and task.datasets["valid"].in_training is False
 
 
 def test_sentences_to_go_on_from_are_refused(training):
@@ -129,8 +129,8 @@ def test_flags_that_cannot_be_are_refused(flags, told):
         StatefulLanguageModelingTask.setup_task(config)
 
 
-def windows_of(task, split, *, use="training", shard_id=0, num_shards=1):
-    stream = TokenStream(random_tokens(400), split, use=use)
+def windows_of(task, split, *, in_training=True, shard_id=0, num_shards=1):
+    stream = TokenStream(random_tokens(400), split, in_training=in_training)
     iterator = task.get_batch_iterator(stream, max_sentences=2, num_shards=num_shards, shard_id=shard_id)
     return [window for (window,) in iterator.frozen_batches]
 
@@ -143,7 +143,7 @@ def test_rows_of_the_training_text_alone_are_rotated(window_lengths):
     assert len({window.row_offsets for window in rotated}) == 1 and any(rotated[0].row_offsets)
     assert [(x.start, x.length) for x in rotated] == [(x.start, x.length) for x in windows_of(plain, "train")]
     for split in ("train", "valid", "test"):  # fairseq-validate may score the training text
-        assert windows_of(task, split, use="scoring") == windows_of(plain, split, use="scoring")
+        assert windows_of(task, split, in_training=False) == windows_of(plain, split, in_training=False)
     scored, expected = (one.eval_lm_dataloader(TokenStream(random_tokens(90), "train")) for one in (task, plain))
     assert all(torch.equal(x["target"], y["target"]) for x, y in zip(scored, expected, strict=True))
 
