@@ -80,8 +80,10 @@ RUN_FOLDER_HELP = "; the folder of a run stands for its checkpoint_best.pt, or e
 """End of the help of arguments that are checkpoints."""
 
 
-def add_checkpoints(parser: argparse.ArgumentParser, *, help: str, required: bool = True) -> None:
-    """Declare ``--path CKPT...``, ``args.path``: a list of texts.
+def add_checkpoints(
+    parser: argparse.ArgumentParser, *, help: str, required: bool = True, metavar: str = "CKPT"
+) -> None:
+    """Declare ``--path CKPT...`` or ``--path NAME=CKPT...``, ``args.path``: texts, the latter for ``named_paths``.
 
     Paths joined by colons are split, unless a file has the whole name. The folder of a run becomes its checkpoint.
     """
@@ -90,7 +92,7 @@ def add_checkpoints(parser: argparse.ArgumentParser, *, help: str, required: boo
         nargs="+",
         type=_model,
         required=required,
-        metavar="CKPT",
+        metavar=metavar,
         action=Checkpoints,
         help=help + RUN_FOLDER_HELP,
     )
@@ -104,19 +106,6 @@ def add_trained_model(parser: argparse.ArgumentParser, *, metavar: str, help: st
         type=data_folder,
         metavar="DATA",
         help=f"directory that data-prep wrote (default: {default_data})",
-    )
-
-
-def add_named_models(parser: argparse.ArgumentParser, *, help: str) -> None:
-    """Declare ``--path NAME=CKPT...``, ``args.path``: texts for ``named_paths``, as :func:`add_checkpoints`."""
-    parser.add_argument(
-        "--path",
-        nargs="+",
-        type=lambda text: checkpoint(_model(text)),
-        action="extend",
-        required=True,
-        metavar="NAME=CKPT",
-        help=help + RUN_FOLDER_HELP,
     )
 
 

@@ -11,7 +11,6 @@ from fairseq_plugins.command_line import (
     add_cpu,
     add_data,
     add_folders,
-    add_named_models,
     add_split,
     choose_device,
 )
@@ -73,7 +72,7 @@ def _load_one(args: argparse.Namespace) -> Tuple[FairseqLanguageModel, Dictionar
 
 def _add_frequency_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
-    add_named_models(parser, help="two models, the baseline first")
+    add_checkpoints(parser, metavar="NAME=CKPT", help="two models, the baseline first")
     add_split(parser)
     add_cpu(parser)
 
@@ -146,7 +145,7 @@ with the positions. It is 16 bytes for each pair of words: 1.6 GB for 10,000 wor
 
 def _add_correlation_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
-    add_named_models(parser, help="trained models")
+    add_checkpoints(parser, metavar="NAME=CKPT", help="trained models")
     add_split(parser, help="split to read")
     add_cpu(parser)
 
@@ -171,7 +170,7 @@ two.""",
 
 def _add_masking_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
-    add_named_models(parser, help="models with the same number of layers")
+    add_checkpoints(parser, metavar="NAME=CKPT", help="models with the same number of layers")
     add_split(parser)
     parser.add_argument(
         "--probabilities",
@@ -274,8 +273,10 @@ that are rare in the training text are left out, because their gates hardly lear
 
 def _add_spectrum_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
-    add_named_models(
-        parser, help="models with --rnn-cell rectifier, smooth-rectifier, or diagonal with --transition full"
+    add_checkpoints(
+        parser,
+        metavar="NAME=CKPT",
+        help="models with --rnn-cell rectifier, smooth-rectifier, or diagonal with --transition full",
     )
 
 
@@ -298,7 +299,7 @@ inhibits all units when many fire, which keeps the network stable.""",
 
 def _add_timescales_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
-    add_named_models(parser, help="models with --rnn-cell diagonal")
+    add_checkpoints(parser, metavar="NAME=CKPT", help="models with --rnn-cell diagonal")
 
 
 def _analyze_timescales(args: argparse.Namespace) -> Report:
