@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import torch
@@ -209,8 +210,8 @@ def _generate_by_places(
         sample = {name: part for name, part in sample.items() if name != "id"}
     try:
         return generate(generator, sample, *args, **options)
-    except AssertionError as error:
-        if " < " not in str(error):  # fairseq's check that a hypothesis has ended at the greatest length
+    except (AssertionError, RuntimeError) as error:  # none ends, or none is drawn
+        if not re.search(r"\d < \d|multinomial|probability tensor", str(error)):
             raise
         raise UserError("no word has a probability: those of the model are NaN, take another checkpoint") from error
 

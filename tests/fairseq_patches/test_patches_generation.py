@@ -116,8 +116,9 @@ def test_probabilities_that_are_nan_are_told():
     model = build_tiny_encdec("doc")
     with torch.no_grad():
         next(model.parameters()).fill_(torch.nan)
-    with pytest.raises(UserError, match="no word has a probability: those of the model are NaN"):
-        Searched(model)()
+    for flags in ({}, {"sampling": True}, {"sampling": True, "sampling_topp": 0.5}):
+        with pytest.raises(UserError, match="no word has a probability: those of the model are NaN"):
+            Searched(model)(**flags)
 
 
 def test_unknown_words_have_a_penalty(search):
