@@ -1,8 +1,6 @@
 """Arguments that several commands share."""
 
 import argparse
-import os
-from pathlib import Path
 from typing import Any, List, Optional
 
 import torch
@@ -18,7 +16,7 @@ from fairseq_plugins.files import (
     output_folder,
     picture_file,
 )
-from fairseq_plugins.options import UserError, count
+from fairseq_plugins.options import UserError, count, split_name
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
 
 
@@ -41,14 +39,13 @@ class Checkpoints(argparse.Action):
             raise argparse.ArgumentError(self, f"{' '.join(values)}: a path is empty")
         paths: List[str] = list(getattr(namespace, self.dest) or [])
         for path in listed:
-            is_named = "=" in path and not Path(path).exists()
-            paths += [checkpoint(path)] if is_named else map(str, checkpoints_of(given_path(path)))
+            paths += [checkpoint(path)] if split_name(path)[0] else map(str, checkpoints_of(given_path(path)))
         setattr(namespace, self.dest, paths)
 
 
 def _model(text: str) -> str:
     """Return a value of ``--path``. The flag takes all words behind it, even DATA if that does not come first."""
-    path = given_path(text if os.path.exists(text) else text.partition("=")[2] or text)
+    path = given_path(split_name(text)[1] or text)
     if (path / EXPORT_RECORD).is_file() and not (path / BEST).is_file():
         raise UserError(f"{text} lacks {BEST}: copy the whole folder again")
     if any(path.glob("dict*.txt")) and not any(path.glob("*.pt")):
@@ -58,11 +55,11 @@ def _model(text: str) -> str:
 
 def checkpoint(text: str) -> str:
     """Return a value of ``--path``, PATH or NAME=PATH, in which the folder of a run becomes its checkpoint."""
-    name, sign, path = ("", "", text) if Path(text).exists() or "=" not in text else text.partition("=")
-    found = checkpoints_of(given_path(path)) if path or not sign else [""]
+    name, path = split_name(text)
+    found = checkpoints_of(given_path(path)) if path or not name else [""]
     if len(found) > 1:
         raise UserError(f"{path} holds {len(found)} models: name one of its files")
-    return f"{name}{sign}{found[0]}"
+    return f"{name}={found[0]}" if name else str(found[0])
 
 
 def add_data(parser: argparse.ArgumentParser, *, required: bool = True) -> None:

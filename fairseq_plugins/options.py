@@ -59,6 +59,12 @@ def parse_numbers(text: str, kind: Type[Number], *, flag: str, example: str) -> 
     return numbers
 
 
+def split_name(text: str) -> Tuple[str, str]:
+    """Split NAME=PATH. The NAME is empty where the whole text is a path: it exists, or has no "=" after a NAME."""
+    name, _, path = text.partition("=")
+    return ("", text) if not name or "=" not in text or Path(text).exists() else (name, path)
+
+
 def named_paths(
     texts: Sequence[str], *, repeated_names: Literal["allowed", "refused"] = "allowed"
 ) -> List[Tuple[str, Path]]:
@@ -71,19 +77,19 @@ def named_paths(
     Raises:
         UserError: if a text has no NAME or no PATH, or a NAME is repeated and may not be.
     """
-    named = [text.partition("=") for text in texts]
-    for text, (name, _, path) in zip(texts, named):
-        if not name or not path or (Path(text).exists() and not Path(path).exists()):  # such as runs/lr=0.1
+    named = [split_name(text) for text in texts]
+    for text, (name, path) in zip(texts, named):
+        if not name or not path:
             raise UserError(f"{text}: give it as NAME=PATH")
-    if repeated_names == "refused" and len({name for name, _, _ in named}) < len(named):
+    if repeated_names == "refused" and len(dict(named)) < len(named):
         raise UserError("give each NAME once")
-    return [(name, Path(path)) for name, _, path in named]
+    return [(name, Path(path)) for name, path in named]
 
 
 def optionally_named_paths(texts: Sequence[str]) -> List[Tuple[str, str]]:
     """Split texts that are NAME=PATH or a path, which then is its own name.
 
-    A text is a path if it exists, if it has no "=", or if nothing or a "/" comes before the "=".
+    A text is a path as in :func:`split_name`, or if a "/" comes before the "=".
 
     Args:
         texts: from the command line.
@@ -94,8 +100,8 @@ def optionally_named_paths(texts: Sequence[str]) -> List[Tuple[str, str]]:
     parts: List[Tuple[str, str]] = []
     unnamed: List[str] = []
     for text in texts:
-        name, separator, path = text.partition("=")
-        if not separator or not name or "/" in name or Path(text).exists():
+        name, path = split_name(text)
+        if not name or "/" in name:
             unnamed.append(text)
             name = path = text
         elif not path:
