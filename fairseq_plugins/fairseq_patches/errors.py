@@ -169,7 +169,7 @@ def patch_unread_log() -> None:
     Problem: ``logging`` ignores lines that it cannot write. After ``fairseq-train ... | tee train.log`` has lost
         ``tee``, or the command that kept the log was killed, fairseq trains on for days without a log.
     Patch: wrap ``load_checkpoint`` to end the process on a broken pipe from then on.
-    Needed while ``test_it_ends_as_other_programs_do_and_fairseq_alone_trains_on_without_a_log`` passes.
+    Needed while ``test_a_training_ends_as_other_programs_do_and_fairseq_alone_trains_on_without_a_log`` passes.
     """
     wrap(checkpoint_utils, "load_checkpoint", _load_and_watch_log)
 
