@@ -20,7 +20,7 @@ setup(
     entry_points={"console_scripts": ["fairseq-plugins = fairseq_plugins.commands.app:main"]},
     python_requires=">=3.11",
     install_requires=[
-        "torch>=2.6",
+        "torch>=2.6,<2.15",  # calls a few of its private operators
         "ve-fairseq>=0.12.3",  # imports as fairseq; the official 0.12.2 cannot be imported on Python >= 3.11
         "numpy",
         "scipy",

@@ -21,6 +21,7 @@ from fairseq_plugins.evaluation.analyses.layers import (
     LAYER_MASKS,
     layer_correlations,
     masking_curves,
+    recurrent_stack,
     spectra,
     timescales,
 )
@@ -31,8 +32,9 @@ from fairseq_plugins.evaluation.analyses.words import (
     word_gate,
     word_indices,
 )
-from fairseq_plugins.evaluation.checkpoints import check_layers, load_language_models
+from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.scoring import check_rows, check_vocabularies
+from fairseq_plugins.models.checkpoints import naming_checkpoint
 from fairseq_plugins.options import UserError, check_not_negative, check_positive, count, named_paths, whole_number
 from fairseq_plugins.reports.analyses import (
     correlation_report,
@@ -59,7 +61,9 @@ def _load_named(args: argparse.Namespace) -> Tuple[Dict[str, FairseqLanguageMode
 def _load_layered(args: argparse.Namespace) -> Tuple[Dict[str, FairseqLanguageModel], Dict[str, str], Dictionary]:
     """The same. All models must have recurrent layers."""
     models, paths, dictionary = _load_named(args)
-    check_layers(list(models.values()), list(paths.values()))
+    for name, model in models.items():
+        with naming_checkpoint(paths[name]):
+            recurrent_stack(model)
     return models, paths, dictionary
 
 

@@ -100,13 +100,6 @@ def stateful_language_model(model: BaseFairseqModel, path: Union[str, Path]) -> 
         return stream_model(model)
 
 
-def check_layers(models: Sequence[FairseqLanguageModel], paths: Sequence[Union[str, Path]]) -> None:
-    """Check that the recurrent layers of models are accessible; ``paths`` name the models."""
-    for model, path in zip(models, paths):
-        with naming_checkpoint(path):
-            _ = model.decoder.stack  # raises for a gated model
-
-
 def _task_of(state: Dict[str, Any], path: Union[str, Path], *, kind: Type[FairseqTask] = FairseqTask) -> Any:
     """The configuration of the task of a checkpoint that was read."""
     try:
