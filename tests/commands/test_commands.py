@@ -5,6 +5,7 @@ import json
 import os
 import re
 import subprocess
+from contextlib import suppress
 
 import pytest
 from paths import ROOT, SMALL_MODELS
@@ -99,9 +100,16 @@ def test_a_list_that_is_given_in_parts_is_one(name):
 
 
 def test_whole_numbers_have_a_least_value():
-    """No flag is any ``int``, but two that ROUGE itself checks."""
-    any_int = {action.dest for name in COMMANDS for action in parser_of(name)._actions if action.type is int}
-    assert any_int == {"max_bytes", "max_words"}
+    """No flag is any ``int``, but two that ROUGE itself checks, and few may be 0."""
+    actions = [action for name in COMMANDS for action in parser_of(name)._actions]
+    assert {action.dest for action in actions if action.type is int} == {"max_bytes", "max_words"}
+    may_be_zero = set()
+    for action in actions:
+        if "whole_number" in getattr(action.type, "__qualname__", ""):
+            with suppress(ValueError):
+                action.type("0")
+                may_be_zero.add(action.dest)
+    assert may_be_zero == {"min_count", "restarts", "seed", "seeds"}
 
 
 # results that are no numbers, and large numbers

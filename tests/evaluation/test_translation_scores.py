@@ -106,6 +106,9 @@ def test_a_translation_is_read_checked_and_detokenised(tmp_path):
     path.write_text("T-0\tja\nH-0\t-1\tj@@ a\n")
     with pytest.raises(ValueError, match="generate.txt, hypotheses, line 1: subword mark @@"):
         read_translation(path, references=["ja"], **options)
+    path.write_text("".join(f"T-{n}\t{line}\nH-{n}\t-1\t{line}\n" for n, line in enumerate(OWN)))
+    with pytest.raises(ValueError, match="^reference is not the reference of the text that .*generate.txt was decoded"):
+        read_translation(path, references=OTHER, **options)
 
 
 @pytest.mark.parametrize("tokenizer", ["moses", "blanks", "characters"])

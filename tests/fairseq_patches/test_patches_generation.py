@@ -302,8 +302,8 @@ def replaced(dictionary, text, *, source, alignment, table=None, **options):
 
 
 def test_unknown_words_are_copied_or_looked_up(dictionary):
-    alignment = HardAlignment([(0, 0), (2, 2), (1, 1)], num_source_words=3)
-    options = dict(source="a Dackel saw", alignment=alignment)
+    alignment = HardAlignment([(0, 0), (1, 2), (2, 1)], num_source_words=3)
+    options = dict(source="a saw Dackel", alignment=alignment)
     assert replaced(dictionary, "ein X ein", **options) == "ein Dackel ein"
     assert replaced(dictionary, "X X X", table={"saw": "sah"}, **options) == "a Dackel sah"
 

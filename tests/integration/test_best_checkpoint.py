@@ -146,6 +146,7 @@ def test_values_of_another_validation_set_are_not_compared(trained, data, tmp_pa
 @pytest.mark.parametrize(
     "flags, remedy",
     [
+        (["--validate-interval-updates", 5], "give --save-interval-updates 5"),
         (["--validate-interval-updates", 5, "--save-interval-updates", 10], "give --save-interval-updates 5"),
         (["--validate-interval-updates", 10, "--save-interval-updates", 5], None),
         (["--save-interval", 2], "give --save-interval 1"),

@@ -95,6 +95,7 @@ def test_what_is_wrong_is_told_in_a_line_after_the_lines_before(prepared, best, 
     for typed, flags, told in (
         (b"a b\n\xff\xfe\n", [], "standard input, line 2: "),
         (b"a b\n" + b"a " * 2000 + b"\n", [], "standard input: line 2 has 2,000 subwords, the model reads up to 1,023"),
+        (b"", [], "standard input is empty"),
         (b"a b\n", ["--", "--quiet"], "--quiet after the --: translate takes --max-len-a"),
         (b"a b\n", ["--scores", "--json"], "not allowed with argument --scores"),
     ):

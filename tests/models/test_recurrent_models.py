@@ -30,7 +30,7 @@ REFUSED = [
     ("full", {"embed_dim": 0}, "--embed-dim 0"),
     ("full", {"hidden_sizes": ""}, "--hidden-sizes"),
     ("full", {"hidden_sizes": "12 x"}, "--hidden-sizes"),
-    ("full", {"hidden_sizes": "12 -8"}, "--hidden-sizes"),
+    ("full", {"hidden_sizes": "12 0"}, "--hidden-sizes"),
     ("tied", {"hidden_sizes": "12 9"}, "give the last layer the width of the embedding"),
     ("full", {"rnn_cell": "gru7"}, "--rnn-cell gru7"),
     ("full", {"major_proportions": "0.9"}, "--major-proportions: not a flag of --rnn-cell lstm"),
@@ -56,7 +56,7 @@ REFUSED_EXPERTS = [
     ("mos", "1 4", "--experts-per-layer.*doc"),
     ("doc", "0 0", "--experts-per-layer"),
     ("doc", "-1 2", "--experts-per-layer"),
-    ("doc", "one 2", "--experts-per-layer"),
+    ("doc", "0.5 2", "--experts-per-layer"),
 ]
 
 

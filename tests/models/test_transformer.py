@@ -81,7 +81,7 @@ TOO_SMALL = [f"{side}_{size}" for side in SIDES for size in ("embed_dim", "ffn_e
         (dict(share_all_embeddings=True), "--share-all-embeddings needs one dictionary: prepare the corpus"),
         (dict(share_all_embeddings=True, decoder_embed_dim=16), "--share-all-embeddings needs equal widths"),
         (dict(share_all_embeddings=True, decoder_embed_path="x"), "--share-all-embeddings has one file of vectors"),
-        *(({name: 0}, f"{flag_of(name)} 0") for name in TOO_SMALL),
+        *(({name: 0}, f"{flag_of(name)} 0") for name in ("decoder_layers", *TOO_SMALL)),
         *(({name: -1}, f"{flag_of(name)} -1") for name in ("max_source_positions", "max_target_positions")),
         *(({f"{side}_embed_dim": 9}, f"--{side}-embed-dim 9: .*--{side}-attention-heads 2") for side in SIDES),
         *(({f"{side}_embed_dim": 2, f"{side}_attention_heads": 1}, f"--{side}-embed-dim 2") for side in SIDES),
