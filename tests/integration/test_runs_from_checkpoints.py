@@ -60,8 +60,9 @@ def test_a_transformer_with_other_settings_is_refused(start, flags, told, transf
     assert not list(tmp_path.glob("*.pt"))
 
 
-def test_a_transformer_of_another_size_is_refused_by_its_first_weight(transformer, run_here, tmp_path):
-    save = ["--save-dir", tmp_path, "--restore-file", transformer, "--max-update", 2]
+@pytest.mark.parametrize("start", ["--restore-file", "--finetune-from-model"])
+def test_a_transformer_of_another_size_is_refused_by_its_first_weight(start, transformer, run_here, tmp_path):
+    save = ["--save-dir", tmp_path, start, transformer, "--max-update", 2]
     message = (
         f"{transformer} does not fit the model that the flags .* make: give the flags and the data of its training"
     )
