@@ -106,7 +106,7 @@ class Corpus(ABC):
         """Add files to the result that models need besides the binaries. ``folders`` are those of the steps."""
 
     def beside(self, options: Namespace) -> str:
-        """What the result has besides the binaries, for the report."""
+        """A phrase for the report that names the other files of the result, or nothing."""
         return ""
 
     def next_recipe(self, options: Namespace) -> str:

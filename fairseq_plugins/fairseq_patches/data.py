@@ -68,7 +68,7 @@ def _check_digest_and_read(add_from_file: Callable[..., None], dictionary: Dicti
         add_from_file(dictionary, file)
     except OSError:
         raise
-    except Exception as error:  # fairseq raises all sorts
+    except Exception as error:  # fairseq raises errors of many kinds
         raise UserError(f"{file} is damaged ({' '.join(str(error).split())}): {BINARIES_REMEDY}") from error
 
 

@@ -188,7 +188,7 @@ def _check_flags_of_generator(
     beam = getattr(args, "beam", GenerationConfig.beam)
     if top_k == 0 or top_k > len(words):
         raise UserError(f"--sampling-topk {top_k}: give 1 to {len(words):,}, the number of words")
-    if groups > 0 and beam % groups:  # fairseq asks while it decodes
+    if groups > 0 and beam % groups:  # fairseq finds out only while it decodes
         raise UserError(f"--beam {beam}: give a multiple of --diverse-beam-groups {groups}")
     if hasattr(language_model, "encoder"):
         raise UserError(f"--lm-path {args.lm_path} is a translator: give a language model of the target")
@@ -210,7 +210,7 @@ def _generate_by_places(
         sample = {name: part for name, part in sample.items() if name != "id"}
     try:
         return generate(generator, sample, *args, **options)
-    except (AssertionError, RuntimeError) as error:  # none ends, or none is drawn
+    except (AssertionError, RuntimeError) as error:  # no hypothesis ends, or no word can be drawn
         if not re.search(r"\d < \d|multinomial|probability tensor", str(error)):
             raise
         raise UserError("no word has a probability: those of the model are NaN, take another checkpoint") from error

@@ -139,7 +139,7 @@ def keep_lock(save_dir: str) -> None:
 
 
 TRIES, SECONDS_BETWEEN = 3, 2.5
-"""Of writing a checkpoint, as in fairseq."""
+"""How often a checkpoint that cannot be written is tried, and the seconds between, as in fairseq."""
 
 
 def patch_whole_checkpoints() -> None:

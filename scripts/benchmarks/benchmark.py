@@ -1,4 +1,4 @@
-"""What all benchmarks do alike: start, measure by turns, and write a report."""
+"""Shared by all benchmarks: starting, interleaved measurements, and reports."""
 
 import argparse
 import logging
@@ -19,7 +19,7 @@ def by_turns(names: Sequence[str], *, num_rounds: int) -> List[str]:
 
 
 def readings_by_turns(readings: Mapping[str, Callable[[], float]], *, num_rounds: int) -> Dict[str, List[float]]:
-    """What each reading gives, :func:`by_turns`. A first round warms up and is left out."""
+    """The values of each reading in every round, taken :func:`by_turns`. A first round warms up and is left out."""
     found: Dict[str, List[float]] = {name: [] for name in readings}
     for name in progress(by_turns(list(readings), num_rounds=1 + num_rounds), unit="reading"):
         found[name].append(readings[name]())

@@ -269,7 +269,7 @@ class Own(ParallelCorpus):
         return super().escapes(options) if options.tokenised or options.tokenizer == "moses" else ()
 
     def next_recipe(self, options: Namespace) -> str:
-        """That of headline corpora for headlines."""
+        """For headlines, the recipe of the headline corpora; otherwise that of the base class."""
         return AGNews().next_recipe(options) if options.headlines else super().next_recipe(options)
 
 
