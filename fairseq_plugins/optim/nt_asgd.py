@@ -125,8 +125,8 @@ class NTASGDConfig(WeightDecayConfig):
     nonmonotone_interval: int = field(
         default=5,
         metadata={
-            "help": "n: the trigger is a validation loss above the lowest of those more than n validations ago; "
-            "only validations at the end of an epoch count"
+            "help": "n: the trigger of --averaging is a validation loss above the lowest of those more than n "
+            "validations ago; only validations at the end of an epoch count"
         },
     )
     averaging: Averaging = field(
