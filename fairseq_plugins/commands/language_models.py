@@ -39,7 +39,7 @@ from fairseq_plugins.evaluation.language_model import (
 )
 from fairseq_plugins.evaluation.raw_text import TextKind, raise_empty, stream_lines
 from fairseq_plugins.evaluation.scoring import exponential, prepare_to_score
-from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, output_file, read_lines
+from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, numbered_lines, output_file, read_lines
 from fairseq_plugins.models.checkpoints import check_checkpoints
 from fairseq_plugins.options import UserError, count, whole_number
 from fairseq_plugins.reports.analyses import perplexity_report
@@ -186,13 +186,12 @@ def _score(args: argparse.Namespace) -> None:
         buffer = 1 if STANDARD_INPUT in paths and sys.stdin.isatty() else LINES_AT_ONCE
     if args.json and args.per == "token":
         raise UserError("--per token --json: an object holds a line with its tokens; leave out --per token")
-    # an empty text is an error only if all texts are empty
-    streams = [(name_of(path), stream_lines([path], when_empty="kept")) for path in paths]
+    texts = [(name_of(path), numbered_lines(path)) for path in paths]  # missing files are refused here
     lm = _load(args, max_tokens=args.max_tokens)
     scored = (
         line
-        for name, lines in streams
-        for line in lm.score_stream(lines, context=args.context, buffer=buffer, name=name)
+        for name, lines in texts
+        for line in lm.score_stream((one for _, one in lines), context=args.context, buffer=buffer, name=name)
     )
     start, draws = time.perf_counter(), args.plot is not None
     number = num_tokens = num_unknown = 0

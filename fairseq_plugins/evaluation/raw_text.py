@@ -10,6 +10,7 @@ import logging
 from abc import ABC, abstractmethod
 from contextlib import redirect_stderr
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import (
     Any,
@@ -48,7 +49,7 @@ from fairseq_plugins.evaluation.tokenizers import (
     load_tokenizer,
     split_words,
 )
-from fairseq_plugins.files import STANDARD_INPUT, check_file, name_of, numbered_lines
+from fairseq_plugins.files import name_of, numbered_lines
 from fairseq_plugins.metrics.corpus import LetterCase
 from fairseq_plugins.options import UserError
 
@@ -424,25 +425,21 @@ BUFFERED_CHARACTERS = 1 << 22
 """Characters at which a buffer is full, even with few lines."""
 
 
-def stream_lines(paths: Sequence[Path], *, when_empty: Literal["refused", "kept"] = "refused") -> Iterator[str]:
+def stream_lines(paths: Sequence[Path]) -> Iterator[str]:
     """Lines of files that are read as one text, split at newlines only. ``-`` is the standard input.
 
     Files may be compressed by gzip. Raises UserError at once if a file is missing; while reading if a file is damaged
-    or a line is not UTF-8; at the end if there was no line, unless ``when_empty`` is "kept".
+    or a line is not UTF-8; at the end if there was no line.
     """
-    for path in paths:
-        if path != STANDARD_INPUT:
-            check_file(path, wanted="a text file")
-    return _lines_of(paths, when_empty=when_empty)
+    return _not_empty(chain.from_iterable([numbered_lines(path) for path in paths]), paths)
 
 
-def _lines_of(paths: Sequence[Path], *, when_empty: str) -> Iterator[str]:
+def _not_empty(lines: Iterable[Tuple[int, str]], paths: Sequence[Path]) -> Iterator[str]:
     is_empty = True
-    for path in paths:
-        for _, line in numbered_lines(path):
-            is_empty = False
-            yield line
-    if is_empty and when_empty == "refused":
+    for _, line in lines:
+        is_empty = False
+        yield line
+    if is_empty:
         raise_empty(paths)
 
 
