@@ -4,7 +4,8 @@ import argparse
 import shlex
 import sys
 import time
-from contextlib import ExitStack
+from dataclasses import fields
+from itertools import tee
 from pathlib import Path
 from typing import Any, List, Optional, Sequence
 
@@ -30,7 +31,7 @@ from fairseq_plugins.commands.report import report_command
 from fairseq_plugins.console import Command, progress_bar
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.evaluator import Evaluator
-from fairseq_plugins.evaluation.generation import STOPS, UNKNOWN_WORDS, Continuation, Sampling, TextGenerator
+from fairseq_plugins.evaluation.generation import SEED, STOPS, UNKNOWN_WORDS, Continuation, GenerationOptions
 from fairseq_plugins.evaluation.language_model import (
     CONTEXTS,
     ScoredLine,
@@ -39,7 +40,7 @@ from fairseq_plugins.evaluation.language_model import (
 )
 from fairseq_plugins.evaluation.raw_text import TextKind, raise_empty, stream_lines
 from fairseq_plugins.evaluation.scoring import exponential, prepare_to_score
-from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, numbered_lines, output_file, read_lines
+from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, numbered_lines, output_file
 from fairseq_plugins.models.checkpoints import check_checkpoints
 from fairseq_plugins.options import UserError, count, whole_number
 from fairseq_plugins.reports.analyses import perplexity_report
@@ -252,10 +253,6 @@ def _load(args: argparse.Namespace, **options: Any) -> TrainedLanguageModel:
     return load_trained_language_model(args.path, args.data, **options)
 
 
-SEED = 1
-"""Default seed of sampling."""
-
-
 def _add_generate_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
     add_checkpoints(parser, help="one language model, or several as an ensemble")
@@ -317,31 +314,17 @@ def _add_generate_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _generate(args: argparse.Namespace) -> None:
     paths: List[Path] = args.input or [STANDARD_INPUT]
-    seed = SEED if args.seed is None else args.seed
-    sampling = Sampling(temperature=args.temperature, top_k=args.top_k, top_p=args.top_p)
-    if args.beam is not None and args.num > args.beam:
-        raise UserError(f"--num {args.num} --beam {args.beam}: give a beam of at least {args.num}")
-    if args.beam is not None:
-        sampling.check_unused(beam="--beam")
-        if args.seed is not None:
-            raise UserError(f"--seed {args.seed}: --beam draws nothing, leave out one of them")
+    options = GenerationOptions(**{option.name: getattr(args, option.name) for option in fields(GenerationOptions)})
     if args.after == STANDARD_INPUT and STANDARD_INPUT in paths:
         raise UserError("--after - and --input -: the standard input is read once, give a file for one of them")
     lines = stream_lines(paths)
-    earlier: List[str] = [] if args.after is None else read_lines(args.after, unicode="kept")
+    earlier = [] if args.after is None else list(stream_lines([args.after]))
     lm = _load(args)
-    lines = lm.text.watched(lines, name=name_of(*paths))
+    lines, prefixes = tee(lm.text.watched(lines, name=name_of(*paths)))
     if args.after is not None:
         earlier = list(lm.text.watched(earlier, name=name_of(args.after)))
-    generator = TextGenerator(lm.models, lm.text, max_length=args.max_length, stop=args.stop, unknown=args.unknown)
-    with ExitStack() as contexts:
-        after = contexts.enter_context(generator.open_stream(earlier)) if earlier else None
-        bar = contexts.enter_context(progress_bar("generating", unit="line"))
-        for prefix in lines:
-            if args.beam is None:
-                found = generator.sample(prefix, num=args.num, seed=seed, sampling=sampling, after=after)
-            else:
-                found = generator.search(prefix, beam=args.beam, num=args.num, after=after)
+    with progress_bar("generating", unit="line") as bar:
+        for found, prefix in zip(lm.continue_stream(lines, options, after=earlier), prefixes):
             for one in found:
                 print(_continuation_json(prefix, one) if args.json else one.text.replace("\n", " </s> "), flush=True)
             bar.update()

@@ -10,17 +10,12 @@ from typing import Any, Dict, Iterator, List, Literal, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
+from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
 from fairseq_plugins.evaluation.raw_text import SideText, number_words
-from fairseq_plugins.evaluation.scoring import (
-    NonFiniteLoss,
-    ScoredStream,
-    average_log_probs,
-    check_vocabularies,
-    device_of,
-)
+from fairseq_plugins.evaluation.scoring import NonFiniteLoss, ScoredStream, average_log_probs, device_of
 from fairseq_plugins.modules.cell import select_rows
 from fairseq_plugins.options import UserError, check_at_least_one, check_choice, check_positive, check_whole
 
@@ -94,11 +89,6 @@ class Sampling:
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UserError(f"top-p {self.top_p}: give a share above 0, at most 1")
 
-    def check_unused(self, *, beam: str) -> None:
-        """Check that no option is set that a beam search would ignore; ``beam`` is the user's name for the search."""
-        if self != Sampling():
-            raise UserError(f"{beam}: a search draws nothing; leave out temperature, top-k and top-p")
-
     def choose(self, log_probs: Tensor, draws: Tensor) -> Tensor:
         """A word for each row, (R,) int64.
 
@@ -135,6 +125,57 @@ STOPS: Sequence[Stop] = get_args(Stop)
 UnknownWords = Literal["allowed", "excluded"]
 """Whether the unknown word may be generated."""
 UNKNOWN_WORDS: Sequence[UnknownWords] = get_args(UnknownWords)
+
+SEED = 1
+"""Default seed of sampling."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationOptions:
+    """How beginnings are continued, by the names of the flags of ``lm generate``.
+
+    Attributes:
+        num: number of texts.
+        beam: number of hypotheses of a beam search, at least ``num``, or None for sampling.
+        temperature, top_k, top_p: of sampling; see :class:`Sampling`.
+        seed: of sampling, 0 or more; default :data:`SEED`.
+        max_length: largest number of tokens to generate.
+        stop: at an end mark, or only at ``max_length``.
+        unknown: whether the unknown word may be generated.
+
+    Raises:
+        UserError: if a value does not fit, or a beam search has options of sampling.
+    """
+
+    num: int = 1
+    beam: Optional[int] = None
+    temperature: float = 1.0
+    top_k: Optional[int] = None
+    top_p: Optional[float] = None
+    seed: Optional[int] = None
+    max_length: int = 100
+    stop: Stop = "end"
+    unknown: UnknownWords = "allowed"
+
+    def __post_init__(self) -> None:
+        check_at_least_one(self.num, flag="--num")
+        check_at_least_one(self.max_length, flag="--max-length")
+        check_choice(self.stop, STOPS, flag="--stop")
+        check_choice(self.unknown, UNKNOWN_WORDS, flag="--unknown")
+        if self.seed is not None:
+            check_whole(self.seed, flag="--seed")
+        sampling = self.drawn_by
+        if self.beam is not None:
+            if check_at_least_one(self.beam, flag="--beam") < self.num:
+                raise UserError(f"--num {self.num} of a beam of {self.beam}: give a --beam of at least {self.num}")
+            if sampling != Sampling() or self.seed is not None:
+                raise UserError("--top-k, --top-p, --temperature and --seed draw words: leave them out, or --beam")
+
+    @property
+    def drawn_by(self) -> Sampling:
+        """How words are drawn."""
+        return Sampling(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
+
 
 ROWS_AT_A_TIME = 256
 """Texts that are drawn together; bounds memory."""
@@ -181,65 +222,56 @@ class TextGenerator:
     Each prefix is continued alone, so its result does not depend on other prefixes.
 
     Args:
-        models: language models on one device; several are averaged as probabilities.
+        models: language models of one vocabulary on one device; several are averaged as probabilities.
         text: how lines become tokens, and tokens lines.
-        max_length: largest number of tokens to generate.
-        stop: at an end mark, or only at ``max_length``.
-
-    Raises:
-        UserError: if the models have different vocabularies or a value does not fit.
+        options: how prefixes are continued.
     """
 
-    def __init__(
-        self,
-        models: Sequence[FairseqLanguageModel],
-        text: SideText,
-        *,
-        max_length: int = 100,
-        stop: Stop = "end",
-        unknown: UnknownWords = "allowed",
-    ):
-        check_choice(stop, STOPS, flag="stop")
-        check_choice(unknown, UNKNOWN_WORDS, flag="unknown")
+    def __init__(self, models: Sequence[FairseqLanguageModel], text: SideText, options: GenerationOptions):
         self.models = models
         self.text = text
-        self.max_length = check_at_least_one(max_length, flag="maximum length")
-        self.stop = stop
-        self.dictionary = check_vocabularies(models)
+        self.options = options
+        self.dictionary: Dictionary = models[0].decoder.dictionary
         self._never = [self.dictionary.bos(), self.dictionary.pad()]
-        if unknown == "excluded":
+        if options.unknown == "excluded":
             self._never.append(self.dictionary.unk())
 
-    def sample(
-        self,
-        prefix: str,
-        *,
-        num: int = 1,
-        seed: int = 1,
-        sampling: Optional[Sampling] = None,
-        after: Optional[ScoredStream] = None,
-    ) -> List[Continuation]:
-        """Draw ``num`` continuations of a prefix, which may be empty.
+    @contextmanager
+    def open_stream(self, text: Sequence[str]) -> Iterator[ScoredStream]:
+        """A stream within the block that has read lines, for prefixes to follow."""
+        numbers = [number_words(self.text.split(line), self.dictionary) for line in text]
+        with ScoredStream(self.models) as stream:
+            stream.score(torch.cat([torch.empty(0, dtype=torch.long), *numbers]))
+            yield stream
 
-        A continuation depends only on the prefix, the seed and its own index: it has its own random generator. The
-        prefix begins a text, or follows the stream ``after``, which does not change. Raises UserError if a number is
-        below one or the seed below zero.
+    def continuations(self, prefix: str, *, after: ScoredStream) -> List[Continuation]:
+        """Texts that begin with a prefix, which may be empty and follows a stream, which does not change.
+
+        A sample depends only on the prefix, the seed and its own index: it has its own random generator. A beam search
+        returns the best texts by their mean log-probability of a token, the best first. A text ends at an end mark
+        among the ``beam`` best candidates, or at the maximum length. The search stops when ``beam`` texts have ended,
+        and may find fewer texts than were asked for.
         """
-        check_at_least_one(num, flag="number of texts")
-        check_whole(seed, flag="seed")
-        groups = [range(first, min(first + ROWS_AT_A_TIME, num)) for first in range(0, num, ROWS_AT_A_TIME)]
-        drawn = [self._sample_group(prefix, group, seed, sampling or Sampling(), after) for group in groups]
-        return [one for group in drawn for one in group]
+        pieces = self.text.split(prefix)
+        numbers = number_words(pieces, self.dictionary)[:-1]
+        with after.fork() as stream:
+            stream.score(numbers)
+            if self.options.beam is not None:
+                rows = self._search(NextWords(stream, num_rows=1), beam=self.options.beam)
+            else:
+                seed = SEED if self.options.seed is None else self.options.seed
+                chances = [np.random.default_rng((seed, k, *numbers.tolist())) for k in range(self.options.num)]
+                rows = []
+                for first in range(0, len(chances), ROWS_AT_A_TIME):
+                    group = chances[first : first + ROWS_AT_A_TIME]
+                    rows += self._sample(NextWords(stream, num_rows=len(group)), group)
+        return [self._continuation(pieces, row) for row in rows]
 
-    def _sample_group(
-        self, prefix: str, texts: range, seed: int, sampling: Sampling, after: Optional[ScoredStream]
-    ) -> List[Continuation]:
-        """Continuations with these indices."""
-        pieces, words = self._read(prefix, num_rows=len(texts), after=after)
-        numbers = number_words(pieces, self.dictionary)[:-1].tolist()
-        chances = [np.random.default_rng((seed, k, *numbers)) for k in texts]
-        rows, alive = [_Row() for _ in texts], list(range(len(texts)))
-        for step in range(self.max_length):
+    def _sample(self, words: NextWords, chances: Sequence[np.random.Generator]) -> List[_Row]:
+        """Draw a text for each generator."""
+        sampling = self.options.drawn_by
+        rows, alive = [_Row() for _ in chances], list(range(len(chances)))
+        for step in range(self.options.max_length):
             log_probs = words.log_probs()
             draws = torch.tensor([chances[i].random() for i in alive], dtype=torch.float64)
             chosen = sampling.choose(self._allowed(log_probs), draws)
@@ -247,58 +279,31 @@ class TextGenerator:
             for row, number, log_prob in zip(alive, chosen.tolist(), chosen_log_probs.tolist()):
                 rows[row] = rows[row].extended(number, log_prob)
             goes_on = [i for i, number in enumerate(chosen.tolist()) if not self._stops(number)]
-            if not goes_on or step + 1 == self.max_length:
+            if not goes_on or step + 1 == self.options.max_length:
                 break
             if len(goes_on) < len(alive):
                 words.select(torch.tensor(goes_on))
                 alive = [alive[i] for i in goes_on]
             words.append(chosen[goes_on])
-        return [self._continuation(pieces, row) for row in rows]
+        return rows
 
-    def search(
-        self, prefix: str, *, beam: int = 5, num: int = 1, after: Optional[ScoredStream] = None
-    ) -> List[Continuation]:
-        """The ``num`` best continuations of a beam search, by their mean log-probability of a token.
-
-        A text ends at an end mark among the ``beam`` best candidates, or at the maximum length. The search stops when
-        ``beam`` texts have ended. For ``after`` see :meth:`sample`. Raises UserError if a number does not fit.
-        """
-        check_at_least_one(num, flag="number of texts")
-        check_at_least_one(beam, flag="beam")
-        if num > beam:
-            raise UserError(f"{num} texts of a beam of {beam}: give a beam of at least {num}")
-        pieces, words = self._read(prefix, num_rows=1, after=after)
+    def _search(self, words: NextWords, *, beam: int) -> List[_Row]:
+        """The best texts of a beam search, the best first."""
         alive = [_Row()]
         ended: List[_Row] = []
-        for step in range(self.max_length):
+        for step in range(self.options.max_length):
             # each row has one end mark, so 2 * beam candidates hold at least beam that go on
             candidates = self._candidates(alive, words.log_probs(), num=2 * beam)
             best = [(row, source) for row, source in candidates[:beam] if self._stops(row.numbers[-1])]
             ended += [row for row, _ in best]
             kept = [(row, source) for row, source in candidates if not self._stops(row.numbers[-1])][:beam]
             alive = [row for row, _ in kept]
-            if len(ended) >= beam or not alive or step + 1 == self.max_length:
+            if len(ended) >= beam or not alive or step + 1 == self.options.max_length:
                 break
             words.select(torch.tensor([source for _, source in kept]))
             words.append(torch.tensor([row.numbers[-1] for row in alive]))
         found = ended if len(ended) >= beam else [*ended, *alive]
-        found.sort(key=lambda row: row.mean, reverse=True)
-        return [self._continuation(pieces, row) for row in found[:num]]
-
-    @contextmanager
-    def open_stream(self, text: Sequence[str]) -> Iterator[ScoredStream]:
-        """A stream within the block that has read lines, for prefixes to follow."""
-        numbers = [number_words(self.text.split(line), self.dictionary) for line in text]
-        with ScoredStream(self.models) as stream:
-            stream.score(torch.cat(numbers))
-            yield stream
-
-    def _read(self, prefix: str, *, num_rows: int, after: Optional[ScoredStream]) -> Tuple[List[str], NextWords]:
-        pieces = self.text.split(prefix)
-        numbers = number_words(pieces, self.dictionary)[:-1]
-        with ScoredStream(self.models) if after is None else after.fork() as stream:
-            stream.score(numbers)
-            return pieces, NextWords(stream, num_rows=num_rows)
+        return sorted(found, key=lambda row: row.mean, reverse=True)[: self.options.num]
 
     def _allowed(self, log_probs: Tensor) -> Tensor:
         """The log-probabilities with -inf for words that are never generated."""
@@ -316,7 +321,7 @@ class TextGenerator:
         ]
 
     def _stops(self, number: int) -> bool:
-        return self.stop == "end" and number == self.dictionary.eos()
+        return self.options.stop == "end" and number == self.dictionary.eos()
 
     def _continuation(self, prefix: Sequence[str], row: _Row) -> Continuation:
         tokens: List[str] = [self.dictionary[number] for number in row.numbers]

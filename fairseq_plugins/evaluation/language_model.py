@@ -1,17 +1,16 @@
 """Language models of raw text: scores of lines, as they come, perplexity, and texts that the models write."""
 
 import math
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Literal, Optional, Sequence, Union, get_args
+from typing import Any, Dict, Iterable, Iterator, List, Literal, Sequence, Union, get_args
 
 import torch
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor
 
 from fairseq_plugins.evaluation.checkpoints import load_language_models
-from fairseq_plugins.evaluation.generation import Continuation, Sampling, Stop, TextGenerator, UnknownWords
+from fairseq_plugins.evaluation.generation import Continuation, GenerationOptions, TextGenerator
 from fairseq_plugins.evaluation.raw_text import (
     SideText,
     TextKind,
@@ -164,45 +163,32 @@ class TrainedLanguageModel:
         """One text that begins with the prefix; for the options see :meth:`continuations`."""
         return self.continuations(prefix, **options)[0].text
 
-    def continuations(
-        self,
-        prefix: str = "",
-        *,
-        num: int = 1,
-        seed: int = 1,
-        temperature: float = 1.0,
-        top_k: Optional[int] = None,
-        top_p: Optional[float] = None,
-        beam: Optional[int] = None,
-        after: Sequence[str] = (),
-        max_length: int = 100,
-        stop: Stop = "end",
-        unknown: UnknownWords = "allowed",
-    ) -> List[Continuation]:
+    def continuations(self, prefix: str = "", *, after: Sequence[str] = (), **options: Any) -> List[Continuation]:
         """Texts that begin with the prefix, sampled or found by beam search.
 
         Args:
             prefix: the beginning of a line, or empty.
-            num: number of texts.
-            seed: of the samples.
-            temperature, top_k, top_p: see :class:`~fairseq_plugins.evaluation.generation.Sampling`.
-            beam: number of hypotheses of a beam search, instead of sampling; without temperature, top_k and top_p.
             after: lines that the prefix follows; the models must carry state.
-            max_length, stop, unknown: see :class:`~fairseq_plugins.evaluation.generation.TextGenerator`.
+            options: those of :class:`~fairseq_plugins.evaluation.generation.GenerationOptions`.
 
         Raises:
             UserError: if a value does not fit.
         """
         prefix, *earlier = self.text.watched([checked_line(prefix), *checked_lines(after)])
-        sampling = Sampling(temperature=temperature, top_k=top_k, top_p=top_p)
-        if beam is not None:
-            sampling.check_unused(beam="beam")
-        generator = TextGenerator(self.models, self.text, max_length=max_length, stop=stop, unknown=unknown)
-        with ExitStack() as streams:
-            before = streams.enter_context(generator.open_stream(earlier)) if earlier else None
-            if beam is not None:
-                return generator.search(prefix, beam=beam, num=num, after=before)
-            return generator.sample(prefix, num=num, seed=seed, sampling=sampling, after=before)
+        (found,) = self.continue_stream([prefix], GenerationOptions(**options), after=earlier)
+        return found
+
+    def continue_stream(
+        self, prefixes: Iterable[str], options: GenerationOptions, *, after: Sequence[str] = ()
+    ) -> Iterator[List[Continuation]]:
+        """Continue prefixes as they come, each by itself; see :meth:`continuations`.
+
+        Lines with newlines are not refused, and there is no warning about tokenised text.
+        """
+        generator = TextGenerator(self.models, self.text, options)
+        with generator.open_stream(after) as stream:
+            for prefix in prefixes:
+                yield generator.continuations(prefix, after=stream)
 
 
 def _score_in_order(stream: ScoredStream, lines: Sequence[Tensor], *, restarts: bool) -> List[Tensor]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from builders import FAIRSEQ_ARCHITECTURES, build_fairseq_lm, build_tiny_gated_lm, build_tiny_lm
 
-from fairseq_plugins.evaluation.generation import Sampling, TextGenerator
+from fairseq_plugins.evaluation.generation import GenerationOptions, Sampling, TextGenerator
 from fairseq_plugins.evaluation.language_model import TrainedLanguageModel
 from fairseq_plugins.evaluation.raw_text import Blanks, SideText
 from fairseq_plugins.evaluation.scoring import prepare_to_score, score_sequences
@@ -16,8 +16,8 @@ from fairseq_plugins.output_layers import base
 END, TOLERANCE = "</s>", 1e-10
 
 
-def generator_of(*models, **options):
-    return TextGenerator(models, SideText(Blanks()), **options)
+def lm_of(*models):
+    return TrainedLanguageModel(models, SideText(Blanks()))
 
 
 @pytest.fixture
@@ -25,15 +25,20 @@ def model():
     return build_tiny_lm("doc", seed=1).double()
 
 
-def scores_of(generator, prefix, found):
+@pytest.fixture
+def lm(model):
+    return lm_of(model)
+
+
+def scores_of(lm, prefix, found):
     """Log-probabilities of the generated tokens, with each sequence read at once."""
-    numbers = [generator.dictionary.index(token) for token in [*prefix.split(), *found.tokens]]
-    (scored,) = score_sequences(generator.models, [torch.tensor(numbers)])
+    numbers = [lm.dictionary.index(token) for token in [*prefix.split(), *found.tokens]]
+    (scored,) = score_sequences(lm.models, [torch.tensor(numbers)])
     return (-scored[len(prefix.split()) :]).tolist()
 
 
-def assert_written(generator, prefix, found, tolerance=TOLERANCE):
-    assert found.log_probs == pytest.approx(scores_of(generator, prefix, found), rel=tolerance)
+def assert_written(lm, prefix, found, tolerance=TOLERANCE):
+    assert found.log_probs == pytest.approx(scores_of(lm, prefix, found), rel=tolerance)
     assert found.total == pytest.approx(sum(found.log_probs))
     words = found.tokens[:-1] if found.tokens[-1] == END else found.tokens
     assert found.text == " ".join([*prefix.split(), *words])
@@ -49,89 +54,88 @@ MODELS = {
 @pytest.mark.parametrize("kind", MODELS)
 @pytest.mark.parametrize("prefix", ["", "w1 w2 blorp"])
 def test_log_probabilities_are_those_of_the_text_that_was_written(kind, prefix):
-    models = MODELS[kind]()
-    generator = generator_of(*(model.double() for model in models), max_length=9)
-    for found in [*generator.sample(prefix, num=3), *generator.search(prefix, beam=3, num=3)]:
-        assert_written(generator, prefix, found)
+    lm = lm_of(*(model.double() for model in MODELS[kind]()))
+    for beam in (None, 3):
+        for found in lm.continuations(prefix, num=3, beam=beam, max_length=9):
+            assert_written(lm, prefix, found)
 
 
 @pytest.mark.parametrize("arch", FAIRSEQ_ARCHITECTURES)
 def test_fairseqs_models_write_too(arch):
     fairseq_lm = build_fairseq_lm(arch).double().eval()
     for models in ([fairseq_lm], [fairseq_lm, build_tiny_lm("tied").double()]):
-        generator = generator_of(*models, max_length=8)
-        for found in [*generator.sample("w1 w2", num=4), *generator.search("w1 w2", beam=3)]:
-            assert_written(generator, "w1 w2", found, tolerance=1e-5)
-    longer = generator_of(fairseq_lm, max_length=20, stop="length")  # than it reads at once
-    for found in [*longer.sample("w1 w2 w3"), *longer.search("w1 w2 w3", beam=2)]:
-        assert found.log_probs == pytest.approx(scores_of(longer, "w1 w2 w3", found), rel=1e-5)
-    with generator.open_stream(["w1 w2"] * 9) as stream:
-        after = generator.sample("w1", after=stream)[0]
-        assert after.log_probs != pytest.approx(scores_of(generator, "w1", after), rel=1e-5)
+        lm = lm_of(*models)
+        for options in ({"num": 4}, {"beam": 3}):
+            for found in lm.continuations("w1 w2", max_length=8, **options):
+                assert_written(lm, "w1 w2", found, tolerance=1e-5)
+    for beam in (None, 2):  # longer than it reads at once
+        (found,) = lm_of(fairseq_lm).continuations("w1 w2 w3", beam=beam, max_length=20, stop="length")
+        assert found.log_probs == pytest.approx(scores_of(lm_of(fairseq_lm), "w1 w2 w3", found), rel=1e-5)
+    (after,) = lm.continuations("w1", after=["w1 w2"] * 9, max_length=8)
+    assert after.log_probs != pytest.approx(scores_of(lm, "w1", after), rel=1e-5)
 
 
 def test_log_probabilities_are_in_the_precision_that_was_asked_for(monkeypatch):
     monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
-    model = build_tiny_lm("doc", seed=1, output_precision="bfloat16")
+    lm = lm_of(build_tiny_lm("doc", seed=1, output_precision="bfloat16"))
     found = {}
     for precision in ("bfloat16", "float32"):
-        prepare_to_score([model], device="cpu", precision=precision)
-        generator = generator_of(model, max_length=9)
-        (found[precision],) = generator.search("w1", beam=1)
-    assert_written(generator, "w1", found["float32"], tolerance=1e-5)
+        prepare_to_score(lm.models, device="cpu", precision=precision)
+        (found[precision],) = lm.continuations("w1", beam=1, max_length=9)
+    assert_written(lm, "w1", found["float32"], tolerance=1e-5)
     assert found["float32"].log_probs != pytest.approx(found["bfloat16"].log_probs, rel=1e-5)
 
 
 def test_earlier_text_is_read_in_windows(model):
     lengths = []
     model.decoder.register_forward_pre_hook(lambda _, inputs: lengths.append(inputs[0].size(1)))
-    with generator_of(model).open_stream(["w1 w2"] * 500) as stream:
+    generator = TextGenerator([model], SideText(Blanks()), GenerationOptions())
+    with generator.open_stream(["w1 w2"] * 500) as stream:
         assert stream.position == 1500
     assert lengths == [1000, 500]
 
 
-def test_equal_seeds_give_equal_texts_that_depend_on_nothing_else(model):
-    generator = generator_of(model, max_length=20)
-    alone = [found.tokens for found in generator.sample("w1", seed=7, num=3)]
-    generator.sample("w2 w3")
+def test_equal_seeds_give_equal_texts_that_depend_on_nothing_else(lm):
+    def tokens_of(prefix, **options):
+        return [found.tokens for found in lm.continuations(prefix, max_length=20, **options)]
+
+    alone = tokens_of("w1", seed=7, num=3)
+    tokens_of("w2 w3")
     torch.manual_seed(5)
-    assert [found.tokens for found in generator.sample("w1", seed=7, num=5)][:3] == alone
+    assert tokens_of("w1", seed=7, num=5)[:3] == alone
     assert len({tuple(tokens) for tokens in alone}) == 3
-    assert alone[0] != generator.sample("w1", seed=8)[0].tokens != generator.sample("w2", seed=8)[0].tokens
+    assert alone[0] != tokens_of("w1", seed=8)[0] != tokens_of("w2", seed=8)[0]
+    assert tokens_of("w1") == tokens_of("w1", seed=1)
 
 
-def test_texts_that_are_drawn_in_groups_are_those_that_are_drawn_together(model, monkeypatch):
-    generator = generator_of(model, max_length=12)
-    together = [found.tokens for found in generator.sample("w1", seed=7, num=7)]
+def test_texts_that_are_drawn_in_groups_are_those_that_are_drawn_together(lm, monkeypatch):
+    options = dict(seed=7, num=7, max_length=12)
+    together = [found.tokens for found in lm.continuations("w1", **options)]
     monkeypatch.setattr("fairseq_plugins.evaluation.generation.ROWS_AT_A_TIME", 3)
-    assert [found.tokens for found in generator.sample("w1", seed=7, num=7)] == together
+    assert [found.tokens for found in lm.continuations("w1", **options)] == together
 
 
-def test_first_words_are_drawn_by_their_probabilities(model):
-    generator = generator_of(model, max_length=1, stop="length")
-    words = [found.tokens[0] for found in generator.sample("w1", num=4000)]
-    lm = TrainedLanguageModel([model], SideText(Blanks()))
+def test_first_words_are_drawn_by_their_probabilities(lm):
+    words = [found.tokens[0] for found in lm.continuations("w1", num=4000, max_length=1, stop="length")]
     for word in ("w0", "w5", "w9"):
         expected = torch.tensor(lm.score([f"w1 {word}"])[0].log_probs[1]).exp().item()
         assert words.count(word) / 4000 == pytest.approx(expected, abs=4 * (expected / 4000) ** 0.5)
 
 
-def test_threads_write_the_same_texts(model):
-    generator = generator_of(model, max_length=10)
-    prefixes = ["", "w1", "w2 w3", "w4"] * 4
-    with ThreadPoolExecutor(4) as threads:
-        together = list(threads.map(lambda prefix: generator.sample(prefix, num=2), prefixes))
-    assert together == [generator.sample(prefix, num=2) for prefix in prefixes]
+def test_threads_write_the_same_texts(model, lm):
+    prefixes, options = ["", "w1", "w2 w3", "w4"] * 4, GenerationOptions(num=2, max_length=10)
+    generator = TextGenerator([model], SideText(Blanks()), options)
+    with ThreadPoolExecutor(4) as threads, generator.open_stream([]) as start:
+        together = list(threads.map(lambda prefix: generator.continuations(prefix, after=start), prefixes))
+    assert together == list(lm.continue_stream(prefixes, options))
     assert not model.decoder.carried_state._streams
 
 
-def test_a_prefix_follows_earlier_text(model):
-    generator, lm = generator_of(model, max_length=6), TrainedLanguageModel([model], SideText(Blanks()))
+def test_a_prefix_follows_earlier_text(lm):
     earlier = ["w1 w2", "w3"]
-    with generator.open_stream(earlier) as after:
-        found, again = generator.sample("w4", after=after), generator.sample("w4", after=after)
-        searched = generator.search("w4", beam=2, after=after)
-    assert found == again and found[0].log_probs != generator.sample("w4")[0].log_probs
+    found, again = lm.continue_stream(["w4", "w4"], GenerationOptions(max_length=6), after=earlier)
+    searched = lm.continuations("w4", beam=2, max_length=6, after=earlier)
+    assert found == again and found[0].log_probs != lm.continuations("w4", max_length=6)[0].log_probs
     for one in (*found, *searched):
         line = lm.score([*earlier, one.text], context="document")[-1]
         assert one.log_probs == pytest.approx(line.log_probs[1 : 1 + len(one.tokens)], rel=TOLERANCE)
@@ -140,21 +144,20 @@ def test_a_prefix_follows_earlier_text(model):
 def test_end_marks_are_words_like_others_where_the_length_stops():
     model = build_tiny_lm("tied", seed=3).double()
     model.decoder.output.projection.bias.data[2] += 3
-    generator = generator_of(model, max_length=30, stop="length")
-    (found,) = generator.sample("w1")
+    lm = lm_of(model)
+    (found,) = lm.continuations("w1", max_length=30, stop="length")
     assert len(found.tokens) == 30 and 2 < found.tokens.count(END) == found.text.count("\n")
-    assert found.log_probs == pytest.approx(scores_of(generator, "w1", found), rel=TOLERANCE)
-    assert all(END not in one.tokens[:-1] for one in generator_of(model).sample("w1", num=20))
+    assert found.log_probs == pytest.approx(scores_of(lm, "w1", found), rel=TOLERANCE)
+    assert all(END not in one.tokens[:-1] for one in lm.continuations("w1", num=20))
 
 
 @pytest.mark.parametrize("prefix", ["", "w1"])
 def test_a_model_without_finite_probabilities_is_refused(prefix):
     model = build_tiny_lm("tied")
     model.decoder.output.projection.bias.data[7] = torch.inf
-    generator = generator_of(model)
-    for write in (generator.sample, generator.search):
+    for beam in (None, 5):
         with pytest.raises(ValueError, match="diverged"):
-            write(prefix)
+            lm_of(model).continuations(prefix, beam=beam)
 
 
 def test_symbols_are_never_written_and_unknown_words_only_if_allowed():
@@ -162,9 +165,9 @@ def test_symbols_are_never_written_and_unknown_words_only_if_allowed():
     model.decoder.output.projection.bias.data[[0, 1, 3]] += 5
     tokens = {unknown: set() for unknown in ("allowed", "excluded")}
     for unknown, found in tokens.items():
-        generator = generator_of(model, unknown=unknown, max_length=20)
-        for one in [*generator.sample("", num=20), *generator.search("", beam=4, num=4)]:
-            found.update(one.tokens)
+        for options in ({"num": 20}, {"beam": 4, "num": 4}):
+            for one in lm_of(model).continuations(unknown=unknown, max_length=20, **options):
+                found.update(one.tokens)
     assert "<unk>" in tokens["allowed"] and not {"<s>", "<pad>"} & tokens["allowed"]
     assert not {"<s>", "<pad>", "<unk>"} & tokens["excluded"]
 
@@ -172,40 +175,47 @@ def test_symbols_are_never_written_and_unknown_words_only_if_allowed():
 def test_a_wide_beam_finds_the_best_of_all_texts():
     vocab_size, length, words = 7, 3, [3, 4, 5, 6]
     model = build_tiny_lm("mos", vocab_size=vocab_size, seed=4).double()
-    generator = generator_of(model, max_length=length)
+    lm = lm_of(model)
     texts = [[*text, 2] for n in range(length) for text in itertools.product(words, repeat=n)]
     texts += [list(text) for text in itertools.product(words, repeat=length)]
     prefix = torch.tensor([4])
     scored = score_sequences([model], [torch.cat([prefix, torch.tensor(text)]) for text in texts])
     means = [-float(one[1:].mean()) for one in scored]
     order = sorted(range(len(texts)), key=means.__getitem__, reverse=True)
-    found = generator.search("w0", beam=len(texts), num=5)
-    assert [one.tokens for one in found] == [[generator.dictionary[k] for k in texts[i]] for i in order[:5]]
+    found = lm.continuations("w0", beam=len(texts), num=5, max_length=length)
+    assert [one.tokens for one in found] == [[lm.dictionary[k] for k in texts[i]] for i in order[:5]]
     assert [one.total / len(one.tokens) for one in found] == pytest.approx([means[i] for i in order[:5]])
 
 
-def test_a_beam_of_one_takes_the_most_probable_word_as_the_coldest_sampling_does(model):
-    generator = generator_of(model, max_length=12)
+def test_a_beam_of_one_takes_the_most_probable_word_as_the_coldest_sampling_does(lm):
     for prefix in ("", "w1", "w7 w3"):
-        (found,), (cold,) = generator.search(prefix, beam=1), generator.sample(prefix, sampling=Sampling(top_k=1))
+        (found,), (cold,) = (lm.continuations(prefix, max_length=12, **one) for one in ({"beam": 1}, {"top_k": 1}))
         assert found.tokens == cold.tokens
 
 
+SEARCH_DRAWS_NOTHING = "--top-k, --top-p, --temperature and --seed draw words: leave them out, or --beam"
+
+
 @pytest.mark.parametrize(
-    "make, method, options, message",
+    "options, message",
     [
-        ({}, "search", {"beam": 1, "num": 2}, "2 texts of a beam of 1: give a beam of at least 2"),
-        ({}, "search", {"beam": 2.0}, "beam 2.0: give a whole number"),
-        ({}, "sample", {"num": 0}, "number of texts 0: give at least 1"),
-        ({}, "sample", {"seed": -1}, "seed -1: give at least 0"),
-        ({"max_length": 0}, "sample", {}, "maximum length 0: give at least 1"),
-        ({"stop": "never"}, "sample", {}, "stop never: choose one of end, length"),
-        ({"unknown": "rare"}, "sample", {}, "unknown rare: choose one of allowed, excluded"),
+        ({"beam": 1, "num": 2}, "--num 2 of a beam of 1: give a --beam of at least 2"),
+        ({"beam": 2.0}, "--beam 2.0: give a whole number"),
+        ({"beam": 0}, "--beam 0: give at least 1"),
+        *(({"beam": 2, **one}, SEARCH_DRAWS_NOTHING) for one in (dict(temperature=0.9), dict(top_k=5), dict(seed=1))),
+        ({"beam": 2, "top_p": 0.9}, SEARCH_DRAWS_NOTHING),
+        ({"num": 0}, "--num 0: give at least 1"),
+        ({"seed": -1}, "--seed -1: give at least 0"),
+        ({"seed": 0.0}, "--seed 0.0: give a whole number"),
+        ({"max_length": 0}, "--max-length 0: give at least 1"),
+        ({"stop": "never"}, "--stop never: choose one of end, length"),
+        ({"unknown": "rare"}, "--unknown rare: choose one of allowed, excluded"),
+        ({"top_k": 0}, "top-k 0: give at least 1"),
     ],
 )
-def test_values_that_do_not_fit_are_refused(make, method, options, message, model):
-    with pytest.raises(ValueError, match=message):
-        getattr(generator_of(model, **make), method)("", **options)
+def test_values_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        GenerationOptions(**options)
 
 
 PROBS = [0.1, 0.4, 0.05, 0.3, 0.15]
@@ -246,13 +256,6 @@ def kept(*words):
 )
 def test_words_are_drawn_by_their_share_of_what_is_kept(options, probs, expected):
     assert shares(Sampling(**options), probs) == pytest.approx([x / sum(expected) for x in expected], abs=1e-3)
-
-
-def test_a_search_uses_no_sampling():
-    Sampling(temperature=1.0).check_unused(beam="beam")
-    for options in (dict(temperature=0.9), dict(top_k=5), dict(top_p=0.9)):
-        with pytest.raises(ValueError, match="--beam: a search draws nothing; leave out temperature, top-k and top-p"):
-            Sampling(**options).check_unused(beam="--beam")
 
 
 @pytest.mark.parametrize("sampling, first, last", [(Sampling(), 1, 2), (Sampling(top_k=4), 2, 1)])
