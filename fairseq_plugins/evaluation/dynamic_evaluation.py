@@ -6,16 +6,15 @@ includes its weights.
 
 import hashlib
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence
+from typing import ContextManager, Dict, List, Optional
 
 import torch
 from fairseq.models import FairseqLanguageModel
 from torch import Tensor, nn
 
-from fairseq_plugins.evaluation.scoring import ScoredWindow, device_of, score_windows, scores_in_float32
+from fairseq_plugins.evaluation.scoring import device_of, score_windows, scores_in_float32, set_within_block
 from fairseq_plugins.fairseq_patches.checkpoints import check_archive
 from fairseq_plugins.files import file_digest, write_tensors
 
@@ -80,32 +79,22 @@ class AdaptingWeights:
         self._pulls = [(options.decay * root / mean_root).clamp(max=1).detach() for root in roots]
         self._rates = [(options.rate / (root + options.epsilon)).detach() for root in roots]
 
-    @torch.no_grad()
-    def follow(self, gradients: Sequence[Tensor]) -> None:
-        """Take a step. The gradients are those of the mean NLL of the last segment."""
-        for parameter, trained, pull, rate, gradient in zip(
-            self.parameters, self._trained, self._pulls, self._rates, gradients
-        ):
-            # lerp first: the pull reads theta of before the step, and the decay does not shrink the new gradient
-            parameter.lerp_(trained, pull).addcmul_(gradient, rate, value=-1)
+    def follow(self, loss: Tensor) -> None:
+        """Take a step by the gradient of the loss, the mean NLL of the last segment. No gradient crosses a segment."""
+        # not every parameter takes part in every loss: those that do not have gradient zero and are only pulled back
+        gradients = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
+        with torch.no_grad():
+            for parameter, trained, pull, rate, gradient in zip(
+                self.parameters, self._trained, self._pulls, self._rates, gradients
+            ):
+                # lerp first: the pull reads theta of before the step, and the decay does not shrink the new gradient
+                parameter.lerp_(trained, pull).addcmul_(gradient, rate, value=-1)
 
     @torch.no_grad()
     def restore(self) -> None:
         """Put the trained weights back."""
         for parameter, trained in zip(self.parameters, self._trained):
             parameter.copy_(trained)
-
-
-def follow_window(weights: Sequence[AdaptingWeights], window: ScoredWindow) -> None:
-    """Let each model take a step after a window, by the gradient of its own mean NLL.
-
-    No gradient crosses a window, so a step backpropagates through one segment. Models of an ensemble do not share a
-    loss, so each can be evaluated and tuned alone.
-    """
-    for one, scores in zip(weights, window.scores):
-        loss = scores.output / window.target.numel()
-        # not every parameter takes part in every loss: those that do not have gradient zero and are only pulled back
-        one.follow(torch.autograd.grad(loss, one.parameters, materialize_grads=True))
 
 
 # Statistics of the gradients. They take a pass over the training text, so they are computed once and kept on disk.
@@ -171,14 +160,7 @@ def _read(path: Path, *, key: Dict[str, str], model: nn.Module) -> Optional[Dict
     return statistics if fits and found == shapes else None
 
 
-@contextmanager
-def every_parameter_learns(model: nn.Module) -> Iterator[None]:
+def every_parameter_learns(model: nn.Module) -> ContextManager[None]:
     """Enable gradients of all parameters in the block, including frozen ones."""
-    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
-    for parameter in frozen:
-        parameter.requires_grad_(True)
-    try:
-        yield
-    finally:
-        for parameter in frozen:
-            parameter.requires_grad_(False)
+    parameters = list(model.parameters())
+    return set_within_block(parameters, "requires_grad", [True] * len(parameters))

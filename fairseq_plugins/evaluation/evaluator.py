@@ -24,10 +24,10 @@ from fairseq_plugins.evaluation.scoring import (
 )
 from fairseq_plugins.evaluation.test_time import (
     Component,
+    ComponentScores,
     EvaluatedText,
     Methods,
     Passes,
-    TokenScores,
     interpolate,
     sampled_masks,
     score_tokens,
@@ -96,8 +96,8 @@ class Evaluator:
 
     def score(
         self, text: EvaluatedText, passes: Passes, components: Sequence[Component]
-    ) -> Generator[TokenScores, None, None]:
-        """Scores of the text's windows in order; see :func:`~fairseq_plugins.evaluation.test_time.score_tokens`."""
+    ) -> Generator[Tuple[ScoredWindow, List[ComponentScores]], None, None]:
+        """The text's windows in order; see :func:`~fairseq_plugins.evaluation.test_time.score_tokens`."""
         return score_tokens(
             self.models,
             text,
@@ -116,7 +116,7 @@ class Evaluator:
         with closing(self.score(text, methods.passes, list(methods.mixed))) as windows:
             start = time.perf_counter()
             perplexity = perplexity_of(
-                ((-window.mixed(weights), window.target) for window in windows),
+                ((-interpolate(-one.nll, mixed, weights), one.target) for one, mixed in windows),
                 unknown=self.dictionary.unk(),
                 num_leftover_tokens=text.tokens.numel() % text.num_rows,
             )
@@ -140,9 +140,9 @@ class Evaluator:
             num_tokens = 0
             try:
                 with closing(self.score(text, passes, components)) as windows:
-                    for window in windows:
+                    for window, mixed in windows:
                         num_tokens += window.target.numel()
-                        totals += torch.stack([-window.mixed(each).sum() for each in weights]).cpu()
+                        totals -= torch.stack([interpolate(-window.nll, mixed, each).sum() for each in weights]).cpu()
             except NonFiniteLoss as error:
                 failure = error
                 continue

@@ -17,7 +17,7 @@ Shapes: M models, n tokens, B rows of a batch, T its length, V vocabulary, * any
 import math
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, Iterator, List, Literal, Optional, Sequence, Tuple, TypeVar
+from typing import Any, ContextManager, Dict, Iterable, Iterator, List, Literal, Optional, Sequence, Tuple, TypeVar
 
 import torch
 from fairseq import utils
@@ -537,19 +537,24 @@ def prepare_to_score(models: Sequence[Model], *, device: str, precision: str) ->
     return moved
 
 
-@contextmanager
-def scores_in_float32(models: Sequence[BaseFairseqModel]) -> Iterator[None]:
+def scores_in_float32(models: Sequence[BaseFairseqModel]) -> ContextManager[None]:
     """The models' output layers compute scores in float32 within the block."""
     parts = _output_precisions(models)
-    before = [part.scores_in for part in parts]
-    try:
-        for part in parts:
-            part.score_in("float32")
-        yield
-    finally:
-        for part, name in zip(parts, before):
-            part.score_in(name)
+    return set_within_block(parts, "scores_in", ["float32"] * len(parts))
 
 
 def _output_precisions(models: Sequence[BaseFairseqModel]) -> List[OutputPrecision]:
     return [part for model in models for part in model.modules() if isinstance(part, OutputPrecision)]
+
+
+@contextmanager
+def set_within_block(parts: Sequence[object], name: str, values: Sequence[object]) -> Iterator[None]:
+    """Set an attribute of each part, and restore the former values at the end of the block."""
+    former_values = [getattr(part, name) for part in parts]
+    try:
+        for part, value in zip(parts, values):
+            setattr(part, name, value)
+        yield
+    finally:
+        for part, former in zip(parts, former_values):
+            setattr(part, name, former)

@@ -10,9 +10,9 @@ import sys
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Callable, Dict, Generator, Iterator, List, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, Generator, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -24,7 +24,6 @@ from fairseq_plugins.evaluation.dynamic_evaluation import (
     AdaptingWeights,
     DynamicOptions,
     every_parameter_learns,
-    follow_window,
 )
 from fairseq_plugins.evaluation.scoring import (
     NonFiniteLoss,
@@ -32,6 +31,7 @@ from fairseq_plugins.evaluation.scoring import (
     average_log_probs,
     average_nll,
     score_windows,
+    set_within_block,
 )
 from fairseq_plugins.models.decoder import new_stream
 from fairseq_plugins.modules.layers import DropoutModule
@@ -111,19 +111,6 @@ def interpolate(log_probs: Tensor, components: Sequence[ComponentScores], weight
 
 
 @contextmanager
-def _set_within_block(parts: Sequence[object], name: str, values: Sequence[float]) -> Iterator[None]:
-    """Set an attribute of each part, and restore the former values at the end of the block."""
-    former_values = [getattr(part, name) for part in parts]
-    try:
-        for part, value in zip(parts, values):
-            setattr(part, name, value)
-        yield
-    finally:
-        for part, former in zip(parts, former_values):
-            setattr(part, name, former)
-
-
-@contextmanager
 def softmax_temperature(models: Sequence[FairseqLanguageModel], *, temperature: float) -> Iterator[None]:
     """Divide the logits of all softmaxes, those of every expert included, by the temperature within the block.
 
@@ -136,7 +123,7 @@ def softmax_temperature(models: Sequence[FairseqLanguageModel], *, temperature: 
             f"--temperature {temperature:g}: --output-layer {others[0]} has no logits to divide; leave it out"
         )
     layers = [layer for layer in layers if hasattr(layer, "temperature")]
-    with _set_within_block(layers, "temperature", [temperature] * len(layers)):
+    with set_within_block(layers, "temperature", [temperature] * len(layers)):
         yield
 
 
@@ -165,9 +152,9 @@ def sampled_masks(models: Sequence[FairseqLanguageModel], *, scale: float) -> It
     if highest * scale >= 1:
         raise UserError(f"--dropout-scale {scale:g}: the model has a dropout rate of {highest:g}; give a lower scale")
     with ExitStack() as stack:
-        stack.enter_context(_set_within_block(parts, "evaluation_scale", [scale] * len(parts)))
-        stack.enter_context(_set_within_block(of_fairseq, "p", [scale * part.p for part in of_fairseq]))
-        stack.enter_context(_set_within_block(of_fairseq, "apply_during_inference", [True] * len(of_fairseq)))
+        stack.enter_context(set_within_block(parts, "evaluation_scale", [scale] * len(parts)))
+        stack.enter_context(set_within_block(of_fairseq, "p", [scale * part.p for part in of_fairseq]))
+        stack.enter_context(set_within_block(of_fairseq, "apply_during_inference", [True] * len(of_fairseq)))
         yield
 
 
@@ -392,22 +379,6 @@ class Methods(NamedTuple):
     mixed: Dict[Component, float]
 
 
-@dataclass(frozen=True)
-class TokenScores:
-    """Scores of the targets (B, T) of a window.
-
-    ``log_probs`` are those by the models in nats, (B, T) float64.
-    """
-
-    target: Tensor
-    log_probs: Tensor
-    components: List[ComponentScores]
-
-    def mixed(self, weights: Sequence[float]) -> Tensor:
-        """Log-probabilities of the mixture with these weights of the components, (B, T) float64."""
-        return interpolate(self.log_probs, self.components, weights)
-
-
 def score_tokens(
     models: Sequence[FairseqLanguageModel],
     text: EvaluatedText,
@@ -416,10 +387,11 @@ def score_tokens(
     components: Sequence[Reader],
     mean_squares: Sequence[Dict[str, Tensor]] = (),
     window: int,
-) -> Generator[TokenScores, None, None]:
-    """Score a text in order. The methods learn of a window after its scores were yielded.
+) -> Generator[Tuple[ScoredWindow, List[ComponentScores]], None, None]:
+    """Score a text in order: windows with their NLL by the models, and what :func:`interpolate` mixes with them.
 
-    At the end, and when the generator is closed or fails, the models have their former weights and settings.
+    The methods learn of a window after it was yielded. At the end, and when the generator is closed or fails, the
+    models have their former weights and settings.
 
     Args:
         models: language models that carry their state, on one device. Several are averaged as probabilities.
@@ -457,9 +429,12 @@ def score_tokens(
         num_steps = 0
         try:
             for scored in windows:
-                nll = scored.nll if samples is None else samples.nll(scored)
-                yield TokenScores(scored.target, -nll, [read(scored) for read in components])
-                follow_window(weights, scored)
+                if samples is not None:
+                    scored = replace(scored, nll=samples.nll(scored))
+                yield scored, [read(scored) for read in components]
+                for one, scores in zip(weights, scored.scores):
+                    # the models do not share a loss, so that each can be evaluated and tuned alone
+                    one.follow(scores.output / scored.target.numel())
                 num_steps += len(weights)
         except NonFiniteLoss as error:
             if dynamic is not None and num_steps > 0:

@@ -7,7 +7,7 @@ from builders import build_tiny_encdec, build_tiny_transformer, make_dictionary
 from paths import SMALL_MODELS
 
 from fairseq_plugins.commands.method_flags import read_methods
-from fairseq_plugins.evaluation.test_time import EvaluatedText, score_tokens
+from fairseq_plugins.evaluation.test_time import EvaluatedText, interpolate, score_tokens
 
 V = 23
 
@@ -37,7 +37,8 @@ def score_text():
             mean_squares=mean_squares,
             window=window,
         )
-        return torch.cat([one.mixed(list(mixed.values())) for one in windows], dim=1)
+        weights = list(mixed.values())
+        return torch.cat([interpolate(-one.nll, scores, weights) for one, scores in windows], dim=1)
 
     return score
 

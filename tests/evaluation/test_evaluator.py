@@ -10,7 +10,7 @@ from fairseq_plugins.commands.method_flags import grid_points, read_methods
 from fairseq_plugins.evaluation.dynamic_evaluation import mean_squared_gradients
 from fairseq_plugins.evaluation.evaluator import Evaluator, evaluate_ngram_model
 from fairseq_plugins.evaluation.scoring import evaluate_perplexity
-from fairseq_plugins.evaluation.test_time import EvaluatedText, TokenScores, UnigramCache
+from fairseq_plugins.evaluation.test_time import EvaluatedText, UnigramCache
 from fairseq_plugins.ngrams.kneser_ney import estimate_model
 
 
@@ -74,10 +74,10 @@ def test_the_loss_of_points_whose_mixture_is_no_number_is_infinite(evaluator, to
     text = EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2)
     points = methods_of("unigram-cache=5,0.1:0.2:0")
 
-    def mixed(window, weights):
-        return window.log_probs * (math.nan if list(weights) == [0.1] else 1)
+    def interpolated(log_probs, components, weights):
+        return log_probs * (math.nan if list(weights) == [0.1] else 1)
 
-    monkeypatch.setattr(TokenScores, "mixed", mixed)
+    monkeypatch.setattr("fairseq_plugins.evaluation.evaluator.interpolate", interpolated)
     assert [math.isinf(nll) for nll in evaluator.tune(text, points)] == [True, False, False]
     with pytest.raises(ValueError, match="--tune: no point of the grid has a finite loss: give other values"):
         evaluator.tune(text, points[:1])
