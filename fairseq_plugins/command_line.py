@@ -6,7 +6,6 @@ from typing import Any, List, Optional
 import torch
 
 from fairseq_plugins.files import (
-    BEST,
     EXPORT_RECORD,
     checkpoints_of,
     data_folder,
@@ -46,9 +45,8 @@ class Checkpoints(argparse.Action):
 def _model(text: str) -> str:
     """Return a value of ``--path``. The flag takes all words behind it, even DATA if that does not come first."""
     path = given_path(split_name(text)[1] or text)
-    if (path / EXPORT_RECORD).is_file() and not (path / BEST).is_file():
-        raise UserError(f"{text} lacks {BEST}: copy the whole folder again")
-    if any(path.glob("dict*.txt")) and not any(path.glob("*.pt")):
+    is_export = (path / EXPORT_RECORD).is_file()
+    if any(path.glob("dict*.txt")) and not is_export and not any(path.glob("*.pt")):
         raise UserError(f"{text} is no model: give DATA first, before --path")
     return text
 

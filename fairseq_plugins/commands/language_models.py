@@ -41,7 +41,6 @@ from fairseq_plugins.evaluation.language_model import (
 from fairseq_plugins.evaluation.raw_text import TextKind, raise_empty, stream_lines
 from fairseq_plugins.evaluation.scoring import exponential, prepare_to_score
 from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, numbered_lines, output_file
-from fairseq_plugins.models.checkpoints import check_checkpoints
 from fairseq_plugins.options import UserError, count, whole_number
 from fairseq_plugins.reports.analyses import perplexity_report
 from fairseq_plugins.reports.pictures import save_picture
@@ -89,10 +88,9 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _evaluate(args: argparse.Namespace) -> Report:
     points = [(flags, read_methods(flags)) for flags in grid_points(args.tune, fixed=given_flags(args))]
-    check_checkpoints(args.path)
+    models = load_language_models(args.path, args.data)
     first = Path(args.path[0])
     choice = output_file(str(first.with_name(f"{first.stem}{CHOICE_SUFFIX}"))) if args.tune else None
-    models = load_language_models(args.path, args.data)
     evaluator = Evaluator(
         prepare_to_score(models, device=choose_device(args), precision=args.output_precision),
         checkpoints=[Path(path) for path in args.path],

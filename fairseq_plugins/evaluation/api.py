@@ -2,19 +2,18 @@
 
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Iterator, List, Optional, Sequence, Union
+from typing import Iterator, Optional, Sequence, Union
 
 import torch
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
-from fairseq_plugins.evaluation.checkpoints import check_export, corpus_of, trained_task
+from fairseq_plugins.evaluation.checkpoints import corpus_of, trained_task
 from fairseq_plugins.evaluation.language_model import TrainedLanguageModel, load_trained_language_model
 from fairseq_plugins.evaluation.raw_text import TEXT_KINDS, TextKind
 from fairseq_plugins.evaluation.translation import Translator, load_translator
 from fairseq_plugins.files import checkpoints_of
-from fairseq_plugins.models.checkpoints import check_checkpoints
 from fairseq_plugins.options import UserError, check_at_least_one, check_choice
 
 AnyPath = Union[str, Path]
@@ -44,13 +43,12 @@ def load_trained(
 ) -> Union[TrainedLanguageModel, Translator]:
     """See :func:`fairseq_plugins.load`."""
     given = [path] if isinstance(path, (str, Path)) else path
-    paths = [found for one in given for found in _checkpoints(Path(one))]
+    paths = [found for one in given for found in checkpoints_of(Path(one))]
     if not paths:
         raise UserError("give a checkpoint")
     check_choice(text, TEXT_KINDS, flag="text")
     check_at_least_one(max_tokens, flag="max_tokens")
     _check_device(device)
-    check_checkpoints(paths)
     folder, config = corpus_of(paths[0], data), trained_task(paths[0])
     task = TASK_REGISTRY[config._name]
     if issubclass(task, TranslationTask):
@@ -69,12 +67,3 @@ def _check_device(device: str) -> None:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise UserError(f"device {device}: there is none here; give 'cpu', or 'cuda' where torch sees a GPU") from error
-
-
-def _checkpoints(path: Path) -> List[Path]:
-    """The file itself, or the checkpoint of a run's folder, or those of an export."""
-    found = checkpoints_of(path)
-    if found[0].is_dir():
-        check_export(path)
-        raise UserError(f"{path} has no checkpoint_best.pt and no checkpoint_last.pt: give a checkpoint's file")
-    return found

@@ -125,7 +125,6 @@ def load_with_task(
     Raises UserError if the file is missing, unreadable or refused, if its vocabulary is not the data's, if the task is
     of another kind, or if a file of an export has changed.
     """
-    check_checkpoints([path])
     for folder in (Path(data_dir), Path(path).parent):
         check_export(folder)
     state = read_state(path, {"data": str(data_dir)})
@@ -172,9 +171,8 @@ def check_export(folder: Path) -> None:
 def corpus_of(path: Union[str, Path], data: Optional[Union[str, Path]] = None) -> Path:
     """The folder with the dictionaries of a checkpoint: the given one, or its export, or that of its training.
 
-    Raises UserError if it does not exist, or the checkpoint is unreadable or refused.
+    Raises UserError if it does not exist, or the checkpoint that names it is missing, unreadable or refused.
     """
-    check_checkpoints([path])
     if data is None and (Path(path).parent / EXPORT_RECORD).is_file():
         return Path(path).parent
     folder = Path(data if data is not None else utils.split_paths(str(trained_task(path).data))[0])

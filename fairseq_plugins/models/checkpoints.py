@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from fairseq_plugins.data.tasks import TextTask, task_config
 from fairseq_plugins.data.text import dictionary_fingerprint
-from fairseq_plugins.files import BEST, checkpoint_of
+from fairseq_plugins.files import BEST, EXPORT_RECORD, checkpoint_of
 from fairseq_plugins.options import UserError
 
 Model = TypeVar("Model", bound=BaseFairseqModel)
@@ -31,6 +31,8 @@ def check_checkpoints(paths: Sequence[Union[str, Path]]) -> None:
     for path in map(Path, paths):
         if not path.is_file():
             wrong = "is no file" if path.exists() else "does not exist"
+            if (path / EXPORT_RECORD).is_file():
+                raise UserError(f"{path} lacks {BEST}: copy the whole folder again")
             if path.is_dir():
                 wrong = f"holds no {BEST}" if checkpoint_of(path) == path else "is a directory"
             raise UserError(f"{path} {wrong}: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt")
@@ -48,7 +50,8 @@ def naming_checkpoint(path: Union[str, Path]) -> Iterator[None]:
 
 
 def read_state(path: Union[str, Path], overrides: Optional[Mapping[str, Any]] = None) -> Dict[str, Any]:
-    """Load a checkpoint to the CPU, with some flags overridden. A ``UserError`` names a damaged file."""
+    """Load a checkpoint to the CPU, with some flags overridden. A ``UserError`` names a missing or damaged file."""
+    check_checkpoints([path])
     with naming_checkpoint(path):
         return checkpoint_utils.load_checkpoint_to_cpu(str(path), dict(overrides or {}))
 

@@ -87,7 +87,10 @@ def test_several_checkpoints_are_one_model(lm_data, lm):
 def test_a_folder_stands_for_its_best_checkpoint_and_else_its_last(lm_data, lm, tmp_path):
     folder = tmp_path / "checkpoints"
     folder.mkdir()
-    with pytest.raises(ValueError, match="checkpoints has no checkpoint_best.pt and no checkpoint_last.pt"):
+    with pytest.raises(
+        ValueError,
+        match="checkpoints holds no checkpoint_best.pt: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt",
+    ):
         fairseq_plugins.load(folder, lm_data)
     shutil.copy(SMALL_MODELS / "mmlstm_lm_mos.pt", folder / "checkpoint_last.pt")
     last = fairseq_plugins.load(str(folder), str(lm_data)).score(["the dog"])
