@@ -104,27 +104,25 @@ class ContiguousStreams(FairseqDataset):
     """One long token stream as rows of equal length, indexed by :class:`Window`.
 
     The stream is divided into ``num_rows`` rows. The tokens at the end that do not fill a row are unused
-    (:attr:`num_leftover_tokens`). Each process owns the rows ``first_row .. first_row + B - 1``. Inputs and targets
-    of a row overlap by one token, so every token of the row except the first is predicted exactly once. A window with
-    offsets rotates the rows: a row begins with the token at its offset, and its first token follows its last.
+    (:attr:`num_leftover_tokens`). Each process owns B of the rows. Inputs and targets of a row overlap by one token, so
+    every token of the row except the first is predicted exactly once. A window with offsets rotates the rows: a row
+    begins with the token at its offset, and its first token follows its last.
 
     Args:
         tokens: the corpus, (n,) int64, with an end mark after every line.
         name: name of the stream, the key under which models carry its state.
         num_rows: rows of all processes together.
-        first_row: first row of this process.
-        num_own_rows: number of rows of this process, B.
+        own_rows: indices of this process's rows among them, by default all.
 
     Attributes:
         rows: tokens of this process's rows, (B, L).
-        own_rows: their indices among all rows.
-        num_rows: rows of all processes together.
+        own_rows, num_rows: as given.
 
     Raises:
         UserError: if a row would have fewer than two tokens.
     """
 
-    def __init__(self, tokens: Tensor, *, name: str, num_rows: int, first_row: int, num_own_rows: int):
+    def __init__(self, tokens: Tensor, *, name: str, num_rows: int, own_rows: slice = slice(None)):
         row_length = tokens.numel() // num_rows
         if row_length < 2:
             raise UserError(
@@ -134,18 +132,14 @@ class ContiguousStreams(FairseqDataset):
         self.name = name
         rows = tokens[: num_rows * row_length].view(num_rows, row_length)
         self.num_rows = num_rows
-        self.own_rows = slice(first_row, first_row + num_own_rows)
-        self.rows = rows[self.own_rows]
+        self.own_rows = own_rows
+        self.rows = rows[own_rows]
         self._all_rows = rows
         self.num_leftover_tokens = tokens.numel() - rows.numel()
 
-    @property
-    def num_predictions_per_row(self) -> int:
-        """Targets of a row: all tokens except the first."""
-        return self.rows.size(1) - 1
-
     def __len__(self) -> int:
-        return self.num_predictions_per_row
+        """Number of predictions of a row: all tokens except the first."""
+        return self.rows.size(1) - 1
 
     @cached_property
     def digest(self) -> str:

@@ -116,11 +116,10 @@ def score_windows(
         UserError: if the stream is too short for the rows, or an NLL is not finite.
     """
     name = new_stream("scored windows")
-    streams = ContiguousStreams(tokens, name=name, num_rows=num_rows, first_row=0, num_own_rows=num_rows)
-    num_predictions = num_rows * streams.num_predictions_per_row
+    streams = ContiguousStreams(tokens, name=name, num_rows=num_rows)
     try:
-        with progress(total=num_predictions, unit="token") as bar:
-            for cut in fixed_windows(streams.num_predictions_per_row, length=window):
+        with progress(total=num_rows * len(streams), unit="token") as bar:
+            for cut in fixed_windows(len(streams), length=window):
                 batch = streams[cut]
                 inputs, position = batch["net_input"]["src_tokens"], batch["net_input"]["position"]
                 # a generator must not leave gradients switched on or off in the code of its reader

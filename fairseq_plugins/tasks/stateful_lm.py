@@ -96,7 +96,7 @@ def epoch_windows(
 
     Only training windows have random lengths and row offsets, which are drawn from the seed and the epoch.
     """
-    num_predictions, length = streams.num_predictions_per_row, config.tokens_per_sample
+    num_predictions, length = len(streams), config.tokens_per_sample
     if in_training and config.window_lengths == "random":
         seed = (config.seed, epoch)
         windows = random_windows(num_predictions, length=length, max_length=config.max_window, seed=seed)
@@ -225,8 +225,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
             dataset.tokens,
             name=dataset.split,
             num_rows=max_sentences * num_shards,
-            first_row=max_sentences * shard_id,
-            num_own_rows=max_sentences,
+            own_rows=slice(max_sentences * shard_id, max_sentences * (shard_id + 1)),
         )
         if dataset.in_training and self._config.row_groups > max_sentences:
             raise UserError(

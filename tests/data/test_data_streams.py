@@ -19,10 +19,8 @@ from fairseq_plugins.data.streams import (
 )
 
 
-def make(num_tokens, num_rows, first=0, num_own=None):
-    tokens = torch.arange(num_tokens)
-    own = {"first_row": first, "num_own_rows": num_rows if num_own is None else num_own}
-    return ContiguousStreams(tokens, name="text", num_rows=num_rows, **own)
+def make(num_tokens, num_rows, **own):
+    return ContiguousStreams(torch.arange(num_tokens), name="text", num_rows=num_rows, **own)
 
 
 def rotated_windows(streams, length, offsets):
@@ -38,7 +36,7 @@ def batches(streams, length, offsets=()):
 def test_what_fills_no_row_is_left_over(num_tokens, num_rows, leftover):
     streams = make(num_tokens, num_rows)
     assert streams.num_leftover_tokens == leftover
-    assert streams.num_predictions_per_row == len(streams) == num_tokens // num_rows - 1
+    assert len(streams) == num_tokens // num_rows - 1
 
 
 def test_targets_are_one_token_ahead_of_inputs():
@@ -68,13 +66,13 @@ def test_a_batch_states_its_counts_and_its_place_in_the_stream():
 def test_the_description_counts_all_rows_together():
     expected = "text: 4 rows of 25 tokens, 96 predictions; 3 leftover tokens at the end of the corpus do not fill a row"
     assert make(103, 4).describe().startswith(expected)
-    assert make(103, 4, first=2, num_own=2).describe() == make(103, 4).describe()
+    assert make(103, 4, own_rows=slice(2, 4)).describe() == make(103, 4).describe()
 
 
 @pytest.mark.parametrize("num_tokens", [48, 103])
 def test_shares_of_two_processes_are_the_rows_of_one(num_tokens):
     whole = make(num_tokens, 6)
-    shares = [make(num_tokens, 6, first=first, num_own=3) for first in (0, 3)]
+    shares = [make(num_tokens, 6, own_rows=slice(first, first + 3)) for first in (0, 3)]
     assert torch.equal(torch.cat([share.rows for share in shares]), whole.rows)
     assert all(torch.equal(share.rows, whole.rows[share.own_rows]) and share.num_rows == 6 for share in shares)
     assert {len(share) for share in shares} == {len(whole)}
