@@ -105,7 +105,7 @@ def add_method_flags(parser: argparse.ArgumentParser) -> None:
 
 def given_flags(args: argparse.Namespace) -> Dict[str, str]:
     """The flags that were typed, with their values."""
-    values = {name: getattr(args, name.replace("-", "_")) for name in FLAGS}
+    values = {name: getattr(args, name.replace("-", "_"), None) for name in FLAGS}
     return {name: value for name, value in values.items() if value is not None}
 
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import Any, Dict, List
 
 from fairseq_plugins.command_line import add_data, add_output_file, add_split
-from fairseq_plugins.commands.method_flags import FLAGS, read_methods
+from fairseq_plugins.commands.method_flags import FLAGS, given_flags, read_methods
 from fairseq_plugins.commands.report import report_command
 from fairseq_plugins.data.text import load_dictionary, load_token_stream, load_training_stream
 from fairseq_plugins.evaluation.evaluator import evaluate_ngram_model
@@ -78,7 +78,7 @@ def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _evaluate(args: argparse.Namespace) -> Report:
-    methods = read_methods({} if args.unigram_cache is None else {"unigram-cache": args.unigram_cache})
+    methods = read_methods(given_flags(args))
     dictionary = load_dictionary(args.data)
     tokens = load_token_stream(args.data, args.split, dictionary)
     model = NGramModel.read_arpa(args.path, dictionary)

@@ -156,11 +156,7 @@ class Evaluator:
     def _training_text(self, *, num_rows: int) -> Tensor:
         if self._train is None:
             self._train = load_training_stream(self.data, self.dictionary)
-        num_tokens = self._train.numel()
-        if num_tokens < 2 * num_rows:
-            raise UserError(
-                f"--dynamic-rows {num_rows}: train has {num_tokens:,} tokens; give at most {num_tokens // 2}"
-            )
+        check_rows(self._train, num_rows=num_rows, split="train", flag="--dynamic-rows")
         return self._train
 
 

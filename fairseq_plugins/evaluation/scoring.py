@@ -132,10 +132,11 @@ def score_windows(
             model.decoder.carried_state.forget(name)
 
 
-def check_rows(tokens: Tensor, *, num_rows: int, split: str) -> None:
+def check_rows(tokens: Tensor, *, num_rows: int, split: str, flag: str = "--rows") -> None:
     """Check that a split has at least two tokens a row, an input and a target."""
-    if tokens.numel() < 2 * num_rows:
-        raise UserError(f"--rows {num_rows}: {split} has {tokens.numel():,} tokens, give fewer")
+    num_tokens = tokens.numel()
+    if num_tokens < 2 * num_rows:
+        raise UserError(f"{flag} {num_rows}: {split} has {num_tokens:,} tokens; give at most {num_tokens // 2}")
 
 
 def _score_window(
