@@ -256,12 +256,12 @@ class TextGenerator:
         numbers = number_words(pieces, self.dictionary)[:-1]
         with after.fork() as stream:
             stream.score(numbers)
+            rows: List[_Row] = []
             if self.options.beam is not None:
                 rows = self._search(NextWords(stream, num_rows=1), beam=self.options.beam)
             else:
                 seed = SEED if self.options.seed is None else self.options.seed
                 chances = [np.random.default_rng((seed, k, *numbers.tolist())) for k in range(self.options.num)]
-                rows = []
                 for first in range(0, len(chances), ROWS_AT_A_TIME):
                     group = chances[first : first + ROWS_AT_A_TIME]
                     rows += self._sample(NextWords(stream, num_rows=len(group)), group)
