@@ -218,7 +218,6 @@ def _analyze_masking(args: argparse.Namespace) -> Report:
         probabilities=probabilities,
         kind=args.mask,
         num_runs=args.runs,
-        unknown=dictionary.unk(),
         num_rows=args.rows,
     )
     return masking_report(curves)

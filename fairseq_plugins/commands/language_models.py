@@ -185,12 +185,14 @@ def _score(args: argparse.Namespace) -> None:
         buffer = 1 if STANDARD_INPUT in paths and sys.stdin.isatty() else LINES_AT_ONCE
     if args.json and args.per == "token":
         raise UserError("--per token --json: an object holds a line with its tokens; leave out --per token")
-    texts = [(name_of(path), numbered_lines(path)) for path in paths]  # missing files are refused here
+    texts = [numbered_lines(path) for path in paths]  # missing files are refused here
     lm = _load(args, max_tokens=args.max_tokens)
     scored = (
         line
-        for name, lines in texts
-        for line in lm.score_stream((one for _, one in lines), context=args.context, buffer=buffer, name=name)
+        for path, text in zip(paths, texts)
+        for line in lm.score_stream(
+            lm.text.watched((line for _, line in text), name=name_of(path)), context=args.context, buffer=buffer
+        )
     )
     start, draws = time.perf_counter(), args.plot is not None
     number = num_tokens = num_unknown = 0

@@ -99,12 +99,12 @@ class TrainedLanguageModel:
         Raises:
             UserError: if there is no such context, or an NLL is not finite.
         """
-        return list(self.score_stream(checked_lines(lines), context=context))
+        return list(self.score_stream(self.text.watched(checked_lines(lines)), context=context))
 
     def score_stream(
-        self, lines: Iterable[str], *, context: Context = "line", buffer: int = 4096, name: str = "the text"
+        self, lines: Iterable[str], *, context: Context = "line", buffer: int = 4096
     ) -> Iterator[ScoredLine]:
-        """Score lines as they come, in their order.
+        """Score lines as they come, in their order. There is no warning about tokenised text.
 
         Every token of a line is predicted, the first one after an end mark, and its end mark as well. A blank line is a
         single end mark.
@@ -115,14 +115,13 @@ class TrainedLanguageModel:
                 are one stream after an end mark. "paragraph": the same, with fresh state after each blank line.
             buffer: lines that are read before they are scored. Lines without context are sorted by length within a
                 buffer. Does not change the result beyond rounding.
-            name: name of the text in messages.
 
         Raises:
             UserError: at once if there is no such context. Later if reading fails, after the scores of the lines
                 before, or if an NLL is not finite, after those of the buffers before.
         """
         check_choice(context, CONTEXTS, flag="context")
-        return self._score_buffers(buffered(self.text.watched(lines, name=name), num_lines=buffer), context)
+        return self._score_buffers(buffered(lines, num_lines=buffer), context)
 
     def _score_buffers(self, buffers: Iterable[List[str]], context: Context) -> Iterator[ScoredLine]:
         with ScoredStream(self.models) as stream:
@@ -153,7 +152,7 @@ class TrainedLanguageModel:
         """
         if isinstance(text, str):
             text = text.removesuffix("\n").split("\n") if text else []
-        lines = checked_lines(text)
+        lines = self.text.watched(checked_lines(text))
         log_probs = [log_prob for line in self.score_stream(lines, context=context) for log_prob in line.log_probs]
         if not log_probs:
             raise UserError("a text without a line has no perplexity")

@@ -481,14 +481,15 @@ def exponential(nll: float) -> float:
 
 
 def evaluate_perplexity(
-    models: Sequence[FairseqLanguageModel], tokens: Tensor, *, unknown: int, num_rows: int = 1, **options: Any
+    models: Sequence[FairseqLanguageModel], tokens: Tensor, *, num_rows: int = 1, **options: Any
 ) -> Perplexity:
-    """Score a stream with fixed weights, as :func:`score_windows` does; ``unknown`` is the index of the unknown word.
+    """Score a stream with fixed weights, as :func:`score_windows` does.
 
     Raises UserError if the stream is too short for the rows, or the result is not finite.
     """
     windows = score_windows(models, tokens, num_rows=num_rows, **options)
     scored = ((window.nll, window.target) for window in windows)
+    unknown: int = models[0].decoder.dictionary.unk()
     return perplexity_of(scored, unknown=unknown, num_leftover_tokens=tokens.numel() % num_rows)
 
 

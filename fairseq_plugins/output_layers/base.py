@@ -248,14 +248,13 @@ class OutputPrecision(nn.Module):
         self._is_logged = False
         self.register_buffer("place", torch.empty(0), persistent=False)  # moves with the model, to tell its device
 
-    def score_in(self, name: Optional[str]) -> None:
-        """Compute scores and search in the precision ``name``, or with None as by default.
+    def score_in(self, name: str) -> None:
+        """Compute scores and search in the precision ``name``.
 
         Raises:
             UserError: if ``--output-precision`` has no such value, or the processor has no such products.
         """
-        if name is not None:
-            self._dtype(check_choice(name, OUTPUT_PRECISIONS, flag="--output-precision"))
+        self._dtype(check_choice(name, OUTPUT_PRECISIONS, flag="--output-precision"))
         self.scores_in = name
 
     def for_loss(self) -> Optional[torch.dtype]:

@@ -62,9 +62,8 @@ def valid_nll(path: str, *, data: str, device: str) -> float:
         del translator
     else:
         (model,) = load_language_models([path], data)
-        dictionary = model.decoder.dictionary
-        tokens = load_token_stream(data, "valid", dictionary)
-        nll = evaluate_perplexity([model.to(device)], tokens, unknown=dictionary.unk(), window=1000).nll
+        tokens = load_token_stream(data, "valid", model.decoder.dictionary)
+        nll = evaluate_perplexity([model.to(device)], tokens, window=1000).nll
         del model
     torch.cuda.empty_cache()  # for the run, which is another process
     return nll

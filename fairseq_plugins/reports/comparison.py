@@ -240,7 +240,7 @@ class PerplexityMetric(Metric):
         figures: Figures = {}
         for split in ("valid", "test"):
             tokens = load_token_stream(run.data, split, dictionary)
-            result = evaluate_perplexity([model], tokens, unknown=dictionary.unk())
+            result = evaluate_perplexity([model], tokens)
             figures[f"{split}_perplexity"] = result.perplexity
             if of_characters:
                 figures[f"{split}_bits_per_character"] = result.bits_per_token

@@ -47,9 +47,7 @@ def test_perplexity_is_that_of_the_stream(lm, lm_data):
     models = load_language_models([SMALL_MODELS / "lstm_lm_doc.pt"], lm_data)
     tokenised = fairseq_plugins.load(SMALL_MODELS / "lstm_lm_doc.pt", lm_data, text="tokenised")
     # the lines of the split, of which the last part is what follows the last end mark
-    expected = evaluate_perplexity(
-        models, torch.cat([torch.tensor([2]), stream]), unknown=lm.dictionary.unk()
-    ).perplexity
+    expected = evaluate_perplexity(models, torch.cat([torch.tensor([2]), stream])).perplexity
     text = "\n".join(lines[:-1]) + "\n"
     assert tokenised.perplexity(text) == pytest.approx(expected, rel=1e-6)
     assert tokenised.perplexity(lines[:-1]) == pytest.approx(expected, rel=1e-6)

@@ -100,7 +100,7 @@ def test_models_read_the_text_once_for_what_is_mixed(evaluator, tokens, monkeypa
 def test_an_evaluation_is_static_without_methods(evaluator, tokens):
     text = EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2)
     found, words_per_second = evaluator.evaluate(text, read_methods({}))
-    assert found == evaluate_perplexity(evaluator.models, tokens, unknown=3, num_rows=2, window=7)
+    assert found == evaluate_perplexity(evaluator.models, tokens, num_rows=2, window=7)
     assert words_per_second > 0 and torch.is_grad_enabled()
 
 

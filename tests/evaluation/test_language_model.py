@@ -35,7 +35,7 @@ def stream_of(lm, lines):
 
 def nll_of_stream(lm, lines, *, window=5):
     """The sum over a stream, in nats."""
-    found = evaluate_perplexity(lm.models, stream_of(lm, lines), unknown=3, window=window)
+    found = evaluate_perplexity(lm.models, stream_of(lm, lines), window=window)
     return found.nll * found.num_tokens
 
 

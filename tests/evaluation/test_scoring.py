@@ -312,7 +312,7 @@ def target_probs_by_hand(model, row):
 )
 def test_perplexity_is_that_of_the_equations(name, flags, num_rows, window, tokens):
     model = build_tiny_lm(name, dropout_output=0.5, dropout_weight=0.5, dropout_embedding=0.5, **flags).double()
-    result = evaluate_perplexity([model], tokens, unknown=UNKNOWN, num_rows=num_rows, window=window)
+    result = evaluate_perplexity([model], tokens, num_rows=num_rows, window=window)
     rows = tokens[: len(tokens) // num_rows * num_rows].view(num_rows, -1)
     expected = -torch.cat([target_probs_by_hand(model, row) for row in rows]).log().mean().item()
     assert result.nll == pytest.approx(expected, rel=1e-11)
@@ -323,7 +323,7 @@ def test_perplexity_is_that_of_the_equations(name, flags, num_rows, window, toke
 
 def test_unknown_words_are_counted_among_the_targets_only():
     tokens = torch.tensor([UNKNOWN, 5, UNKNOWN, UNKNOWN, 6, UNKNOWN, 7])
-    result = evaluate_perplexity([build_tiny_lm("tied")], tokens, unknown=UNKNOWN, window=2)
+    result = evaluate_perplexity([build_tiny_lm("tied")], tokens, window=2)
     assert result.num_unknown == 3
 
 
@@ -334,10 +334,10 @@ def test_a_model_that_diverged_or_is_damaged_is_refused(value, tokens):
     with pytest.raises(
         ValueError, match="loss of the model is (nan|inf): .* diverged .* damaged; take another"
     ) as error:
-        evaluate_perplexity([model], tokens, unknown=UNKNOWN, window=7)
+        evaluate_perplexity([model], tokens, window=7)
     assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match="loss of model 2 of 2 is"):
-        evaluate_perplexity([build_tiny_lm("tied"), model], tokens, unknown=UNKNOWN)
+        evaluate_perplexity([build_tiny_lm("tied"), model], tokens)
     with pytest.raises(ValueError, match="loss of model 2 of 2 is"):
         score_sequences([build_tiny_lm("tied"), model], [torch.full((3,), 7)])
 
@@ -345,7 +345,7 @@ def test_a_model_that_diverged_or_is_damaged_is_refused(value, tokens):
 def test_a_large_loss_is_no_mistake(tokens):
     model = build_tiny_lm("tied")
     model.decoder.output.projection.bias.data[7] = 1e4
-    result = evaluate_perplexity([model], tokens, unknown=UNKNOWN)
+    result = evaluate_perplexity([model], tokens)
     assert 5000 < result.nll < 1e4 and result.perplexity == math.inf
     assert result.bits_per_token == pytest.approx(result.nll / math.log(2))
 

@@ -198,9 +198,9 @@ def test_a_search_takes_it_where_it_is_native_or_what_scores_were_asked_for(name
     assert are_equal()
     exact.precision.score_in("bfloat16")
     assert not are_equal()
-    narrow.precision.score_in(None)
+    narrow.precision.scores_in = None
     assert are_equal()
-    exact.precision.score_in(None)
+    exact.precision.scores_in = None
     missing(monkeypatch)
     assert are_equal()
 

@@ -91,7 +91,7 @@ def test_an_empty_text_is_told():
         layer_learning(build_tiny_lm("doc"), [])
 
 
-V, UNKNOWN, NUM_TOKENS = 23, 3, 121
+V, NUM_TOKENS = 23, 121
 every_mask = pytest.mark.parametrize("kind", LAYER_MASKS)
 
 
@@ -107,7 +107,7 @@ def model():
 
 def perplexity(model, tokens, layers, probability, kind="element", seed=1, **options):
     masks = dict(layers=layers, probability=probability, kind=kind)
-    return masked_perplexity(model, tokens, seed=seed, unknown=UNKNOWN, **masks, **options)
+    return masked_perplexity(model, tokens, seed=seed, **masks, **options)
 
 
 @every_mask
@@ -129,13 +129,13 @@ def test_masked_perplexity_is_that_of_the_equations_with_the_masks(layers, proba
 
 @every_mask
 def test_nothing_masked_is_the_plain_perplexity(kind, model, tokens):
-    expected = evaluate_perplexity([model], tokens, unknown=UNKNOWN).perplexity
+    expected = evaluate_perplexity([model], tokens).perplexity
     assert perplexity(model, tokens, [1, 2], 0.0, kind) == expected
 
 
 def test_without_a_mask_there_is_one_run(tokens):
     models = {"LM": build_tiny_lm("tied", hidden_sizes="8")}
-    curves = masking_curves(models, tokens, probabilities=[0, 0.5], kind="element", num_runs=3, unknown=UNKNOWN)
+    curves = masking_curves(models, tokens, probabilities=[0, 0.5], kind="element", num_runs=3)
     assert [len(runs.perplexities) for runs in curves] == [1, 3]
 
 
@@ -151,11 +151,11 @@ def test_a_locked_mask_stays_from_window_to_window(model, tokens):
 
 
 def test_afterwards_the_model_is_as_it_was_even_after_an_error(model, tokens):
-    expected = evaluate_perplexity([model], tokens, unknown=UNKNOWN).perplexity
+    expected = evaluate_perplexity([model], tokens).perplexity
     perplexity(model, tokens, [1, 2], 0.3)
     with pytest.raises(RuntimeError, match="stop"), changed_layer_outputs(model, lambda n, output: output * 0):
         raise RuntimeError("stop")
-    assert evaluate_perplexity([model], tokens, unknown=UNKNOWN).perplexity == expected
+    assert evaluate_perplexity([model], tokens).perplexity == expected
 
 
 def model_of(matrix):

@@ -21,7 +21,7 @@ V = 23
 def test_losses_by_type_add_up_to_the_loss_and_are_those_of_each_word():
     model, tokens = build_tiny_lm("tied").double(), torch.randint(V, (301,))
     losses = losses_by_type([model], tokens, vocab_size=V, window=17)
-    assert losses.sum().item() == pytest.approx(evaluate_perplexity([model], tokens, unknown=3).nll * 300, rel=1e-12)
+    assert losses.sum().item() == pytest.approx(evaluate_perplexity([model], tokens).nll * 300, rel=1e-12)
     log_probs, _ = model.eval()(tokens[None, :-1])
     nll = -softmax(log_probs[0]).log()
     expected = [sum(nll[i, word].item() for i in range(300) if tokens[i + 1] == word) for word in range(V)]
