@@ -95,14 +95,14 @@ def _evaluate(args: argparse.Namespace) -> Report:
         prepare_to_score(models, device=choose_device(args), precision=args.output_precision),
         checkpoints=[Path(path) for path in args.path],
         data=args.data,
-        num_rows=args.rows,
         window=args.window,
     )
     for _, methods in points:
         evaluator.check(methods.passes)
-    text = evaluator.text(args.split)
+    text = evaluator.text(args.split, num_rows=args.rows)
     if choice is not None:
-        nll = evaluator.tune(evaluator.text(TUNED_SPLIT), [methods for _, methods in points])
+        tuned = evaluator.text(TUNED_SPLIT, num_rows=args.rows)
+        nll = evaluator.tune(tuned, [methods for _, methods in points])
         order = sorted(range(len(points)), key=nll.__getitem__)
         points = [points[number] for number in order]
         perplexities = [exponential(nll[number]) for number in order]

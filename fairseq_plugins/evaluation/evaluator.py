@@ -42,7 +42,6 @@ class Evaluator:
 
     Args:
         models: in evaluation mode, on one device, loaded from ``checkpoints``. Several are averaged as probabilities.
-        num_rows: number of rows that a split is cut into.
         window: tokens of a row in one forward pass.
     """
 
@@ -52,22 +51,20 @@ class Evaluator:
         *,
         checkpoints: Sequence[Path],
         data: Path,
-        num_rows: int,
         window: int,
     ):
         self.models = models
         self.checkpoints = checkpoints
         self.data = data
         self.dictionary = check_vocabularies(models)
-        self.num_rows = num_rows
         self.window = window
         self._train: Optional[Tensor] = None
 
-    def text(self, split: str) -> EvaluatedText:
+    def text(self, split: str, *, num_rows: int) -> EvaluatedText:
         """A split. Raises UserError if it is missing or empty, or too short for the rows."""
         tokens = load_token_stream(self.data, split, self.dictionary)
-        check_rows(tokens, num_rows=self.num_rows, split=split)
-        return EvaluatedText(tokens, dictionary=self.dictionary, num_rows=self.num_rows)
+        check_rows(tokens, num_rows=num_rows, split=split)
+        return EvaluatedText(tokens, dictionary=self.dictionary, num_rows=num_rows)
 
     def check(self, passes: Passes) -> None:
         """Check that methods fit the models and the data, before any work."""

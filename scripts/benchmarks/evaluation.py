@@ -171,18 +171,8 @@ def run(args: argparse.Namespace) -> None:
     device = choose_device(args)
     models = [model.to(device) for model in load_language_models(args.path, args.data)]
     dictionary = models[0].decoder.dictionary
-
-    def evaluator(num_rows: int) -> Evaluator:
-        return Evaluator(
-            models,
-            checkpoints=[Path(path) for path in args.path],
-            data=args.data,
-            num_rows=num_rows,
-            window=1000,
-        )
-
-    one_row, many_rows = evaluator(1), evaluator(NUM_ROWS)
-    tokens = one_row.text(args.split).tokens
+    evaluator = Evaluator(models, checkpoints=[Path(path) for path in args.path], data=args.data, window=1000)
+    tokens = evaluator.text(args.split, num_rows=1).tokens
     lines = lines_of(tokens, dictionary, num_lines=args.lines)
     num_tokens = sum(len(line.split()) + 1 for line in lines)
     if num_tokens < 2 * NUM_ROWS:
@@ -194,9 +184,9 @@ def run(args: argparse.Namespace) -> None:
     many = EvaluatedText(tokens[:num_tokens], dictionary=dictionary, num_rows=NUM_ROWS)
     lm = TrainedLanguageModel(models, load_side_text(args.data, kind="tokenised"))
     readings = {
-        **method_readings(one_row, few),
+        **method_readings(evaluator, few),
         FLOOR: gradient_reading(models, few.tokens),
-        PLAIN_ROWS: lambda: many_rows.evaluate(many, read_methods({}))[1],
+        PLAIN_ROWS: lambda: evaluator.evaluate(many, read_methods({}))[1],
         LINES: line_reading(lm, lines),
     }
     found = readings_by_turns(readings, num_rounds=args.rounds)

@@ -17,13 +17,7 @@ from fairseq_plugins.ngrams.kneser_ney import estimate_model
 @pytest.fixture
 def evaluator(tmp_path):
     model = build_tiny_lm("tied", dropout_output=0.4)
-    return Evaluator(
-        [model],
-        checkpoints=[tmp_path / "model.pt"],
-        data=tmp_path,
-        num_rows=2,
-        window=7,
-    )
+    return Evaluator([model], checkpoints=[tmp_path / "model.pt"], data=tmp_path, window=7)
 
 
 def methods_of(*items, **fixed):

@@ -73,8 +73,8 @@ def test_the_split_is_read_once_after_the_choice_on_valid(checkpoint, data, eval
     loaded, read = [], []
     text, score = Evaluator.text, Evaluator.score
 
-    def named_text(self, split):
-        loaded.append((text(self, split), split))
+    def named_text(self, split, **rows):
+        loaded.append((text(self, split, **rows), split))
         return loaded[-1][0]
 
     def noted_score(self, one, *options):
