@@ -20,8 +20,6 @@ from fairseq_plugins.evaluation.translation_scores import (
     Translation,
     check_blank_references,
     compare,
-    read_headlines,
-    score_headlines,
 )
 from fairseq_plugins.files import (
     STANDARD_INPUT,
@@ -34,9 +32,9 @@ from fairseq_plugins.files import (
     write_text,
 )
 from fairseq_plugins.metrics.corpus import LetterCase
-from fairseq_plugins.metrics.rouge import add_rouge_settings, check_tokens, read_rouge_settings
+from fairseq_plugins.metrics.rouge import add_rouge_settings, read_rouge_settings
 from fairseq_plugins.options import UserError, flag_of
-from fairseq_plugins.reports.comparison import BleuMetric
+from fairseq_plugins.reports.comparison import BleuMetric, RougeMetric
 from fairseq_plugins.reports.report import Report
 
 
@@ -55,11 +53,6 @@ class ScoredText:
     format: TextFormat
     references: Sequence[Path]
     decoding: Optional[Decoding]
-
-    @property
-    def name(self) -> str:
-        """Name of the text in messages."""
-        return name_of(*self.files)
 
     @property
     def data(self) -> Optional[Path]:
@@ -231,7 +224,7 @@ def _evaluate_bleu(args: argparse.Namespace) -> Report:
     system = metric.translation(*text.files, form=text.format)
     comparisons: List[Comparison] = []
     if baseline is not None:
-        texts = system.detokenized, baseline.detokenized, metric.references
+        texts = system.detokenized, baseline.detokenized, metric.reference
         comparisons = compare(*texts, case=case, language=language)
     if args.write_hypotheses is not None:
         write_lines(args.write_hypotheses, system.detokenized)
@@ -296,20 +289,18 @@ def _add_rouge_arguments(parser: argparse.ArgumentParser) -> None:
 def _evaluate_rouge(args: argparse.Namespace) -> Report:
     settings = read_rouge_settings(args)
     text = read_scored_text(args)
-    check_tokens(list(zip(*map(read_lines, text.references))), settings)  # before any work is lost
+    metric = RougeMetric(*text.references, settings=settings, data=text.data)
     text.decode(result="rouge.txt")
-    hypotheses = read_headlines(*text.files, form=text.format, references=text.references, data=text.data)
-    scores = score_headlines(hypotheses, text.name, text.references, settings)
-    signature = settings.signature(num_references=len(text.references))
+    headlines = metric.translation(*text.files, form=text.format).detokenized
+    scores = metric.scores(headlines)
     lines = [
         f"{item.metric}  F1 {item.f1:6.2f} +- {item.f1_interval:.2f}  recall {item.recall:6.2f}  "
         f"precision {item.precision:6.2f}"
         for item in scores
     ]
-    report = Report(
-        {"scores": [asdict(item) for item in scores], "signature": signature}, "\n".join([*lines, signature])
-    )
-    text.write(hypotheses, report.text, result="rouge.txt")
+    figures = {"scores": [asdict(item) for item in scores], "signature": metric.signature}
+    report = Report(figures, "\n".join([*lines, metric.signature]))
+    text.write(headlines, report.text, result="rouge.txt")
     return report
 
 

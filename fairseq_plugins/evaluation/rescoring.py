@@ -429,7 +429,7 @@ class CandidateTexts:
         lines, name = self.lists.lines_of(reference), str(reference)
         check_blank_references(lines, name=name)
         targets = self._readable(self.lists.references)
-        check_raw_references(targets, lines, name="the list", reference_name=name)
+        check_raw_references(targets, {name: lines}, name="the list")
         if self._language is None and _are_raw(lines) and not _are_raw(self.chosen([0] * len(lines))):
             raise UserError(
                 f"{name} is raw text, and the lists are tokens, so that hardly a word before a full stop would match: "

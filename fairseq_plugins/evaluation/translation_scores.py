@@ -1,9 +1,9 @@
-"""Translations and headlines against raw references: BLEU and chrF by sacreBLEU, ROUGE, and whether the texts match."""
+"""Translations and headlines beside raw references: whether the texts match, and BLEU and chrF by sacreBLEU."""
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterable, List, Literal, Optional, Sequence, Tuple
+from typing import Callable, Iterable, List, Literal, Mapping, Optional, Sequence, Tuple
 
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
@@ -22,15 +22,7 @@ from fairseq_plugins.metrics.corpus import (
     bootstrap_scores,
     paired_difference,
 )
-from fairseq_plugins.metrics.rouge import (
-    NUM_BOOTSTRAP_SAMPLES,
-    UNKNOWN_REFERENCE,
-    RougeScore,
-    RougeSettings,
-    check_tokens,
-    score_corpus,
-    without_escapes,
-)
+from fairseq_plugins.metrics.rouge import NUM_BOOTSTRAP_SAMPLES, UNKNOWN_REFERENCE, without_escapes
 from fairseq_plugins.options import UserError
 
 TextFormat = Literal["generate", "text"]
@@ -44,7 +36,7 @@ class Translation:
     Attributes:
         tokenized: hypotheses in words; empty for a translation that was not made by fairseq-generate.
         tokenized_references: references that fairseq-generate wrote beside them.
-        detokenized: the hypotheses as plain text.
+        detokenized: the hypotheses as text that metrics compare with raw references.
     """
 
     tokenized: List[str]
@@ -75,41 +67,50 @@ def detokenize(lines: Sequence[str], *, language: str, data: Optional[Path] = No
     return [tokenizer.join(line.split()) for line in lines]
 
 
+def headline_words(lines: Sequence[str], *, data: Optional[Path] = None) -> List[str]:
+    """Text whose words ROUGE can count.
+
+    Tokens of Moses stay apart, without escapes. Those of other tokenizers, by the record of ``data``, are joined.
+    """
+    if isinstance(load_detokenizer(data, language="en"), (Moses, Blanks)):
+        return list(map(without_escapes, lines))
+    return detokenize(lines, language="en", data=data)
+
+
 def read_translation(
     *paths: Path,
     form: TextFormat,
-    references: Sequence[str],
-    reference_name: str,
-    language: str = "",
-    data: Optional[Path] = None,
+    references: Mapping[str, Sequence[str]],
+    readable: Callable[[Sequence[str]], List[str]],
 ) -> Translation:
-    """Read a translation. Files are read as one; ``-`` is the standard input.
+    """Read a translation or headlines. Files are read as one; ``-`` is the standard input.
 
     Args:
-        form: of the files; only the output of ``fairseq-generate`` is detokenised.
-        references: raw text, a sentence each.
-        language: of the detokeniser, such as "de".
-        data: folder that the models were trained on, or None for tokens of Moses.
+        form: of the files; only the output of ``fairseq-generate`` is made readable.
+        references: lines of the files of raw text by name. A hypothesis has a line in each.
+        readable: makes text of lines of tokens, such as :func:`detokenize`.
 
     Raises:
         UserError: if the translation does not belong to the references, is cut short or holds subword marks, or a
-            reference is blank.
+            sentence has only blank references.
     """
+    name = name_of(*paths)
+    hypotheses: List[str] = []
     targets: List[str] = []
     if form == "generate":
         hypotheses, targets = read_generated(*paths)
+        detokenized, readable_targets = readable(hypotheses), readable(targets)
     else:
-        hypotheses = [line for path in paths for line in read_lines(path)]
-    name = name_of(*paths)
-    check_pairs(hypotheses, references, name=name, reference_name=reference_name)
-    check_words(hypotheses, name=f"{name}, hypotheses" if form == "generate" else name, references=references)
-    check_words(targets, name=f"{name}, references", references=references)
-    check_blank_references(references, name=reference_name)
-    if form == "text":
-        return Translation(tokenized=[], tokenized_references=[], detokenized=hypotheses)
-    readable, readable_targets = (detokenize(lines, language=language, data=data) for lines in (hypotheses, targets))
-    check_raw_references(readable_targets, references, name=name, reference_name=reference_name)
-    return Translation(tokenized=hypotheses, tokenized_references=targets, detokenized=readable)
+        detokenized = [line for path in paths for line in read_lines(path)]
+    for reference, lines in references.items():
+        check_pairs(detokenized, lines, name=name, reference_name=reference)
+    joined = ["".join(lines) for lines in zip(*references.values())]
+    check_blank_references(joined, name=" and ".join(references))
+    check_words(detokenized, name=f"{name}, hypotheses" if form == "generate" else name, references=joined)
+    if form == "generate":
+        check_words(readable_targets, name=f"{name}, references", references=joined)
+        check_raw_references(readable_targets, references, name=name)
+    return Translation(tokenized=hypotheses, tokenized_references=targets, detokenized=detokenized)
 
 
 def score(
@@ -171,52 +172,6 @@ def compare(
         p = paired_difference(system, baseline).p
         found.append(Comparison(TITLES[name], value=float(system[0]), other_value=float(baseline[0]), p=p))
     return found
-
-
-def read_headlines(
-    *paths: Path, form: TextFormat, references: Sequence[Path] = (), data: Optional[Path] = None
-) -> List[str]:
-    """Plain text, or the best hypotheses of an output of ``fairseq-generate`` as text whose words ROUGE can count.
-
-    In the latter tokens of Moses stay apart, without escapes. Those of other tokenizers, by the record of ``data``, are
-    joined. The targets of the output must belong to one of the files of raw references. Raises UserError if the files
-    hold no hypothesis, sentences are missing, or the targets belong to no reference.
-    """
-    if form == "text":
-        return [line for path in paths for line in read_lines(path)]
-    tokenizer = load_detokenizer(data, language="en")
-    is_joined = not isinstance(tokenizer, (Moses, Blanks))
-    hypotheses, targets = (
-        [tokenizer.join(line.split()) if is_joined else without_escapes(line) for line in lines]
-        for lines in read_generated(*paths)
-    )
-    texts = {str(reference): read_lines(reference) for reference in references}
-    for reference, lines in texts.items():
-        check_pairs(hypotheses, lines, name=name_of(*paths), reference_name=reference)
-    if texts:
-        nearest = max(texts, key=lambda name: similarity(targets, texts[name]))
-        check_raw_references(targets, texts[nearest], name=name_of(*paths), reference_name=nearest)
-    return hypotheses
-
-
-def score_headlines(
-    hypotheses: List[str],
-    name: str,
-    references: Sequence[Path],
-    settings: RougeSettings,
-) -> List[RougeScore]:
-    """ROUGE of hypotheses against files of references; each hypothesis has a line in each file.
-
-    Raises UserError on unequal numbers of lines, subword marks, no word, another script, or a sentence whose references
-    are all blank, with the file and line.
-    """
-    texts = [read_lines(reference) for reference in references]
-    for lines, reference in zip(texts, references):
-        check_pairs(hypotheses, lines, name=name, reference_name=str(reference))
-    check_words(hypotheses, name=name, references=["".join(lines) for lines in zip(*texts)])
-    check_blank_references(["".join(lines) for lines in zip(*texts)], name=name_of(*references))
-    check_tokens(list(zip(*texts)), settings)
-    return score_corpus(hypotheses, list(zip(*texts)), settings)
 
 
 # Whether texts can be compared line by line.
@@ -283,28 +238,30 @@ def similarity(targets: Sequence[str], references: Sequence[str]) -> float:
     return precision.corpus_score(known, [plain, list(references), escaped]).score
 
 
-def check_raw_references(targets: Sequence[str], references: Sequence[str], *, name: str, reference_name: str) -> None:
+def check_raw_references(targets: Sequence[str], references: Mapping[str, Sequence[str]], *, name: str) -> None:
     """Check that raw references belong to the decoded text, and that the words of its targets are not joined.
 
-    The targets are those that ``fairseq-generate`` prints beside the hypotheses, with subwords joined. The names of
-    both texts are for messages.
+    The targets are those that ``fairseq-generate`` prints beside the hypotheses, with subwords joined. The ``name`` of
+    the text and those of the references are for messages. Of several references one must belong to the text.
     """
     letters = "".join(targets).replace(UNKNOWN_REFERENCE, "")
     if sum(map(str.isalpha, letters)) < FEWEST_LETTERS:
         return
-    lines = range(len(targets))
-    if similarity(targets, references) < LOWEST_SIMILARITY:
-        worst = min(lines, key=lambda n: similarity(targets[n : n + 1], references[n : n + 1]))
+    similarities = {reference: similarity(targets, lines) for reference, lines in references.items()}
+    nearest = max(similarities, key=similarities.__getitem__)
+    lines, numbers = references[nearest], range(len(targets))
+    if similarities[nearest] < LOWEST_SIMILARITY:
+        worst = min(numbers, key=lambda n: similarity(targets[n : n + 1], lines[n : n + 1]))
         raise UserError(
-            f"{reference_name} is not the reference of the text that {name} was decoded from: its line {worst + 1} is "
-            f"'{_start(references[worst])}', and decoding printed the target '{_start(targets[worst])}': give the one "
-            "that belongs to it"
+            f"{nearest} is not the reference of the text that {name} was decoded from: its line {worst + 1} is "
+            f"'{_start(lines[worst])}', and decoding printed the target '{_start(targets[worst])}': give the one that "
+            "belongs to it"
         )
-    if 2 * sum(line.count(" ") for line in targets) < sum(line.count(" ") for line in references):
-        joined = max(lines, key=lambda n: references[n].count(" ") - targets[n].count(" "))
+    if 2 * sum(line.count(" ") for line in targets) < sum(line.count(" ") for line in lines):
+        joined = max(numbers, key=lambda n: lines[n].count(" ") - targets[n].count(" "))
         raise UserError(
-            f"{name}: the words of target {joined}, '{_start(targets[joined])}', are joined, and in {reference_name} "
-            f"they are '{_start(references[joined])}': decode with the kind of subwords that the data have, by --bpe"
+            f"{name}: the words of target {joined}, '{_start(targets[joined])}', are joined, and in {nearest} "
+            f"they are '{_start(lines[joined])}': decode with the kind of subwords that the data have, by --bpe"
         )
 
 

@@ -21,10 +21,10 @@ from fairseq_plugins.evaluation.translation_scores import (
     Score,
     TextFormat,
     Translation,
-    read_headlines,
+    detokenize,
+    headline_words,
     read_translation,
     score,
-    score_headlines,
 )
 from fairseq_plugins.files import read_lines
 from fairseq_plugins.metrics.corpus import (
@@ -38,7 +38,7 @@ from fairseq_plugins.metrics.corpus import (
     bleu_of_text,
     bootstrap_scores,
 )
-from fairseq_plugins.metrics.rouge import DEFAULT_SETTINGS, RougeSettings
+from fairseq_plugins.metrics.rouge import DEFAULT_SETTINGS, RougeScore, RougeSettings, check_tokens, score_corpus
 from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
 from fairseq_plugins.options import UserError
 from fairseq_plugins.reports.learning_curves import Figures, best_valid_cells, cost_cells, draw_learning_curves
@@ -74,31 +74,36 @@ class TextMetric(Metric):
     """A metric of text that ``fairseq-generate`` left in ``SAVE_DIR/SPLIT``.
 
     Args:
-        reference: file of the raw reference.
+        files: of raw references. Each sentence has one in each file.
         data: folder whose ``text.json`` says how texts were tokenised; by default by Moses.
 
     Attributes:
         compared: names of the metrics of the significance test.
+        references: lines of the files by their names.
     """
 
     compared: Tuple[str, ...]
 
-    def __init__(self, reference: Path, *, split: str = "test", data: Optional[Path] = None) -> None:
-        self.reference = reference
+    def __init__(self, *files: Path, split: str = "test", data: Optional[Path] = None) -> None:
+        self.references = {str(file): read_lines(file) for file in files}
         self.split = split
         self.data = data
 
     @abstractmethod
     def corpus_metric(self, name: str) -> CorpusMetric:
-        """The metric of the significance test by that name, for text as :meth:`lines` returns it."""
+        """The metric of the significance test by that name, for text as :meth:`translation` returns it."""
 
     @abstractmethod
-    def lines(self, path: Path, form: TextFormat) -> List[str]:
-        """A text as it is scored, a line for each reference. Raises UserError or OSError if it cannot be compared."""
+    def readable(self, lines: Sequence[str]) -> List[str]:
+        """The text that is scored, from lines of tokens."""
 
     @abstractmethod
     def scored(self, path: Path, form: TextFormat) -> Figures:
-        """Figures of a text. Errors are those of :meth:`lines`."""
+        """Figures of a text. Errors are those of :meth:`translation`."""
+
+    def translation(self, *paths: Path, form: TextFormat) -> Translation:
+        """Files that are read as one translation. Raises UserError or OSError if it cannot be compared."""
+        return read_translation(*paths, form=form, references=self.references, readable=self.readable)
 
     def measure(self, run: TrainedRun) -> Figures:
         path = self.decoded(run)
@@ -143,7 +148,7 @@ class BleuMetric(TextMetric):
 
     def __init__(self, reference: Path, *, language: str, case: LetterCase = "kept", **more: Any) -> None:
         super().__init__(reference, **more)
-        self.references = read_lines(reference)
+        (self.reference,) = self.references.values()
         self.case: LetterCase = case
         self.language = language
         bleu_of_text(language=language)
@@ -151,26 +156,15 @@ class BleuMetric(TextMetric):
     def corpus_metric(self, name: str) -> CorpusMetric:
         return CORPUS_METRICS[name](case=self.case, language=self.language)
 
-    def lines(self, path: Path, form: TextFormat) -> List[str]:
-        return self.translation(path, form=form).detokenized
+    def readable(self, lines: Sequence[str]) -> List[str]:
+        return detokenize(lines, language=self.language, data=self.data)
 
     def scored(self, path: Path, form: TextFormat) -> Figures:
         return {"scores": [asdict(item) for item in self.scores(self.translation(path, form=form))]}
 
     def scores(self, translation: Translation) -> List[Score]:
         """BLEU and chrF, and BLEU of tokens, if there are any."""
-        return score(translation, self.references, case=self.case, language=self.language)
-
-    def translation(self, *paths: Path, form: TextFormat) -> Translation:
-        """Files that are read as one translation of the reference. Errors are those of :meth:`lines`."""
-        return read_translation(
-            *paths,
-            form=form,
-            references=self.references,
-            reference_name=str(self.reference),
-            language=self.language,
-            data=self.data,
-        )
+        return score(translation, self.reference, case=self.case, language=self.language)
 
     def cells(self, figures: Figures) -> Dict[str, Cell]:
         names = ("BLEU", "chrF", "tokenised BLEU")
@@ -182,27 +176,39 @@ class BleuMetric(TextMetric):
 
 
 class RougeMetric(TextMetric):
-    """ROUGE of headlines, and their length. Further arguments, ``more``, are those of :class:`TextMetric`."""
+    """ROUGE of headlines, and their length. Further arguments, ``more``, are those of :class:`TextMetric`.
+
+    Raises UserError if the tokeniser of the settings does not know the script of the references.
+    """
 
     compared = tuple(ROUGE_METRICS)
 
-    def __init__(self, reference: Path, *, settings: RougeSettings = DEFAULT_SETTINGS, **more: Any) -> None:
-        super().__init__(reference, **more)
+    def __init__(self, *files: Path, settings: RougeSettings = DEFAULT_SETTINGS, **more: Any) -> None:
+        super().__init__(*files, **more)
         self.settings = settings
+        self.signature = settings.signature(num_references=len(self.references))
+        self._by_sentence = list(zip(*self.references.values()))
+        check_tokens(self._by_sentence, settings)
 
     def corpus_metric(self, name: str) -> CorpusMetric:
         # neither the hypotheses as they are read nor raw references have escapes
         return RougeMean(name, settings=self.settings, escapes="kept")
 
-    def lines(self, path: Path, form: TextFormat) -> List[str]:
-        return read_headlines(path, form=form, references=[self.reference], data=self.data)
+    def readable(self, lines: Sequence[str]) -> List[str]:
+        return headline_words(lines, data=self.data)
 
     def scored(self, path: Path, form: TextFormat) -> Figures:
-        hypotheses = self.lines(path, form)
-        scores = score_headlines(hypotheses, str(path), [self.reference], self.settings)
-        words = statistics.mean(len(line.split()) for line in hypotheses)
-        signature = self.settings.signature(num_references=1)
-        return {"scores": [asdict(item) for item in scores], "signature": signature, "words": words}
+        headlines = self.translation(path, form=form).detokenized
+        words = statistics.mean(len(line.split()) for line in headlines)
+        return {
+            "scores": [asdict(item) for item in self.scores(headlines)],
+            "signature": self.signature,
+            "words": words,
+        }
+
+    def scores(self, headlines: Sequence[str]) -> List[RougeScore]:
+        """ROUGE-1, -2 and -L of headlines as :meth:`translation` returns them."""
+        return score_corpus(headlines, self._by_sentence, self.settings)
 
     def cells(self, figures: Figures) -> Dict[str, Cell]:
         scores = zip(ROUGE_METRICS.values(), figures["scores"])
@@ -212,7 +218,7 @@ class RougeMetric(TextMetric):
         }
 
     def note(self, figures: Sequence[Figures]) -> str:
-        return f"ROUGE: `{self.settings.signature(num_references=1)}`. {super().note(figures)}".rstrip()
+        return f"ROUGE: `{self.signature}`. {super().note(figures)}".rstrip()
 
 
 class PerplexityMetric(Metric):
@@ -307,9 +313,10 @@ def compare_runs(
     figures: Figures = {"runs": found}
     parts = [as_markdown(found, metric), _note_on_checkpoints(read), metric.note(found)]
     if baseline is not None and isinstance(metric, TextMetric):
-        written = [(run.name, metric.lines(metric.decoded(run), "generate")) for run in read]
-        written += [(name, metric.lines(path, "text")) for name, path in texts]
-        figures["differences"] = text_differences(written, metric, baseline=baseline)
+        written = [(run.name, metric.translation(metric.decoded(run), form="generate")) for run in read]
+        written += [(name, metric.translation(path, form="text")) for name, path in texts]
+        lines = [(name, translation.detokenized) for name, translation in written]
+        figures["differences"] = text_differences(lines, metric, baseline=baseline)
         parts.append(differences_as_markdown(figures["differences"], baseline=baseline))
     elif baseline is not None:
         figures["differences"] = seed_differences(trained, baseline=baseline)
@@ -325,7 +332,7 @@ def text_differences(
 
     ``written`` has the name of the system and the lines of each run or text.
     """
-    references = read_lines(metric.reference)
+    (references,) = metric.references.values()
     systems: Dict[str, List[Sequence[str]]] = {}
     for name, lines in written:
         systems.setdefault(name, []).append(lines)

@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 from dataclasses import asdict
+from functools import partial
 
 import pytest
 import sacrebleu
@@ -23,7 +24,7 @@ from fairseq_plugins.evaluation.translation_scores import (
     check_words,
     compare,
     detokenize,
-    read_headlines,
+    headline_words,
     read_translation,
     score,
     similarity,
@@ -98,30 +99,33 @@ def test_paired_bootstrap_tells_a_better_system_from_an_equal_one():
 def test_a_translation_is_read_checked_and_detokenised(tmp_path):
     path = tmp_path / "generate.txt"
     path.write_text("T-0\tja <<unk>>\nH-0\t-1\tja , sagt er !\n")
-    options = dict(form="generate", reference_name="reference", language="de")
-    found = read_translation(path, references=["ja, sagt sie!"], **options)
+
+    def read(references):
+        readable = partial(detokenize, language="de")
+        return read_translation(path, form="generate", references={"reference": references}, readable=readable)
+
+    found = read(["ja, sagt sie!"])
     assert found == Translation(["ja , sagt er !"], ["ja <<unk>>"], ["ja, sagt er!"])
     with pytest.raises(ValueError, match="has 1 lines and reference 2"):
-        read_translation(path, references=["ja", "nein"], **options)
+        read(["ja", "nein"])
     path.write_text("T-0\tja\nH-0\t-1\tj@@ a\n")
     with pytest.raises(ValueError, match="generate.txt, hypotheses, line 1: subword mark @@"):
-        read_translation(path, references=["ja"], **options)
+        read(["ja"])
     path.write_text("".join(f"T-{n}\t{line}\nH-{n}\t-1\t{line}\n" for n, line in enumerate(OWN)))
     with pytest.raises(ValueError, match="^reference is not the reference of the text that .*generate.txt was decoded"):
-        read_translation(path, references=OTHER, **options)
+        read(OTHER)
 
 
 @pytest.mark.parametrize("tokenizer", ["moses", "blanks", "characters"])
 def test_words_are_those_of_the_tokenizer_of_the_data(tokenizer, tmp_path):
     reference = "ba đồng minh của ông"  # short words, which share few n-grams with their letters apart
     (tmp_path / "text.json").write_text(json.dumps({"tokenizer": tokenizer, "case": "kept"}))
-    path, raw = tmp_path / "generate.txt", tmp_path / "reference"
+    path = tmp_path / "generate.txt"
     words = load_tokenizer(tokenizer, language="vi", folder=tmp_path).split(reference)
     path.write_text("".join(f"T-{n}\t{' '.join(words)}\nH-{n}\t-1\t{' '.join(words)}\n" for n in range(9)))
-    raw.write_text(f"{reference}\n" * 9)
-    assert read_headlines(path, form="generate", references=[raw], data=tmp_path) == [reference] * 9
-    given = dict(form="generate", references=[reference] * 9, reference_name="raw", language="vi", data=tmp_path)
-    assert read_translation(path, **given).detokenized == [reference] * 9
+    for readable in (partial(headline_words, data=tmp_path), partial(detokenize, language="vi", data=tmp_path)):
+        found = read_translation(path, form="generate", references={"raw": [reference] * 9}, readable=readable)
+        assert found.detokenized == [reference] * 9
 
 
 @pytest.mark.parametrize(
@@ -170,7 +174,7 @@ TESTS = ROOT / "tests"
     ],
 )
 def test_a_target_is_its_raw_reference_in_other_marks(target, reference):
-    check_raw_references([target] * 20, [reference] * 20, name="a", reference_name="b")
+    check_raw_references([target] * 20, {"b": [reference] * 20}, name="a")
 
 
 def characters(line, missing):
@@ -239,7 +243,7 @@ OWN = ["the price of oil rises", "police kill a gunman", "stocks fall on Monday"
 )
 def test_another_text_is_refused(targets, references, message):
     with pytest.raises(ValueError, match=message):
-        check_raw_references(targets, references, name="a", reference_name="b")
+        check_raw_references(targets, {"b": references}, name="a")
 
 
 @pytest.mark.parametrize(

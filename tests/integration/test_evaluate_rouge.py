@@ -15,8 +15,7 @@ from fairseq.data import Dictionary
 from rouge_score.rouge_scorer import RougeScorer
 from translation_commands import FAIRSEQ_FLAGS
 
-from fairseq_plugins.evaluation.translation_scores import score_headlines
-from fairseq_plugins.metrics.rouge import RougeSettings
+from fairseq_plugins.metrics.rouge import RougeSettings, score_corpus
 from fairseq_plugins.models.checkpoints import dictionary_fingerprint
 
 FORWARDED = ["--", "--cpu", "--scoring", "rouge"]
@@ -223,7 +222,7 @@ def test_flags_are_the_settings_of_the_score(flags, settings, folder, scored):
     (folder / "a").write_text("".join(f"{line}\n" for line in hypotheses))
     (folder / "b").write_text("".join(f"{line}\n" for line in references))
     scores, signature = scored(*flags, "--input", "a", "--input-format", "text", "--reference", "b")
-    found = score_headlines(hypotheses, "a", [folder / "b"], settings)
+    found = score_corpus(hypotheses, [[reference] for reference in references], settings)
     assert scores == {one.metric: (one.f1, one.recall, one.precision) for one in found}
     assert signature == settings.signature(num_references=1)
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from rouge_score import rouge_scorer
 
-from fairseq_plugins.evaluation.translation_scores import read_headlines, score_headlines
-from fairseq_plugins.files import read_lines
+from fairseq_plugins.evaluation.translation_scores import headline_words
 from fairseq_plugins.metrics import rouge as rouge_module
 from fairseq_plugins.metrics.rouge import (
     METRICS,
@@ -111,14 +110,11 @@ def test_the_unicode_tokeniser_keeps_letters_with_their_marks(text, words):
     assert Rouge(RougeSettings(tokenizer="unicode")).tokenizer.tokenize(text) == words.split()
 
 
-def test_a_text_scores_all_against_itself_escapes_or_not(tmp_path):
+def test_a_text_scores_all_against_itself_escapes_or_not():
     lines = ["Moody &apos;s cuts AT &amp;amp; T", "the B&regional bank &lt; &#91; x"]
-    path, generated = tmp_path / "text", tmp_path / "generate.txt"
-    path.write_text("\n".join(lines))
-    generated.write_text("".join(f"T-{i}\tx\nH-{i}\t-1\t{line}\n" for i, line in enumerate(lines)))
-    scores = score_headlines(read_lines(path), path, [path], RougeSettings())
+    scores = score_corpus(lines, [[line] for line in lines], RougeSettings())
     assert [score.f1 for score in scores] == [100, 100, 100]
-    assert read_headlines(generated, form="generate") == ["Moody 's cuts AT &amp; T", "the B&regional bank < [ x"]
+    assert headline_words(lines) == ["Moody 's cuts AT &amp; T", "the B&regional bank < [ x"]
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_parameters_that_learn_stand_where_not_all_do():
 def test_the_best_scores_of_validation_stand_in_the_table():
     scored = [run("A", seed, highest_valid_scores={"bleu": 10.0 * seed}, words=3.0, scores=[]) for seed in (1, 2)]
     rows = named_rows_of(
-        as_markdown([*scored, run("B", 1, highest_valid_scores={}, words=3.0, scores=[])], RougeMetric(None))
+        as_markdown([*scored, run("B", 1, highest_valid_scores={}, words=3.0, scores=[])], RougeMetric())
     )
     assert [row["highest valid BLEU"] for row in rows] == ["10.00", "20.00", "15.00", "7.07", ""]
     assert list(rows[0])[4:6] == ["lowest valid perplexity", "highest valid BLEU"]
@@ -184,7 +184,7 @@ def test_a_run_that_lacks_its_text_is_told_before_others_are_scored(tmp_path, fi
     runs = [("A", tmp_path / "a/checkpoint_best.pt"), ("B", tmp_path / "b/checkpoint_best.pt")]
     told = "b/test/generate.txt does not exist: decode test by evaluate bleu or rouge with --out .*b/test"
     with pytest.raises(ValueError, match=told):
-        comparison.compare_runs(runs, RougeMetric(tmp_path / "reference"), data="data")
+        comparison.compare_runs(runs, RougeMetric(), data="data")
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_differences_are_those_of_the_table(tmp_path):
         BleuMetric(tmp_path / "reference", language="en"),
         BleuMetric(tmp_path / "reference", language="en", case="ignored"),
     ):
-        read = {name: metric.lines(tmp_path / name, "text") for name in "AB"}
+        read = {name: metric.translation(tmp_path / name, form="text").detokenized for name in "AB"}
         values = [
             [item.get("f1", item.get("value")) for item in metric.scored(tmp_path / name, "text")["scores"]]
             for name in "AB"
@@ -260,7 +260,7 @@ def test_differences_are_those_of_the_table(tmp_path):
     "metric, told",
     [
         (PerplexityMetric(), "A: perplexities are tested over seeds, of which B has only one"),
-        (RougeMetric(None), "C: no such name, choose one of A, B"),
+        (RougeMetric(), "C: no such name, choose one of A, B"),
     ],
 )
 def test_a_baseline_that_cannot_be_is_refused_before_anything_is_read(metric, told, tmp_path):
@@ -297,4 +297,4 @@ def test_perplexities_are_tested_over_seeds():
 def test_a_run_and_a_text_of_one_name_are_refused(tmp_path):
     runs, texts = [("A", tmp_path / "1"), ("B", tmp_path / "2")], [("A", tmp_path / "3")]
     with pytest.raises(ValueError, match="^A names a run and a text: give the text another name$"):
-        compare_runs(runs, RougeMetric(None), data="data", texts=texts)
+        compare_runs(runs, RougeMetric(), data="data", texts=texts)
