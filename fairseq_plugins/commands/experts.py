@@ -72,7 +72,7 @@ def _analyze_attention(args: argparse.Namespace) -> None:
     paths: List[Path] = args.input or [STANDARD_INPUT]
     with_words = (line for line in stream_lines(paths) if line.strip())
     translator = load_translator(args.path, args.data, device=choose_device(args), precision=args.output_precision)
-    lines = list(translator.source.watched(islice(with_words, args.num), name=name_of(*paths)))
+    lines = list(islice(with_words, args.num))
     if not lines:
         raise UserError("there is no sentence to draw, all lines are blank")
     translated = translator.translate_stream(lines, SearchOptions(beam=args.beam), batch_size=1, buffer=1)
@@ -212,8 +212,7 @@ def _translated(
     """Token indices of raw sources and of their translations by the model."""
     sides = model.encoder.dictionary, model.decoder.dictionary
     translator = load_translator([path], args.data, device=choose_device(args))
-    watched = translator.source.watched(lines, name=name_of(*args.input))
-    found = list(translator.translate_stream(watched, SearchOptions()))
+    found = translator.translate(lines)
     return [(number_words(one.source, sides[0]), number_words(one.target, sides[1])) for one in found]
 
 

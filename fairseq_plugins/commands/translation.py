@@ -102,9 +102,8 @@ def _translate(args: argparse.Namespace) -> None:
     batch_size: int = (1 if is_typed else BATCH_SIZE) if args.batch_size is None else args.batch_size
     names = [option.name for option in fields(SearchOptions) if option.name != "flags"]
     search = SearchOptions(**{name: getattr(args, name) for name in names}, flags=args.forwarded)
-    lines = stream_lines(paths)
+    lines, raw_lines = tee(stream_lines(paths))
     translator = load_translator(args.path, args.data, device=choose_device(args), precision=args.output_precision)
-    lines, raw_lines = tee(translator.source.watched(lines, name=name_of(*paths)))
     translated = translator.translate_stream(
         lines,
         search,

@@ -308,9 +308,7 @@ class Translator:
         buffer: int = 1024,
         name: str = "the text",
     ) -> Iterator[TranslatedSentence]:
-        """Translate raw lines in order as they come; see :meth:`translate`.
-
-        Lines with newlines are not refused, and there is no warning about tokenised text.
+        """Translate raw lines in order as they come; see :meth:`translate`. Lines with newlines are not refused.
 
         ``buffer`` lines are read before they are translated, sorted by length among themselves. ``name`` is that of the
         text, in messages. Raises UserError if a line is shorter than its translation must be, or, after the
@@ -318,7 +316,7 @@ class Translator:
         """
         check_at_least_one(batch_size, flag="--batch-size")
         num_read = 0
-        for group in buffered(lines, num_lines=buffer):
+        for group in buffered(self.source.watched(lines, name=name), num_lines=buffer):
             pieces = [self.source.split(line) for line in group]
             too_long = next((n for n, one in enumerate(pieces) if len(one) >= self.max_length), len(pieces))
             yield from self._translate_group(pieces[:too_long], search, batch_size=batch_size)
