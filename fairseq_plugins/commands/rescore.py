@@ -23,6 +23,7 @@ from fairseq_plugins.evaluation.rescoring import (
     candidate_features,
     read_nbest,
     read_weights,
+    unknown_share,
     weighted_sums,
     weights_of_models,
     write_nbest,
@@ -203,8 +204,8 @@ def _compute_features(args: argparse.Namespace, lists: NBestLists) -> CandidateF
         raise UserError("--source is read by encoder-decoders, and --path has language models alone: leave it out")
     moved = {path: model.to(device) for path, model in models.items()}
     features = candidate_features(lists, moved, max_tokens=args.max_tokens)
-    for path, share in features.unknown_shares.items():
-        if share > 0:
+    for path, model in moved.items():
+        if (share := unknown_share(lists, model)) > 0:
             print(
                 f"{path} does not know {share:.1%} of the tokens of its texts: it reads tokens of DATA, subwords "
                 "with their marks (fairseq-generate without --remove-bpe)",

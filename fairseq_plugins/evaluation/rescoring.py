@@ -209,13 +209,11 @@ class CandidateFeatures:
         names: of the F features: the list's score, the number of tokens, then one for each model.
         values: (N, K, F) float64, 0 where there is no candidate.
         is_candidate: (N, K).
-        unknown_shares: share of unknown words in the texts that a model reads, by model.
     """
 
     names: List[str]
     values: np.ndarray
     is_candidate: np.ndarray
-    unknown_shares: Dict[str, float]
 
 
 def candidate_features(
@@ -240,11 +238,10 @@ def candidate_features(
     columns = [scores, [len(text.split()) for text in lists.texts]]
     columns += [_log_probs(model, lists, max_tokens=max_tokens) for model in models.values()]
     values[is_candidate] = np.array(columns, dtype=np.float64).T
-    unknown_shares = {name: _unknown_share(lists, model) for name, model in models.items()}
-    return CandidateFeatures(names=names, values=values, is_candidate=is_candidate, unknown_shares=unknown_shares)
+    return CandidateFeatures(names=names, values=values, is_candidate=is_candidate)
 
 
-def _unknown_share(lists: NBestLists, model: Any) -> float:
+def unknown_share(lists: NBestLists, model: Any) -> float:
     """Share of unknown words in the candidates, or in the sources of an encoder-decoder if it is higher."""
 
     def share(texts: Sequence[str], dictionary: Dictionary) -> float:

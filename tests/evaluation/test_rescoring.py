@@ -20,6 +20,7 @@ from fairseq_plugins.evaluation.rescoring import (
     read_nbest,
     read_weights,
     tune_weights,
+    unknown_share,
     weighted_sums,
     write_nbest,
 )
@@ -172,8 +173,7 @@ def test_features_are_the_lists_scores_lengths_and_log_probabilities(max_tokens)
     lm = build_tiny_lm("mos", dropout_output=0.5).double()
     encdec = build_encdec("lstm_encdec_doc", 19, 23, embed_dim=8, hidden_sizes="8 8").double()
     found = candidate_features(LISTS, {"lm": lm, "encdec": encdec}, max_tokens=max_tokens)
-    blank = candidate_features(NBestLists([[Candidate("", -1.0)]], [], []), {"lm": lm})
-    assert blank.unknown_shares == {"lm": 0} and found.unknown_shares["lm"] > 0
+    assert unknown_share(NBestLists([[Candidate("", -1.0)]], [], []), lm) == 0 < unknown_share(LISTS, lm)
     assert found.names == ["list", "length", "lm", "encdec"]
     assert found.is_candidate.tolist() == [[True, True, True], [True, False, False]]
     for sentence, (row, candidates) in enumerate(zip(found.values, LISTS.candidates)):
