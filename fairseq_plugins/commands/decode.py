@@ -81,16 +81,16 @@ NOT_FORWARDED = {
 
 
 def read_decoding(args: argparse.Namespace) -> Decoding:
-    """The decoding of the arguments of :func:`add_decoding`.
+    """The decoding of the arguments of :func:`add_decoding`, checked before any work.
 
-    Raises UserError if DATA has several models of subwords and ``--bpe`` names no kind, or a flag after ``--`` is one
-    of :data:`NOT_FORWARDED`.
+    Raises UserError if DATA has several models of subwords and ``--bpe`` names no kind, if a flag after ``--`` is one
+    of :data:`NOT_FORWARDED`, or as :meth:`Decoding.check` does.
     """
     for flag in args.forwarded:
         remedy = NOT_FORWARDED.get(flag.partition("=")[0] if flag.startswith("--") else flag[:2])
         if remedy is not None:
             raise UserError(f"{flag} after the --: {remedy}")
-    return Decoding(
+    decoding = Decoding(
         data=args.data,
         models=args.path,
         split=args.split,
@@ -100,12 +100,12 @@ def read_decoding(args: argparse.Namespace) -> Decoding:
         subwords=args.bpe or subword_kind(args.data),
         flags=[*args.forwarded, *(["--cpu"] if args.cpu and "--cpu" not in args.forwarded else [])],
     )
+    decoding.check()
+    return decoding
 
 
 def _decode(args: argparse.Namespace) -> None:
-    decoding = read_decoding(args)
-    decoding.check()
-    decoding.run()
+    read_decoding(args).run()
 
 
 DECODE = Command(

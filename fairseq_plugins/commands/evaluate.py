@@ -170,7 +170,6 @@ def read_scored_text(args: argparse.Namespace) -> ScoredText:
     if not args.path or not args.out:
         raise UserError("DATA needs --path CKPT... and --out DIR; texts that are there are given with --input")
     decoding = read_decoding(args)
-    decoding.check()
     references = regular_files(args.reference or [raw_reference(args.data, args.split, decoding.languages[1])])
     return ScoredText([decoding.generated], "generate", references, decoding)
 
