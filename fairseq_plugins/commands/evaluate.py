@@ -4,7 +4,7 @@ import argparse
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import List, Optional, Sequence, get_args
+from typing import List, Mapping, Optional, Sequence, get_args
 
 from fairseq_plugins.command_line import add_input, add_output_file
 from fairseq_plugins.commands.decode import DECODING_HELP, DECODING_OPTIONS, add_decoding, read_decoding
@@ -25,7 +25,6 @@ from fairseq_plugins.files import (
     STANDARD_INPUT,
     check_not_read,
     given_path,
-    name_of,
     read_lines,
     regular_files,
     write_lines,
@@ -92,28 +91,26 @@ class ScoredText:
                     f"give a reference in {target}"
                 )
 
-    def decode(self, *, result: str) -> None:
+    def decode(self, references: Mapping[str, Sequence[str]], *, result: str) -> None:
         """Decode, unless that was done or the text is in files. Results of an earlier scoring are removed first.
 
-        Raises UserError if a sentence has only blank references, or a file has not one reference a sentence. Then
-        earlier results stay.
+        Raises UserError if a sentence has only blank ``references``, which are lines of files by name, or a file has
+        not one a sentence. Then earlier results stay.
         """
-        if self.decoding is not None:
-            lines = zip(*(read_lines(reference) for reference in self.references))
-            check_blank_references(["".join(texts) for texts in lines], name=name_of(*self.references))
-            self._check_lengths(self.decoding)
-            for earlier in (result, HYPOTHESES_FILE):
-                (self.decoding.out / earlier).unlink(missing_ok=True)
-            self.decoding.run()
-
-    def _check_lengths(self, decoding: Decoding) -> None:
-        num_pairs = num_sentences(decoding.data, decoding.split, decoding.languages)
-        for reference in self.references:
-            if (num_lines := len(read_lines(reference))) != num_pairs:
+        if self.decoding is None:
+            return
+        check_blank_references(references)
+        data, split = self.decoding.data, self.decoding.split
+        num_pairs = num_sentences(data, split, self.decoding.languages)
+        for name, lines in references.items():
+            if len(lines) != num_pairs:
                 raise UserError(
-                    f"{reference} has {num_lines} lines, and {decoding.split} of {decoding.data} {num_pairs} "
-                    f"sentences: line {min(num_lines, num_pairs) + 1} has no counterpart"
+                    f"{name} has {len(lines)} lines, and {split} of {data} {num_pairs} sentences: line "
+                    f"{min(len(lines), num_pairs) + 1} has no counterpart"
                 )
+        for earlier in (result, HYPOTHESES_FILE):
+            (self.decoding.out / earlier).unlink(missing_ok=True)
+        self.decoding.run()
 
     def write(self, hypotheses: Sequence[str], scores: str, *, result: str) -> None:
         """Write hypotheses, and their scores to the file ``result``, beside a decoding; nothing without a decoding."""
@@ -219,7 +216,7 @@ def _evaluate_bleu(args: argparse.Namespace) -> Report:
     case: LetterCase = "ignored" if args.lowercase else text.case
     metric = BleuMetric(text.references[0], language=language, case=case, data=text.data)
     baseline = None if against is None else _read_baseline(against, metric)
-    text.decode(result="scores.txt")
+    text.decode(metric.references, result="scores.txt")
     system = metric.translation(*text.files, form=text.format)
     comparisons: List[Comparison] = []
     if baseline is not None:
@@ -289,7 +286,7 @@ def _evaluate_rouge(args: argparse.Namespace) -> Report:
     settings = read_rouge_settings(args)
     text = read_scored_text(args)
     metric = RougeMetric(*text.references, settings=settings, data=text.data)
-    text.decode(result="rouge.txt")
+    text.decode(metric.references, result="rouge.txt")
     headlines = metric.translation(*text.files, form=text.format).detokenized
     scores = metric.scores(headlines)
     lines = [

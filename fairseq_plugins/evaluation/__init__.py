@@ -11,7 +11,7 @@
 ``translation``                ``Translator`` of raw text
 ``api``                        ``fairseq_plugins.load``, which returns one of these two
 ``decoding``                   runs ``fairseq-generate`` on a split, and reads its output
-``translation_scores``         BLEU, chrF and ROUGE of that output or of other text
+``translation_scores``         that output or other text beside raw references: checks, BLEU and chrF
 ``rescoring``                  n-best lists, whose candidates are scored by several models
 ``analyses``                   what experts, layers, words and gates do
 ``average``, ``export``        write checkpoints, ``export`` with what they need, also as ``programs`` of torch alone

@@ -424,7 +424,7 @@ class CandidateTexts:
     def _read(self, reference: Path) -> List[str]:
         """Raw references from a file."""
         lines, name = self.lists.lines_of(reference), str(reference)
-        check_blank_references(lines, name=name)
+        check_blank_references({name: lines})
         targets = self._readable(self.lists.references)
         check_raw_references(targets, {name: lines}, name="the list")
         if self._language is None and _are_raw(lines) and not _are_raw(self.chosen([0] * len(lines))):
@@ -436,7 +436,7 @@ class CandidateTexts:
 
     def _of_lists(self) -> List[str]:
         """References of the lists. Their unknown words must not match those of hypotheses."""
-        check_blank_references(self.lists.references, name="the references of the lists")
+        check_blank_references({"the references of the lists": self.lists.references})
         words = [text.replace(UNKNOWN_REFERENCE, NO_HYPOTHESIS_HAS_THIS) for text in self.lists.references]
         return self._readable(words)
 

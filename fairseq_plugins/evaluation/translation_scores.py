@@ -95,22 +95,18 @@ def read_translation(
             sentence has only blank references.
     """
     name = name_of(*paths)
-    hypotheses: List[str] = []
-    targets: List[str] = []
-    if form == "generate":
-        hypotheses, targets = read_generated(*paths)
-        detokenized, readable_targets = readable(hypotheses), readable(targets)
-    else:
+    tokenized, targets = read_generated(*paths) if form == "generate" else ([], [])
+    detokenized, readable_targets = readable(tokenized), readable(targets)
+    if form == "text":
         detokenized = [line for path in paths for line in read_lines(path)]
     for reference, lines in references.items():
         check_pairs(detokenized, lines, name=name, reference_name=reference)
+    check_blank_references(references)
     joined = ["".join(lines) for lines in zip(*references.values())]
-    check_blank_references(joined, name=" and ".join(references))
     check_words(detokenized, name=f"{name}, hypotheses" if form == "generate" else name, references=joined)
-    if form == "generate":
-        check_words(readable_targets, name=f"{name}, references", references=joined)
-        check_raw_references(readable_targets, references, name=name)
-    return Translation(tokenized=hypotheses, tokenized_references=targets, detokenized=detokenized)
+    check_words(readable_targets, name=f"{name}, references", references=joined)
+    check_raw_references(readable_targets, references, name=name)
+    return Translation(tokenized=tokenized, tokenized_references=targets, detokenized=detokenized)
 
 
 def score(
@@ -206,11 +202,13 @@ def check_pairs(hypotheses: Sequence[str], references: Sequence[str], *, name: s
         )
 
 
-def check_blank_references(references: Sequence[str], *, name: str) -> None:
-    """Check that no reference is blank."""
-    for number, line in enumerate(references, start=1):
-        if not line.strip():
-            raise UserError(f"{name}, line {number}: blank, nothing could be compared with it: give a reference")
+def check_blank_references(references: Mapping[str, Sequence[str]]) -> None:
+    """Check that each sentence has a reference that is not blank. References are lines of files by name."""
+    for number, lines in enumerate(zip(*references.values()), start=1):
+        if not "".join(lines).strip():
+            raise UserError(
+                f"{' and '.join(references)}, line {number}: blank, nothing could be compared with it: give a reference"
+            )
 
 
 # Whether raw references are the targets that were decoded. Preparation may change case, digits, marks and escapes, and

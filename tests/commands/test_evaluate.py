@@ -117,14 +117,14 @@ def test_references_that_do_not_fit_leave_earlier_scores(data, monkeypatch):
     earlier = [data.parent / "out" / name for name in ("scores.txt", "hypotheses.txt")]
     for file in earlier:
         file.write_text("earlier\n")
-    text = read_scored_text(read("--reference", "references.txt"))
+    text, references = read_scored_text(read("--reference", "references.txt")), {"references.txt": ["text"]}
     monkeypatch.setattr(evaluate, "num_sentences", lambda *_: 2)
     with pytest.raises(ValueError, match="references.txt has 1 lines, and test of .* 2 sentences: line 2 has no"):
-        text.decode(result="scores.txt")
+        text.decode(references, result="scores.txt")
     assert all(file.read_text() == "earlier\n" for file in earlier)
     monkeypatch.setattr(evaluate, "num_sentences", lambda *_: 1)
     monkeypatch.setattr(type(text.decoding), "run", lambda decoding: None)
-    text.decode(result="scores.txt")
+    text.decode(references, result="scores.txt")
     assert not any(file.exists() for file in earlier)
 
 
