@@ -2,7 +2,6 @@
 
 import argparse
 from dataclasses import fields
-from itertools import tee
 from pathlib import Path
 from typing import List
 
@@ -102,7 +101,7 @@ def _translate(args: argparse.Namespace) -> None:
     batch_size: int = (1 if is_typed else BATCH_SIZE) if args.batch_size is None else args.batch_size
     names = [option.name for option in fields(SearchOptions) if option.name != "flags"]
     search = SearchOptions(**{name: getattr(args, name) for name in names}, flags=args.forwarded)
-    lines, raw_lines = tee(stream_lines(paths))
+    lines = stream_lines(paths)
     translator = load_translator(args.path, args.data, device=choose_device(args), precision=args.output_precision)
     translated = translator.translate_stream(
         lines,
@@ -113,12 +112,12 @@ def _translate(args: argparse.Namespace) -> None:
     )
     draws = args.plot is not None
     with progress_bar("translating", unit="line") as bar:
-        for sentence, line in zip(translated, raw_lines):
+        for sentence in translated:
             if draws and sentence.source:
                 save_attention_map(sentence, translator.source.subwords, args.plot)
                 draws = False
             if args.json:
-                print(json_text(sentence.figures(line), letters="kept"), flush=True)
+                print(json_text(sentence.figures(), letters="kept"), flush=True)
             else:
                 for one in (sentence, *sentence.others):
                     print(f"{one.score:.6f}\t{one.text}" if args.scores else one.text, flush=True)

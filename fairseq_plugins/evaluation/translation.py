@@ -197,6 +197,7 @@ class TranslatedSentence:
         score: log2 of the probability of the pieces and the end mark, divided by their number to the power
             ``lenpen``, as ``fairseq-generate`` prints it.
         others: the next best translations, if they were requested.
+        line: the raw line; empty in ``others``.
     """
 
     text: str
@@ -205,6 +206,7 @@ class TranslatedSentence:
     attention: Optional[Tensor] = field(default=None, compare=False)
     score: float = 0.0
     others: List["TranslatedSentence"] = field(default_factory=list)
+    line: str = ""
 
     @property
     def alignment(self) -> Optional[Alignment]:
@@ -213,13 +215,13 @@ class TranslatedSentence:
             return None
         return [(read, written) for written, read in enumerate(self.attention[:-1, :-1].argmax(1).tolist())]
 
-    def figures(self, line: str) -> Dict[str, Any]:
+    def figures(self) -> Dict[str, Any]:
         """The raw line, the tokens that the models read, and all translations, the best first, for JSON."""
         hypotheses = [
             {"text": one.text, "score": one.score, "tokens": one.target, "alignment": one.alignment}
             for one in (self, *self.others)
         ]
-        return {"source": line, "tokens": self.source, "hypotheses": hypotheses}
+        return {"source": self.line, "tokens": self.source, "hypotheses": hypotheses}
 
 
 class _SeededSampling(Search):
@@ -286,7 +288,7 @@ class Translator:
         pieces = [self.source.split(line) for line in lines]
         for number, one in enumerate(pieces, start=1):
             self._check_length(one, where=f"the text: line {number:,}")
-        return list(self._translate_group(pieces, search, batch_size=batch_size))
+        return list(self._translate_group(lines, pieces, search, batch_size=batch_size))
 
     def attention(self, line: str, *, beam: int = 5) -> "WordAttention":
         """Attention between the words of a raw line and those of its translation.
@@ -319,7 +321,7 @@ class Translator:
         for group in buffered(self.source.watched(lines, name=name), num_lines=buffer):
             pieces = [self.source.split(line) for line in group]
             too_long = next((n for n, one in enumerate(pieces) if len(one) >= self.max_length), len(pieces))
-            yield from self._translate_group(pieces[:too_long], search, batch_size=batch_size)
+            yield from self._translate_group(group[:too_long], pieces[:too_long], search, batch_size=batch_size)
             if too_long < len(pieces):
                 self._check_length(pieces[too_long], where=f"{name}: line {num_read + too_long + 1:,}")
             num_read += len(group)
@@ -332,9 +334,9 @@ class Translator:
             )
 
     def _translate_group(
-        self, pieces: Sequence[List[str]], search: SearchOptions, *, batch_size: int
+        self, lines: Sequence[str], pieces: Sequence[List[str]], search: SearchOptions, *, batch_size: int
     ) -> Iterator[TranslatedSentence]:
-        """Translate sentences in batches of similar lengths. fairseq has one largest length for a whole batch."""
+        """Translate lines in batches of similar lengths. fairseq has one largest length for a whole batch."""
         by_length: Dict[int, List[int]] = {}
         for number in sorted(range(len(pieces)), key=lambda number: len(pieces[number])):
             if pieces[number]:
@@ -348,7 +350,7 @@ class Translator:
                 translated.update(zip(batch, found))
         blank = TranslatedSentence(text="", source=[], target=[])
         blank = replace(blank, others=[blank] * (search.nbest - 1))
-        return (translated.get(number, blank) for number in range(len(pieces)))
+        return (replace(translated.get(number, blank), line=line) for number, line in enumerate(lines))
 
     def _translate_batch(
         self, sentences: Sequence[List[str]], search: SearchOptions, *, longest: int

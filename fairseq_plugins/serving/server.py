@@ -252,7 +252,7 @@ class ModelServer:
             # a larger beam has smaller batches, so that both take the same memory
             batch_size = max(1, self.limits.batch * BEAM // max(BEAM, options["beam"]))
             found = self._model.translate(lines, batch_size=batch_size, **options)
-            return [Translation(**one.figures(line)) for line, one in zip(lines, found)]
+            return [Translation(**one.figures()) for one in found]
         if isinstance(request, GenerateRequest):
             return [
                 [Continuation(**one.figures()) for one in self._model.continuations(line, **options)] for line in lines
