@@ -1,5 +1,6 @@
 """Folders of sentence pairs, as fairseq-preprocess and data-prep write them, and their languages."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any, List, Optional, Tuple
@@ -27,19 +28,25 @@ def languages_of(flags: Any) -> GivenLanguages:
 def complete_languages(given: GivenLanguages, data: str) -> Languages:
     """Complete the given languages by those of the pair in a folder, which is read only if one is missing.
 
-    Raises UserError if the folder holds no pair, or not the given language.
+    Raises UserError if the folder holds no pair, several that fit, or not the given language.
     """
     source, target = given
     if source is not None and target is not None:
         return source, target
-    first, second = data_utils.infer_language_pair(data)
-    if first is None or second is None:
+    names = [name.split(".") for name in os.listdir(data)]
+    pairs = {tuple(parts[1].split("-")) for parts in names if len(parts) > 2 and parts[1].count("-") == 1}
+    if not pairs:
         raise UserError(f"{data} holds no sentence pairs: give the directory that data-prep wrote for two languages")
+    named = ", ".join("-".join(pair) for pair in sorted(pairs))
     for flag, language in (("--source-lang", source), ("--target-lang", target)):
-        if language is not None and language not in (first, second):
-            raise UserError(f"{flag} {language}: {data} holds {first} and {second}: give one of them, or both flags")
-    is_turned = source == second or target == first
-    return (second, first) if is_turned else (first, second)
+        if language is not None and not any(language in pair for pair in pairs):
+            raise UserError(f"{flag} {language}: {data} holds {named}: give one of these languages, or both flags")
+    is_named = source is not None or target is not None
+    directions = {*pairs, *((second, first) for first, second in pairs)} if is_named else pairs
+    found = [pair for pair in directions if source in (None, pair[0]) and target in (None, pair[1])]
+    if len(found) > 1:
+        raise UserError(f"{data} holds {named}: give --source-lang and --target-lang")
+    return found[0]
 
 
 def split_languages(data: Path, split: str) -> Languages:

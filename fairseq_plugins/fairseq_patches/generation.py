@@ -33,9 +33,9 @@ FLAGS = ("source_lang", "target_lang")
 def patch_translation_direction() -> None:
     """Keep the languages of a translation in its checkpoints, and let them decide the direction of generation.
 
-    Problem: fairseq infers languages without flags from the names of a folder's files, and does not save them. It then
-        lets a model that was trained the other way decode its own target language as the source, without a warning. It
-        ignores a single ``--source-lang`` or ``--target-lang``.
+    Problem: fairseq infers languages without flags from the names of a folder's files, and does not save them. If the
+        folder holds several pairs, it takes any. It then lets a model that was trained the other way decode its own
+        target language as the source, without a warning. It ignores a single ``--source-lang`` or ``--target-lang``.
     Patch: wrap ``setup_task`` and ``load_checkpoint_to_cpu``. ``patch_checkpoint_fit`` calls
         :func:`check_task_direction` for each model that it builds or resumes.
     Needed while ``test_fairseq_alone_forgets_the_languages`` passes.

@@ -2,6 +2,7 @@
 
 from argparse import Namespace
 from inspect import unwrap
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -59,6 +60,25 @@ def test_a_language_that_the_folder_lacks_and_a_folder_without_pairs_are_named(d
         complete_languages((None, "fr"), data)
     with pytest.raises(UserError, match=f"^{tmp_path} holds no sentence pairs"):
         complete_languages((None, "fr"), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "other, given, found",
+    [
+        ("fr-en", (None, None), None),
+        ("fr-en", (None, "en"), None),
+        ("fr-en", ("fr", None), ("fr", "en")),
+        ("en-de", (None, None), None),
+        ("en-de", ("en", None), ("en", "de")),
+    ],
+)
+def test_a_folder_of_several_pairs_needs_flags_that_tell_which(other, given, found, data):
+    Path(data, f"train.{other}.en.idx").touch()
+    if found is None:
+        with pytest.raises(UserError, match=f"^{data} holds de-en, {other}: give --source-lang and"):
+            complete_languages(given, data)
+    else:
+        assert complete_languages(given, data) == found
 
 
 def test_fairseq_alone_forgets_the_languages(data):
