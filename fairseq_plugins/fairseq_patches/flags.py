@@ -30,7 +30,8 @@ def patch_wrong_flags() -> None:
     Problem: argparse prints 165 lines of usage above its message, and all architectures after a mistyped one. fairseq
         accepts ``nan`` as a number, so ``--dropout nan`` drops nothing. ``--clip-norm -1`` clips nothing. With
         ``--prefix-size -1`` a translation is given all of its reference except the last word. ``--fp16`` on a CPU,
-        ``fairseq-validate`` without ``--task`` and a ``--context-window`` that leaves no token end in a traceback.
+        ``fairseq-train`` without ``--arch``, ``fairseq-validate`` without ``--task`` and a ``--context-window`` that
+        leaves no token end in a traceback.
     Needed while ``test_fairseq_alone_prints_all_flags`` and
     ``test_other_values_are_what_they_were_and_fairseq_alone_takes_all`` pass.
     """
@@ -43,7 +44,7 @@ def _parse_and_check(
     """Parse all flags. The command ends with one line and status 2 if a flag is unknown or a value impossible."""
     vars(parser)["error"] = partial(_end_with_nearest, parser)
     for action in parser._actions:
-        if action.dest == "task" and action.default is None:  # of fairseq-validate
+        if action.dest in ("arch", "task") and action.default is None:  # the task is that of fairseq-validate
             action.required = True
     parsed = parse_args_and_arch(parser, *args, **kwargs)
     flags = vars(parsed[0] if isinstance(parsed, tuple) else parsed)

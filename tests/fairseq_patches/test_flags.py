@@ -63,6 +63,7 @@ def read(parse_args_and_arch, *flags):
 
 
 PARSERS = {
+    "train": options.get_training_parser,
     "eval-lm": options.get_eval_lm_parser,
     "interactive": options.get_interactive_generation_parser,
     "validate": options.get_validation_parser,
@@ -72,12 +73,13 @@ PARSERS = {
 @pytest.mark.parametrize(
     "words, message",
     [
+        ("train data --task translation", "the following arguments are required: --arch/-a"),
         ("validate data --path a.pt", "the following arguments are required: --task"),
         ("eval-lm data --tokens-per-sample 20 --context-window 20", "--context-window 20: give less than --tokens-per"),
         ("interactive data --score-reference", "--score-reference: fairseq-interactive reads no references"),
     ],
 )
-def test_flags_that_end_other_programs_in_a_traceback_are_named(words, message, monkeypatch, capsys):
+def test_flags_that_end_fairseq_alone_in_a_traceback_are_named(words, message, monkeypatch, capsys):
     program, *words = words.split()
     monkeypatch.setattr(sys, "argv", [f"fairseq-{program}", *words])
     with pytest.raises(SystemExit) as end:
