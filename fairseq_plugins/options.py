@@ -43,14 +43,14 @@ count = whole_number(at_least=1)
 Number = TypeVar("Number", int, float)
 
 
-def parse_numbers(text: str, kind: Type[Number], *, flag: str, example: str) -> List[Number]:
-    """Read a list of numbers of a kind, such as ``"0 0 5 15"`` or ``"0.9,0.6"``.
+def parse_numbers(text: Any, kind: Type[Number], *, flag: str, example: str) -> List[Number]:
+    """Read a list of numbers of a kind, such as ``"0 0 5 15"`` or ``"0.9,0.6"``, or ``[0, 0, 5, 15]`` of a YAML file.
 
     Raises:
         UserError: if the list is empty or an item is not such a number. The message gives the example.
     """
     try:
-        numbers: List[Number] = [kind(item) for item in text.replace(",", " ").split()]
+        numbers: List[Number] = [kind(item) for item in str(text).strip("[]").replace(",", " ").split()]
     except ValueError:
         numbers = []
     if not numbers:
