@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Tuple, Type
 
 import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY, FairseqLanguageModel
+from omegaconf import OmegaConf
 from torch import Tensor
 
 from fairseq_plugins.data.tasks import TextTask
@@ -131,10 +132,12 @@ def _read(path: str, args: Namespace, task: TextTask) -> BaseModel:
 
 
 def _saved_flags(state: Dict[str, Any]) -> Dict[str, Any]:
-    """The flags of a checkpoint's model. A model with a dataclass of fairseq's keeps only its name, as ``arch``."""
+    """The flags of a checkpoint's model. After ``fairseq-hydra-train`` its name, ``_name``, is the ``arch``."""
     config = state.get("cfg")
     saved = state.get("args") if config is None else config.get("model")
-    return vars(saved) if isinstance(saved, Namespace) else {"arch": None if saved is None else saved.get("_name")}
+    if isinstance(saved, Namespace):
+        return vars(saved)
+    return {} if saved is None else {**OmegaConf.to_container(saved), "arch": saved.get("_name")}
 
 
 def _build(flags: BaseFlags, args: Namespace, task: TextTask) -> FairseqLanguageModel:

@@ -287,6 +287,16 @@ def test_weights_and_flags_are_the_checkpoints(base):
     assert all(set(flags) & {"data", "lr", "save_dir"} == set() for flags in args.base_model_flags)
 
 
+def test_a_base_model_may_be_trained_from_a_yaml_file(base):
+    path, model = base("base.pt", "doc", embed_dim=12, hidden_sizes="7 12")
+    state = torch.load(path, weights_only=False)
+    saved = vars(state["cfg"]["model"])
+    state["cfg"]["model"] = {"_name": saved.pop("arch"), **saved, "hidden_sizes": [7, 12]}
+    torch.save(state, path)
+    (member,) = gate(path).decoder.members
+    assert all(torch.equal(member.state_dict()[name], x) for name, x in model.decoder.state_dict().items())
+
+
 def other_words():
     dictionary = dictionary_of(f"w{i}" for i in reversed(range(V - 4)))
     return Namespace(source_dictionary=dictionary, target_dictionary=dictionary)
