@@ -244,7 +244,8 @@ class Training:
                 print("error: fairseq-train was killed, perhaps because memory ran out", file=sys.stderr)
             if status != 0:
                 raise SystemExit(status)
-            if not values_by_flag(self.arguments).keys() & {STOPPING_FLAG, "--no-save"}:
+            ends = not values_by_flag(self.arguments).keys() & {STOPPING_FLAG, "--no-save"}
+            if ends and newest_checkpoint(self.save_dir) is not None:  # without one it made no update
                 _write_record(self.save_dir, {**record, "status": "finished"})
 
     @property

@@ -163,7 +163,9 @@ def test_a_finished_training_is_left_as_it_is_unless_it_is_to_be_longer(commands
 
 
 def test_a_finished_run_without_checkpoints_is_told(commands, tmp_path, refusal):
+    commands.saves = True
     train_again(tmp_path)
+    (tmp_path / "doc/checkpoint_last.pt").unlink()
     told = f"{tmp_path}/doc was trained, but its checkpoints are gone: remove run.json there to train it again"
     assert told in refusal(again(tmp_path)) and len(commands) == 1
 
@@ -178,6 +180,14 @@ def test_a_run_that_began_anew_is_resumed_without_the_flag(commands, tmp_path, r
     commands.status = 0
     train_again(tmp_path)
     assert len(commands) == 3 and recorded(tmp_path)["status"] == "finished"
+
+
+def test_a_run_that_made_no_update_begins_again_with_its_restore_file(commands, tmp_path):
+    """As where the restored checkpoint has reached --max-epoch: nothing was saved that could be resumed."""
+    for flags in ([], ["--max-epoch", "9"]):
+        train_again(tmp_path, "--restore-file", "other/checkpoint_best.pt", *flags)
+        assert not (tmp_path / "doc/run.json").exists()
+    assert len(commands) == 2
 
 
 def test_a_run_does_not_replace_the_model_that_it_starts_from(commands, tmp_path, refusal):
@@ -206,6 +216,7 @@ def test_a_run_that_the_system_killed_is_told(commands, tmp_path, capsys):
     ],
 )
 def test_a_finished_training_does_not_take_other_flags(flags, told, commands, tmp_path, refusal):
+    commands.saves = True
     train_again(tmp_path)
     assert told in refusal(again(tmp_path, *flags)) and len(commands) == 1
 
@@ -265,6 +276,7 @@ def test_a_training_of_fairseq_alone_is_gone_on_with(commands, tmp_path):
 
 
 def test_short_flags_are_flags_and_negative_numbers_values(commands, tmp_path, refusal):
+    commands.saves = True
     train_again(tmp_path, "--max-epoch", "3", "-s", "de", "--lr", "-1")
     train_again(tmp_path, "-s", "de", "--lr", "-1", "--max-epoch", "4")
     assert len(commands) == 2
@@ -273,6 +285,7 @@ def test_short_flags_are_flags_and_negative_numbers_values(commands, tmp_path, r
 
 
 def test_a_training_that_began_with_other_weights_is_refused(commands, tmp_path, refusal):
+    commands.saves = True
     start, another = tmp_path / "start.pt", tmp_path / "another.pt"
     start.write_text("weights"), another.write_text("weights")
     train_again(tmp_path, "--finetune-from-model", str(start))
@@ -343,7 +356,7 @@ def test_a_training_that_left_nothing_may_begin_with_other_data_and_weights(comm
     for name, status in (("first", 1), ("second", 1), ("third", 0)):
         (tmp_path / "train.bin").write_text(f"{name} text")
         start.write_text(f"{name} weights")
-        commands.status = status
+        commands.status, commands.saves = status, status == 0
         with pytest.raises(SystemExit) if status else nullcontext():
             train_again(tmp_path, "--finetune-from-model", str(start))
         assert (tmp_path / "doc/run.json").exists() == (status == 0)
@@ -351,6 +364,7 @@ def test_a_training_that_left_nothing_may_begin_with_other_data_and_weights(comm
 
 
 def test_a_training_is_not_given_a_start_afterwards(commands, tmp_path, refusal):
+    commands.saves = True
     start = tmp_path / "start.pt"
     start.write_text("weights")
     train_again(tmp_path)
