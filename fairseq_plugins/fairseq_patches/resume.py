@@ -233,9 +233,9 @@ def _settle_start_and_load(
         flag, path = ("--continue-once", once) if once else ("--finetune-from-model", cfg.finetune_from_model)
         newest = None if cfg.no_save else newest_checkpoint(Path(cfg.save_dir), suffix)
     if path and trainer.data_parallel_rank == 0 and not PathManager.isfile(path):  # it reads for all processes
-        kind = "is no file" if PathManager.exists(path) else "does not exist"
+        kind, folder = ("is no file", path) if PathManager.exists(path) else ("does not exist", cfg.save_dir)
         raise UserError(
-            f"{flag} {path} {kind}: give the path of a checkpoint, such as {cfg.save_dir}/checkpoint_best.pt, or "
+            f"{flag} {path} {kind}: give the path of a checkpoint, such as {folder}/checkpoint_best.pt, or "
             f"leave {flag} out to resume from {cfg.save_dir}/{LAST}, or to start anew if that does not exist"
         )
     if newest is not None and path:

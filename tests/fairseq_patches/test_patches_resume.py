@@ -204,8 +204,8 @@ def test_what_is_not_there_is_refused(flag, resume):
         f"{name} checkpoint_best.pt does not exist: give the path of a checkpoint, such as runs/checkpoint_best.pt, or "
         f"leave {name} out to resume from runs/checkpoint_last.pt, or to start anew if that does not exist"
     )
-    with pytest.raises(ValueError, match=f"{name} runs is no file: give the path of a checkpoint"):
-        resume({flag: "runs"})
+    with pytest.raises(ValueError, match=f"{name} . is no file: give the path of a checkpoint, such as ./check"):
+        resume({flag: "."})
     if flag != "restore_file":
         with pytest.raises(ValueError, match=f"{BEST} is there and no {LAST}: give another .* leave {name} out to"):
             resume({flag: BEST})
