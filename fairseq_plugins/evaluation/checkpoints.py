@@ -178,5 +178,5 @@ def corpus_of(path: Union[str, Path], data: Optional[Union[str, Path]] = None) -
     folder = Path(data if data is not None else utils.split_paths(str(trained_task(path).data))[0])
     if not folder.is_dir():
         origin = "" if data is not None else f", where {path} was trained,"
-        raise UserError(f"{folder}{origin} is no folder: give data, the folder that data-prep wrote")
+        raise UserError(f"{folder}{origin} is no folder: give the one that data-prep wrote as data (--data in a shell)")
     return folder

@@ -103,7 +103,7 @@ def test_the_data_are_the_first_folder_of_the_training_unless_others_are_given(o
     torch.save(state, tmp_path / "moved.pt")
     assert fairseq_plugins.load(tmp_path / "moved.pt").score(["the dog"]) == lm.score(["the dog"])
     lm_data.rename(tmp_path / "elsewhere")
-    with pytest.raises(ValueError, match="data bin, where .*moved.pt was trained, is no folder: give data"):
+    with pytest.raises(ValueError, match="data bin, where .*moved.pt was trained, is no folder: give the one that"):
         fairseq_plugins.load(tmp_path / "moved.pt")
 
 
