@@ -16,7 +16,6 @@ from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.options import UserError, count, whole_number
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
 from fairseq_plugins.recipes.fine_tuning import fine_tune, fine_tune_in_rounds
-from fairseq_plugins.recipes.recipe import AVERAGED
 from fairseq_plugins.recipes.training import Training, check_leaves_a_model
 
 
@@ -107,10 +106,6 @@ def recipe_as_text(recipe: Recipe) -> str:
     notes = [textwrap.indent(recipe.notes, "  ")] if recipe.notes else []
     if recipe.compared_by != "perplexity":
         notes.append(f"  Score: {recipe.decoding.scoring_command(f'evaluate {recipe.compared_by}')}")
-    if recipe.averaged_epochs:
-        epochs = "one epoch" if recipe.averaged_epochs == 1 else f"{recipe.averaged_epochs} epochs"
-        more = f"SYSTEM{AVERAGED} continues any system except a gate for {epochs} of averaged SGD:"
-        notes.append(f"  {more} --finetune-from-model CKPT.")
     return "\n".join([*lines, *notes])
 
 

@@ -4,7 +4,7 @@ from argparse import Namespace
 from dataclasses import dataclass, field
 from typing import Any, Dict, Literal, Mapping, Optional, Sequence, Tuple
 
-from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, Value, apply_preset
+from fairseq_plugins.models.presets import ARCHITECTURES, Value, apply_preset
 from fairseq_plugins.options import UserError
 
 Result = Literal["best", "last"]
@@ -101,9 +101,6 @@ FULL_SIZE = {"num-workers": 1, "log-interval": 200}
 ON_CPUS = {"output-precision": "auto"}
 """Flags of recipes for CPUs: the output layer runs in 16 bits where that is faster."""
 
-AVERAGED = "-averaged"
-"""Suffix of the name of a system that continues another one with averaged weights."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
@@ -119,8 +116,6 @@ class Recipe:
         metric: name of the published figures.
         compared_by: metric of ``compare_runs``.
         decoding: settings of decoding for a metric of text.
-        averaged_epochs: epochs of averaged SGD by which a system NAME-averaged continues NAME. 0 means that there are
-            no such systems. Gates never have one.
         notes: what else a user must know.
     """
 
@@ -133,21 +128,13 @@ class Recipe:
     metric: str = ""
     compared_by: Literal["perplexity", "bleu", "rouge"] = "perplexity"
     decoding: DecodingSettings = DecodingSettings()
-    averaged_epochs: int = 0
     notes: str = ""
 
     def system(self, name: str) -> System:
         """The system of that name. Raises UserError if there is none."""
-        if name in self.systems:
-            return self.systems[name]
-        trained = self.systems.get(name.removesuffix(AVERAGED))
-        if trained is None or not self.averaged_epochs or trained.flags["arch"] in GATED_LANGUAGE_MODELS:
+        if name not in self.systems:
             raise UserError(f"recipe {self.name} has no system {name}: choose one of {', '.join(self.systems)}")
-        return System(
-            {**trained.flags, "averaging": "immediate", "max-epoch": self.averaged_epochs},
-            label=trained.label and f"{trained.label}, averaged",
-            base=Base(system=name.removesuffix(AVERAGED), flag="finetune-from-model"),
-        )
+        return self.systems[name]
 
     def label(self, system: str) -> str:
         """Name of a system in tables. Raises UserError if the recipe has no such system."""

@@ -6,9 +6,22 @@ from typing import Dict, Mapping
 from fairseq_plugins.models.presets import Value
 from fairseq_plugins.models.presets.language_models import ON_AWD, SMALL, STREAMS
 from fairseq_plugins.recipes.language_models import gate_on
-from fairseq_plugins.recipes.recipe import AVERAGED, ON_CPUS, Recipe, System
+from fairseq_plugins.recipes.recipe import ON_CPUS, Base, Recipe, System
 
 # Epochs of SGD at a constant rate, then one whose weights are averaged.
+
+
+def _with_averaged(systems: Mapping[str, System]) -> Dict[str, System]:
+    """The systems, and NAME-averaged, which continues NAME for one epoch of averaged SGD, for each."""
+    averaged = {
+        f"{name}-averaged": System(
+            {**system.flags, "averaging": "immediate", "max-epoch": 1},
+            base=Base(system=name, flag="finetune-from-model"),
+        )
+        for name, system in systems.items()
+    }
+    return {**systems, **averaged}
+
 
 _SINGLE = {"arch": "lstm_lm_awd", "embed-dim": 150, "hidden-sizes": "400 400 150"}
 _LABELS = {**_SINGLE, "label-dropout": 0.3}
@@ -24,33 +37,35 @@ REDUCED = Recipe(
     name="reduced",
     title="Language models of Penn Treebank at a CPU budget: the same data, updates, dropout and seed for all",
     corpus="bash data-prep/ptb/prepare.sh",
-    systems={
-        "tied": System({**_SINGLE, "output-layer": "tied"}),
-        "full": System({**_SINGLE, "output-layer": "full"}),
-        "bilinear": System({**_LABELS, "output-layer": "bilinear"}),
-        "dual": System({**_LABELS, "output-layer": "dual"}),
-        **{f"drill{depth}": System({**_DRILL, "label-depth": depth}) for depth in range(5)},
-        "standard": System({**_DRILL, "label-depth": 4, "label-mask": "standard"}),
-        "9:1": System({**_MMLSTM, **_NINE, "hidden-sizes": "431 431 150"}),
-        "9:1-without3": System({**_MMLSTM, **_WITHOUT_LAST, "hidden-sizes": "428 428 150"}),
-        "9:1-previous": System({**_MMLSTM, **_PREVIOUS, **_NINE, "hidden-sizes": "425 425 150"}),
-        "7:3": System({**_MMLSTM, "major-proportions": "0.7", "hidden-sizes": "494 494 150"}),
-        "5:5": System({**_MMLSTM, "major-proportions": "0.5", "hidden-sizes": "540 540 150"}),
-        "mos": System({"arch": "lstm_lm_mos", **_MIXTURE, **_FOUR}),
-        "doc": System({"arch": "lstm_lm_doc", **_MIXTURE, **_THREE_AND_ONE}),
-        "mmlstm-mos": System({**_MM_MIXTURE, **_FOUR}),
-        "mmlstm-mos-without3": System({**_MM_MIXTURE, **_FOUR, **_WITHOUT_LAST, "hidden-sizes": "428 428 280"}),
-        "mmlstm-mos-previous": System({**_MM_MIXTURE, **_FOUR, **_PREVIOUS, "hidden-sizes": "437 437 280"}),
-        "mmlstm-doc": System({**_MM_MIXTURE, **_THREE_AND_ONE, "output-layer": "doc", "balance": 0.001}),
-    },
+    systems=_with_averaged(
+        {
+            "tied": System({**_SINGLE, "output-layer": "tied"}),
+            "full": System({**_SINGLE, "output-layer": "full"}),
+            "bilinear": System({**_LABELS, "output-layer": "bilinear"}),
+            "dual": System({**_LABELS, "output-layer": "dual"}),
+            **{f"drill{depth}": System({**_DRILL, "label-depth": depth}) for depth in range(5)},
+            "standard": System({**_DRILL, "label-depth": 4, "label-mask": "standard"}),
+            "9:1": System({**_MMLSTM, **_NINE, "hidden-sizes": "431 431 150"}),
+            "9:1-without3": System({**_MMLSTM, **_WITHOUT_LAST, "hidden-sizes": "428 428 150"}),
+            "9:1-previous": System({**_MMLSTM, **_PREVIOUS, **_NINE, "hidden-sizes": "425 425 150"}),
+            "7:3": System({**_MMLSTM, "major-proportions": "0.7", "hidden-sizes": "494 494 150"}),
+            "5:5": System({**_MMLSTM, "major-proportions": "0.5", "hidden-sizes": "540 540 150"}),
+            "mos": System({"arch": "lstm_lm_mos", **_MIXTURE, **_FOUR}),
+            "doc": System({"arch": "lstm_lm_doc", **_MIXTURE, **_THREE_AND_ONE}),
+            "mmlstm-mos": System({**_MM_MIXTURE, **_FOUR}),
+            "mmlstm-mos-without3": System({**_MM_MIXTURE, **_FOUR, **_WITHOUT_LAST, "hidden-sizes": "428 428 280"}),
+            "mmlstm-mos-previous": System({**_MM_MIXTURE, **_FOUR, **_PREVIOUS, "hidden-sizes": "437 437 280"}),
+            "mmlstm-doc": System({**_MM_MIXTURE, **_THREE_AND_ONE, "output-layer": "doc", "balance": 0.001}),
+        }
+    ),
     training=ON_CPUS,
-    averaged_epochs=1,
     notes="""tied, full, bilinear, dual, drillK (depth K, variational label dropout), standard (depth 4, a mask for
 each label): the output layers of Pappas & Henderson 2019, table 4.
 N:M: tied softmax on Major-Minor LSTMs with majors and minors of that ratio, as many parameters as tied.
 mos, doc: four experts on the last layer; three there and one on the layer below, with the balance term.
 mmlstm-mos, mmlstm-doc: the same on Major-Minor LSTMs of ratios 9:1, 9:1 and 6:4.
 -without3, -previous: without the minor of the last layer; minors that read the layer below. As many parameters.
+-averaged: one more epoch, of averaged SGD, from a trained system: --finetune-from-model CKPT.
 Results: results/drill_reduced and results/mmlstm.""",
 )
 
@@ -180,22 +195,23 @@ REDUCED_BASE_MODELS = replace(
     name="reduced_base_models",
     title="Base models at a CPU budget, and gates on them, Penn Treebank: the same data, updates and seed for all",
     systems={
-        **{base: System(flags) for base, flags in _BASE_MODELS.items()},
+        **_with_averaged({base: System(flags) for base, flags in _BASE_MODELS.items()}),
         **{
-            f"{base}+iog": gate_on(f"{base}{AVERAGED}", ON_AWD if base in ("awd", "mos", "doc") else {})
+            f"{base}+iog": gate_on(f"{base}-averaged", ON_AWD if base in ("awd", "mos", "doc") else {})
             for base in _BASE_MODELS
         },
-        **{f"{base}+iog30": gate_on(f"{base}{AVERAGED}", {"gate-dim": 30}) for base in ("zaremba", "variational")},
+        **{f"{base}+iog30": gate_on(f"{base}-averaged", {"gate-dim": 30}) for base in ("zaremba", "variational")},
         **{
-            f"{base}+{gate}": gate_on(f"{base}{AVERAGED}", {"output-gate": gate})
+            f"{base}+{gate}": gate_on(f"{base}-averaged", {"output-gate": gate})
             for base in ("zaremba", "rhn")
             for gate in ("iog-hidden", "iog-lstm")
         },
-        "zaremba3+iog": gate_on(f"zaremba{AVERAGED}", {}, num=3),
+        "zaremba3+iog": gate_on("zaremba-averaged", {}, num=3),
     },
     notes="""zaremba, variational: two layers under a softmax with a matrix of its own; rhn, of depth 8, too. rhn-tied,
 mogrifier and awd share it with the embedding. Dropout rates are near those of awd. awd, mos and doc are tied, mos and
-doc of the recipe reduced.
+doc of the recipe reduced. -averaged: one more epoch, of averaged SGD, from a trained system:
+--finetune-from-model CKPT.
 BASE+iog: a gate of the paper's width, 300, on the averaged model of the base; iog30: of width 30. iog-hidden reads the
 hidden state, too, iog-lstm is recurrent; the paper has both on rhn. zaremba3+iog is one gate on three models:
 fairseq-plugins run trains them with seeds 1 to 3 for its seed 1, 4 to 6 for its seed 2. Gates on awd, mos and doc have
