@@ -6,7 +6,7 @@ from typing import Callable
 from fairseq_plugins.command_line import add_json, add_plot
 from fairseq_plugins.console import Command
 from fairseq_plugins.reports.pictures import save_picture
-from fairseq_plugins.reports.provenance import with_origin
+from fairseq_plugins.reports.provenance import origin
 from fairseq_plugins.reports.report import Report, json_text
 
 
@@ -47,4 +47,4 @@ def report_command(
 
 def print_report(report: Report, args: argparse.Namespace) -> None:
     """Print a report as text or, with ``--json``, as JSON with date, code, machine and command line."""
-    print(json_text(with_origin(report.figures, command=args.command_line)) if args.json else report.text)
+    print(json_text({**origin(args.command_line), **report.figures}) if args.json else report.text)

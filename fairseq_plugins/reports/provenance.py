@@ -7,7 +7,7 @@ from datetime import date
 from functools import cache
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
-from typing import Any, Dict, Mapping
+from typing import Dict
 
 import torch
 
@@ -56,11 +56,11 @@ def _git(*arguments: str) -> str:
     return result.stdout.strip()
 
 
-def origin() -> Dict[str, str]:
-    """Date, code and machine."""
-    return {"date": date.today().isoformat(), "code": describe_code(), "machine": describe_machine()}
-
-
-def with_origin(figures: Mapping[str, Any], *, command: str) -> Dict[str, Any]:
-    """Figures, preceded by date, code, machine and the user's command line."""
-    return {**origin(), "command": command, **figures}
+def origin(command: str) -> Dict[str, str]:
+    """Date, code, machine and the user's command line, which come before figures."""
+    return {
+        "date": date.today().isoformat(),
+        "code": describe_code(),
+        "machine": describe_machine(),
+        "command": command,
+    }

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Callable, Literal, Mapping, Optional
 
 from fairseq_plugins.files import write_text
 from fairseq_plugins.reports.pictures import save_picture
-from fairseq_plugins.reports.provenance import with_origin
+from fairseq_plugins.reports.provenance import origin
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,8 +34,7 @@ class Report:
         ``command`` is the command line of the user. ``name`` is that of the files without suffix; ``figures`` and
         ``picture`` are other names of these two, with suffix. Returns the text with its provenance.
         """
-        origin = with_origin({}, command=command)
-        text = "{}\n\n`{command}`; {date}, {code}; {machine}.\n".format(self.text.rstrip("\n"), **origin)
+        text = "{}\n\n`{command}`; {date}, {code}; {machine}.\n".format(self.text.rstrip("\n"), **origin(command))
         folder.mkdir(parents=True, exist_ok=True)
         write_text(folder / f"{name}.md", text)
         write_figures(folder / (figures or f"{name}.json"), self.figures, command=command)
@@ -46,7 +45,7 @@ class Report:
 
 def write_figures(path: Path, figures: Mapping[str, Any], *, command: str) -> None:
     """Write figures in JSON with their provenance; ``command`` is the command line of the user."""
-    write_text(path, f"{json_text(with_origin(figures, command=command), indent=1)}\n")
+    write_text(path, f"{json_text({**origin(command), **figures}, indent=1)}\n")
 
 
 def json_text(

@@ -49,7 +49,7 @@ def test_without_git_there_is_a_version(checkout, monkeypatch):
     assert provenance.describe_code().startswith("fairseq-plugins ")
 
 
-def test_figures_come_after_their_origin_which_names_the_machine_with_versions():
-    origin = provenance.origin()
-    assert provenance.with_origin({"rank": 3}, command="python -m x") == {**origin, "command": "python -m x", "rank": 3}
+def test_the_origin_names_the_machine_with_versions_and_the_command():
+    origin = provenance.origin("python -m x")
+    assert list(origin) == ["date", "code", "machine", "command"] and origin["command"] == "python -m x"
     assert "torch " in origin["machine"] and "fairseq " in origin["machine"]
