@@ -150,7 +150,7 @@ def _plan(recipe: Recipe, args: argparse.Namespace) -> Dict[Tuple[str, int], Sys
         raise UserError("--seed: give --seeds N..., which name the folders of the runs")
     check_leaves_a_model(args.more)
     more = [*args.more, *(["--cpu"] if args.cpu else [])]
-    return plan_trainings(recipe, args.systems, args.seeds, data=str(args.data), save_dir=args.save_dir, more=more)
+    return plan_trainings(recipe, args.systems, args.seeds, data=args.data, save_dir=args.save_dir, more=more)
 
 
 def _metric(recipe: Recipe, args: argparse.Namespace) -> Metric:

@@ -59,7 +59,7 @@ def _train(args: argparse.Namespace) -> None:
     arguments = training_arguments(
         find_recipe(args.recipe), args.system, data=args.data, save_dir=args.save_dir, seed=args.seed, more=args.more
     )
-    training = Training(arguments=arguments, save_dir=args.save_dir)
+    training = Training(arguments=arguments)
     if args.dry_run:
         print(training.command_line)
         return

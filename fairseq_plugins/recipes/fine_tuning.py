@@ -157,8 +157,7 @@ def fine_tune(path: str, *, data: str, save_dir: Path, device: str, more: Sequen
     check_checkpoints([path])
     check_vocabulary(path, Path(data))
     flags = {"finetune-from-model": path, **COMMON, **flags_of_run(path), **ON_ANOTHER_CORPUS}
-    arguments = fairseq_arguments(flags, data=data, save_dir=str(save_dir), more=more)
-    training = Training(arguments=arguments, save_dir=save_dir)
+    training = Training(arguments=fairseq_arguments(flags, data=data, save_dir=save_dir, more=more))
     training.check()
     _print(f"start: valid perplexity {exponential(valid_nll(path, data=data, device=device)):.2f} of {path}")
     training.run()
@@ -194,10 +193,9 @@ def fine_tune_in_rounds(
     tuning = {**COMMON, **FULL_SIZE, **fine_tuning_flags(arch)}
 
     def round_from(best: str, number: int) -> Training:
-        folder = save_dir / f"round{number}"
         flags = {"finetune-from-model": best, **tuning}
-        arguments = fairseq_arguments(flags, data=data, save_dir=str(folder), more=more)
-        return Training(arguments=arguments, save_dir=folder)
+        arguments = fairseq_arguments(flags, data=data, save_dir=save_dir / f"round{number}", more=more)
+        return Training(arguments=arguments)
 
     round_from(start, 1).check()
     best, best_nll = start, valid_nll(start, data=data, device=device)

@@ -6,8 +6,9 @@ import shlex
 import signal
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 import torch
 from fairseq.utils import split_paths
@@ -35,7 +36,13 @@ _MIXTURES_OPTION, _MIXTURES_PENALTY = "experts_per_layer", "balance"
 
 
 def training_arguments(
-    recipe: Recipe, system: str, *, data: str, save_dir: str, seed: Optional[int] = None, more: Sequence[str] = ()
+    recipe: Recipe,
+    system: str,
+    *,
+    data: Union[str, Path],
+    save_dir: Union[str, Path],
+    seed: Optional[int] = None,
+    more: Sequence[str] = (),
 ) -> List[str]:
     """All arguments of ``fairseq-train`` for a system of a recipe, with DATA as data-prep wrote it.
 
@@ -65,7 +72,9 @@ def training_arguments(
     return fairseq_arguments(flags, data=data, save_dir=save_dir, more=more)
 
 
-def fairseq_arguments(flags: Mapping[str, Value], *, data: str, save_dir: str, more: Sequence[str] = ()) -> List[str]:
+def fairseq_arguments(
+    flags: Mapping[str, Value], *, data: Union[str, Path], save_dir: Union[str, Path], more: Sequence[str] = ()
+) -> List[str]:
     """All arguments of ``fairseq-train``. Further ones, ``more``, come last and win.
 
     ``--keep-last-epochs`` among them keeps checkpoints of epochs.
@@ -163,14 +172,18 @@ _SCHEDULERS_OF_A_LENGTH = ("cosine", "polynomial_decay", "tri_stage")
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """A run of ``fairseq-train`` in its own folder, ``save_dir``, which its arguments name as ``--save-dir``.
+    """A run of ``fairseq-train`` in its own folder, the ``--save-dir`` of its arguments.
 
     The folder keeps the command line, the digests of the data and those of the checkpoints it started from, so that a
     later call resumes the same run or reports what differs.
     """
 
     arguments: Sequence[str]
-    save_dir: Path
+
+    @cached_property
+    def save_dir(self) -> Path:
+        """The folder."""
+        return Path(value_of(values_by_flag(self.arguments), "--save-dir"))
 
     @property
     def command_line(self) -> str:
@@ -370,7 +383,7 @@ def plan_trainings(
     systems: Sequence[str],
     seeds: Iterable[int],
     *,
-    data: str,
+    data: Union[str, Path],
     save_dir: Path,
     more: Sequence[str] = (),
 ) -> Dict[Tuple[str, int], SystemTraining]:
@@ -406,10 +419,7 @@ def plan_trainings(
                 raise UserError(f"--save-dir {save_dir}: a colon separates base models, give a directory without")
             flags = [f"--{base.flag}={':'.join(checkpoints)}"]
         planned[name, seed] = SystemTraining(
-            arguments=training_arguments(
-                recipe, name, data=data, save_dir=str(folder), seed=seed, more=[*flags, *more]
-            ),
-            save_dir=folder,
+            arguments=training_arguments(recipe, name, data=data, save_dir=folder, seed=seed, more=[*flags, *more]),
             system=name,
             seed=seed,
             label=recipe.label(name),
