@@ -1,7 +1,7 @@
 """Analyses of trained language models and of runs."""
 
 import argparse
-from typing import Dict, Tuple
+from typing import Callable, Dict, Tuple, TypeVar
 
 from fairseq.data import Dictionary
 from fairseq.models import FairseqLanguageModel
@@ -51,20 +51,25 @@ from fairseq_plugins.reports.report import Report
 PROBABILITIES = [round(0.05 * i, 2) for i in range(11)]
 
 
-def _load_named(args: argparse.Namespace) -> Tuple[Dict[str, FairseqLanguageModel], Dict[str, str], Dictionary]:
-    """Models and paths of ``--path NAME=CKPT...`` by name, and their dictionary."""
-    paths = {name: str(path) for name, path in named_paths(args.path, repeated_names="refused")}
-    models = load_language_models(list(paths.values()), args.data)
-    return dict(zip(paths, models)), paths, check_vocabularies(models)
+Found = TypeVar("Found")
 
 
-def _load_layered(args: argparse.Namespace) -> Tuple[Dict[str, FairseqLanguageModel], Dict[str, str], Dictionary]:
-    """The same. All models must have recurrent layers."""
-    models, paths, dictionary = _load_named(args)
-    for name, model in models.items():
-        with naming_checkpoint(paths[name]):
-            recurrent_stack(model)
-    return models, paths, dictionary
+def _load_named(args: argparse.Namespace) -> Tuple[Dict[str, FairseqLanguageModel], Dictionary]:
+    """Models of ``--path NAME=CKPT...`` by name, and their dictionary."""
+    names, paths = zip(*named_paths(args.path, repeated_names="refused"))
+    models = load_language_models(paths, args.data)
+    return dict(zip(names, models)), check_vocabularies(models)
+
+
+def _of_each(
+    models: Dict[str, FairseqLanguageModel], args: argparse.Namespace, look: Callable[[FairseqLanguageModel], Found]
+) -> Dict[str, Found]:
+    """What ``look`` finds in each model. Its errors name the checkpoint."""
+    found = {}
+    for name, path in named_paths(args.path):
+        with naming_checkpoint(path):
+            found[name] = look(models[name])
+    return found
 
 
 def _load_one(args: argparse.Namespace) -> Tuple[FairseqLanguageModel, Dictionary]:
@@ -85,7 +90,7 @@ def _analyze_frequency(args: argparse.Namespace) -> Report:
     if len(args.path) != 2:
         raise UserError(f"--path: give two models, the baseline first; there are {len(args.path)}")
     device = choose_device(args)
-    models, _, dictionary = _load_named(args)
+    models, dictionary = _load_named(args)
     tokens = load_token_stream(args.data, args.split, dictionary)
     train_tokens = load_training_stream(args.data, dictionary)
     size = len(dictionary)
@@ -156,7 +161,8 @@ def _add_correlation_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _analyze_correlation(args: argparse.Namespace) -> Report:
     device = choose_device(args)
-    models, _, dictionary = _load_layered(args)
+    models, dictionary = _load_named(args)
+    _of_each(models, args, recurrent_stack)  # all are checked before the first is read
     tokens = load_token_stream(args.data, args.split, dictionary)
     return correlation_report({name: layer_correlations(model.to(device), tokens) for name, model in models.items()})
 
@@ -209,7 +215,8 @@ def _analyze_masking(args: argparse.Namespace) -> Report:
     if len(set(probabilities)) < len(probabilities):
         raise UserError("--probabilities: give each number once")
     device = choose_device(args)
-    models, _, dictionary = _load_layered(args)
+    models, dictionary = _load_named(args)
+    _of_each(models, args, recurrent_stack)  # all are checked before the first is read
     tokens = load_token_stream(args.data, args.split, dictionary)
     check_rows(tokens, num_rows=args.rows, split=args.split)
     curves = masking_curves(
@@ -253,8 +260,10 @@ def _add_gate_words_arguments(parser: argparse.ArgumentParser) -> None:
 def _analyze_gate_words(args: argparse.Namespace) -> Report:
     word_indices(args.words, load_dictionary(args.data))
     model, dictionary = _load_one(args)
+    with naming_checkpoint(args.path[0]):
+        gate = word_gate(model)
     raised = raised_words(
-        word_gate(model, args.path[0]),
+        gate,
         args.words,
         dictionary=dictionary,
         counts=load_training_stream(args.data, dictionary).bincount(minlength=len(dictionary)),
@@ -284,8 +293,8 @@ def _add_spectrum_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _analyze_spectrum(args: argparse.Namespace) -> Report:
-    models, paths, _ = _load_layered(args)
-    return spectrum_report({name: spectra(model, paths[name]) for name, model in models.items()})
+    models, _ = _load_named(args)
+    return spectrum_report(_of_each(models, args, spectra))
 
 
 SPECTRUM = report_command(
@@ -306,9 +315,8 @@ def _add_timescales_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _analyze_timescales(args: argparse.Namespace) -> Report:
-    models, paths, _ = _load_layered(args)
-    found = {name: timescales(model, paths[name]) for name, model in models.items()}
-    return timescale_report(found)
+    models, _ = _load_named(args)
+    return timescale_report(_of_each(models, args, timescales))
 
 
 TIMESCALES = report_command(

@@ -7,8 +7,7 @@ import math
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import combinations
-from pathlib import Path
-from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, Optional, Sequence, Union
+from typing import Any, Callable, Collection, Dict, Iterable, Iterator, List, Optional, Sequence
 
 import torch
 from fairseq.models import BaseFairseqModel, FairseqLanguageModel
@@ -299,8 +298,8 @@ class Spectrum:
     same_sign: List[float]
 
 
-def spectra(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Spectrum]:
-    """Spectrum of each layer, bottom first, in float64; ``path`` names the model.
+def spectra(model: FairseqLanguageModel) -> List[Spectrum]:
+    """Spectrum of each layer, bottom first, in float64.
 
     Raises UserError if a layer has gates or no recurrent matrix.
     """
@@ -308,7 +307,7 @@ def spectra(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Spectru
     for number, layer in enumerate(recurrent_stack(model).layers, start=1):
         if not isinstance(layer, SimpleRecurrentLayer) or layer.recurrent is None:
             raise UserError(
-                f"{path}: layer {number} has no recurrent matrix without gates: give a model with --rnn-cell "
+                f"layer {number} has no recurrent matrix without gates: give a model with --rnn-cell "
                 "rectifier, smooth-rectifier, or diagonal with --transition full"
             )
         found.append(_spectrum(number, layer.recurrent_matrices()[0].detach().double().cpu()))
@@ -351,14 +350,13 @@ class Timescales:
     num_without: int
 
 
-def timescales(model: FairseqLanguageModel, path: Union[str, Path]) -> List[Timescales]:
-    """Timescales of each layer, bottom first; ``path`` names the model. Raises UserError if a layer is not diagonal."""
+def timescales(model: FairseqLanguageModel) -> List[Timescales]:
+    """Timescales of each layer, bottom first. Raises UserError if a layer is not diagonal."""
     found = []
     for number, layer in enumerate(recurrent_stack(model).layers, start=1):
         if not isinstance(layer, DiagonalRNN) or layer.recurrent is not None:
             raise UserError(
-                f"{path}: layer {number} has no self-connections: give a model with --rnn-cell diagonal, such as "
-                "--arch fpnn_lm"
+                f"layer {number} has no self-connections: give a model with --rnn-cell diagonal, such as --arch fpnn_lm"
             )
         connections = layer.self_connections().detach().double().cpu()
         inside = connections[(connections > 0) & (connections < 1)]

@@ -4,8 +4,7 @@ Shapes: V vocabulary, n input words.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence, Union
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 from fairseq.data import Dictionary
@@ -99,18 +98,18 @@ class RaisedWord:
     count: int
 
 
-def word_gate(model: BaseFairseqModel, path: Union[str, Path]) -> InputToOutputGate:
-    """The gate of a model, which must read only the input word; ``path`` names the model.
+def word_gate(model: BaseFairseqModel) -> InputToOutputGate:
+    """The gate of a model, which must read only the input word.
 
     Raises UserError if there is none, or it reads more.
     """
     gates = [module for module in model.modules() if isinstance(module, OutputGate) and module.name != NoGate.name]
     if not gates:
-        raise UserError(f"{path} has no gate: give a model with {OUTPUT_GATES.flag} {InputToOutputGate.name}")
+        raise UserError(f"the model has no gate: give a model with {OUTPUT_GATES.flag} {InputToOutputGate.name}")
     (gate,) = gates
     if type(gate) is not InputToOutputGate:
         raise UserError(
-            f"{path} has {OUTPUT_GATES.flag} {gate.name}, which depends on more than the input word: give a model with "
+            f"the model's {OUTPUT_GATES.flag} {gate.name} depends on more than the input word: give a model with "
             f"{OUTPUT_GATES.flag} {InputToOutputGate.name}"
         )
     return gate

@@ -43,7 +43,7 @@ def test_bands_by_hand():
 
 @pytest.fixture
 def gate():
-    return word_gate(build_tiny_gated_lm("tied", "mos"), "one.pt")
+    return word_gate(build_tiny_gated_lm("tied", "mos"))
 
 
 def test_the_frequent_words_with_the_largest_gates_are_found(gate):
@@ -71,23 +71,21 @@ def test_there_are_no_more_words_than_frequent_ones(gate):
 
 def test_gates_of_both_kinds_of_models_are_found():
     joint = build_lm("lstm_lm_awd", V, embed_dim=8, hidden_sizes="8 8", output_gate="iog")
-    assert word_gate(joint, "one.pt") is joint.decoder.output.gate
+    assert word_gate(joint) is joint.decoder.output.gate
     gated = build_tiny_gated_lm("tied")
-    assert word_gate(gated, "one.pt") is gated.decoder.gate
+    assert word_gate(gated) is gated.decoder.gate
 
 
 @pytest.mark.parametrize("kind", ["iog-hidden", "iog-lstm"])
 def test_a_gate_that_reads_more_is_refused(kind):
     model = build_tiny_gated_lm("tied", output_gate=kind)
-    with pytest.raises(
-        ValueError, match=f"^one.pt has --output-gate {kind}, which depends on more than the input word"
-    ):
-        word_gate(model, "one.pt")
+    with pytest.raises(ValueError, match=f"^the model's --output-gate {kind} depends on more than the input word"):
+        word_gate(model)
 
 
 def test_a_model_without_a_gate_is_refused():
-    with pytest.raises(ValueError, match="^one.pt has no gate: give a model with --output-gate iog"):
-        word_gate(build_tiny_lm("tied"), "one.pt")
+    with pytest.raises(ValueError, match="^the model has no gate: give a model with --output-gate iog"):
+        word_gate(build_tiny_lm("tied"))
 
 
 def test_unknown_words_are_refused_and_the_unknown_word_is_not():
