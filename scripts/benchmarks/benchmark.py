@@ -4,7 +4,10 @@ import argparse
 import logging
 import re
 import sys
+import time
 from typing import Callable, Dict, List, Mapping, Optional, Sequence
+
+import torch
 
 from fairseq_plugins.console import Command, OneLineParser, ended_in_a_line, progress
 from fairseq_plugins.reports.report import Report
@@ -24,6 +27,16 @@ def readings_by_turns(readings: Mapping[str, Callable[[], float]], *, num_rounds
     for name in progress(by_turns(list(readings), num_rounds=1 + num_rounds), unit="reading"):
         found[name].append(readings[name]())
     return {name: values[1:] for name, values in found.items()}
+
+
+def seconds_of(run: Callable[[], object], *, device: str) -> float:
+    """Seconds of one call, until the device has finished."""
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    wait()
+    start = time.perf_counter()
+    run()
+    wait()
+    return time.perf_counter() - start
 
 
 def report_name(*parts: str) -> str:

@@ -27,14 +27,14 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 import torch
-from benchmark import main
+from benchmark import main, seconds_of
 from fairseq import options, utils
 from fairseq.data import Dictionary
 from fairseq.data.indexed_dataset import make_builder
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import setup_task
 from fairseq.trainer import Trainer
-from output_layer import Case, Inputs, allocated_peak, floor, fused, seconds_by_turns, seconds_of
+from output_layer import Case, Inputs, allocated_peak, floor, fused, seconds_by_turns
 from speed_recipes import SPEED_PRESETS_PTB
 from torch.profiler import ProfilerActivity, profile
 from training import NUM_INTERVALS, timed_flags, training_run

@@ -25,7 +25,6 @@ import math
 import multiprocessing
 import re
 import statistics
-import time
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -36,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 
 import torch
 import torch.nn.functional as F
-from benchmark import main, readings_by_turns, write_report
+from benchmark import main, readings_by_turns, seconds_of, write_report
 from torch import Tensor, nn
 
 from fairseq_plugins.command_line import add_cpu, add_out, choose_device
@@ -244,16 +243,6 @@ def methods_of(case: Case, *, device: torch.device, dtype: torch.dtype) -> Dict[
         for name, method in (("fused", fused), ("floor", floor)):
             methods[f"{name}, bfloat16 chunks"] = partial(method, chunk_dtype=torch.bfloat16)
     return methods
-
-
-def seconds_of(run: Callable[[], object], *, device: str) -> float:
-    """Seconds of one call, until the device has finished."""
-    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
-    wait()
-    start = time.perf_counter()
-    run()
-    wait()
-    return time.perf_counter() - start
 
 
 def run_once(method: Method, x: Inputs) -> float:

@@ -1,11 +1,13 @@
 """Recipes whose runs are timed and thrown away, with fixed rows and windows and without annealing."""
 
-from typing import Dict, Mapping
+from dataclasses import replace
+from typing import Dict, Iterable, Mapping
 
 from fairseq_plugins.models.presets import LANGUAGE_MODELS, Value
-from fairseq_plugins.recipes import RECIPES
 from fairseq_plugins.recipes.language_models import FPNN_TEXT8_WORDS
 from fairseq_plugins.recipes.recipe import Recipe, System, labelled
+from fairseq_plugins.recipes.small_language_models import REDUCED
+from fairseq_plugins.recipes.translation import MULTI30K, MULTI30K_TRANSFORMER
 
 _SGD = {"tokens-per-sample": 70, "optimizer": "sgd", "lr": 0.1, "clip-norm": 0.25, "num-workers": 1}
 _STREAMS = {"task": "stateful_lm", "criterion": "regularized_cross_entropy"}
@@ -22,7 +24,6 @@ def _speed_recipe(
         systems=systems,
         training=training,
         training_of_presets="left out",
-        notes="The first system is the reference of the ratios; python scripts/benchmarks/training.py measures.",
     )
 
 
@@ -152,8 +153,26 @@ def _speed_of_presets() -> Recipe:
 
 SPEED_PRESETS_PTB = _speed_of_presets()
 
-ALL_RECIPES: Dict[str, Recipe] = {
-    **RECIPES,
-    **{recipe.name: recipe for recipe in vars().values() if isinstance(recipe, Recipe)},
+
+def only(recipe: Recipe, systems: Iterable[str]) -> Recipe:
+    """The recipe with the named systems alone."""
+    return replace(recipe, systems={name: recipe.system(name) for name in systems})
+
+
+SUITES: Dict[str, Recipe] = {
+    "ptb": SPEED_PTB,
+    "labels": SPEED_LABELS,
+    "mmlstm": SPEED_MMLSTM,
+    "wt103": SPEED_WT103,
+    "fpnn": SPEED_FPNN,
+    "fairseq": SPEED_FAIRSEQ,
+    "rhn": only(SPEED_PRESETS_PTB, ["rhn_lm_ptb", "rhn_lm_tied_ptb"]),
+    "reduced": only(REDUCED, ["tied", "mos", "doc"]),
+    "mmlstm-reduced": only(REDUCED, ["tied", "9:1", "7:3", "5:5", "mos", "mmlstm-mos", "mmlstm-doc"]),
+    "lstm": MULTI30K,
+    "transformer": MULTI30K_TRANSFORMER,
 }
-"""Recipes of the package and of this module, by name."""
+"""The systems of each suite of ``training.py``. The first is the reference of the ratios.
+
+Language models of a suite share data, and rows and window if their recipe has them.
+"""

@@ -27,20 +27,20 @@ and .json, with systems, precisions and names of further flags appended.
 import argparse
 import statistics
 import tempfile
-import time
 from argparse import Namespace
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 import torch
-from benchmark import by_turns, main, write_report
+from benchmark import by_turns, main, seconds_of, write_report
 from fairseq import options
 from fairseq.checkpoint_utils import load_model_ensemble_and_task
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.tasks import FairseqTask
 from fairseq.utils import move_to_cuda
-from speed_recipes import ALL_RECIPES
+from speed_recipes import SUITES, only
 
 import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.command_line import add_cpu, add_data, add_out, choose_device
@@ -95,15 +95,14 @@ def timed_flags(num_updates: int) -> List[str]:
 
 
 def measure_trainings(
-    recipe: Recipe, systems: Sequence[str], *, data: str, num_updates: int, num_rounds: int, flags: Sequence[str] = ()
+    recipe: Recipe, *, data: str, num_updates: int, num_rounds: int, flags: Sequence[str] = ()
 ) -> Dict[str, TrainingSpeed]:
-    """Speed and memory of systems by their labels.
+    """Speed and memory of the systems of a recipe by their labels.
 
     Every run has its own process. Rounds alternate in order. The machine should be idle otherwise.
 
     Args:
-        recipe: recipe of the systems.
-        systems: their names in the recipe.
+        recipe: all its systems are measured.
         data: directory that data-prep wrote.
         num_updates: updates of a run.
         num_rounds: runs of each system.
@@ -112,9 +111,9 @@ def measure_trainings(
     Raises:
         ProgramFailed: if a run fails.
     """
-    speeds: Dict[str, List[float]] = {system: [] for system in systems}
-    peaks: Dict[str, List[float]] = {system: [] for system in systems}
-    for system in progress(by_turns(systems, num_rounds=num_rounds), unit="run"):
+    speeds: Dict[str, List[float]] = {system: [] for system in recipe.systems}
+    peaks: Dict[str, List[float]] = {system: [] for system in recipe.systems}
+    for system in progress(by_turns(list(recipe.systems), num_rounds=num_rounds), unit="run"):
         with tempfile.TemporaryDirectory() as save_dir:
             more = [*timed_flags(num_updates), *flags]
             arguments = training_arguments(recipe, system, data=data, save_dir=save_dir, seed=1, more=more)
@@ -122,7 +121,7 @@ def measure_trainings(
         speeds[system] += of_run
         peaks[system].append(peak)
     return {
-        recipe.label(system): TrainingSpeed(statistics.median(speeds[system]), max(peaks[system])) for system in systems
+        recipe.label(system): TrainingSpeed(statistics.median(speeds[system]), max(peaks[system])) for system in speeds
     }
 
 
@@ -155,38 +154,18 @@ def as_markdown(found: Mapping[str, TrainingSpeed]) -> str:
     return as_table(["model", "words per second", "speed, ratio", "time, ratio", "peak memory", "ratio"], rows)
 
 
-SUITES: Dict[str, Sequence[str]] = {
-    **{name: [f"speed_{name}"] for name in ("ptb", "labels", "mmlstm", "wt103", "fpnn", "fairseq")},
-    "rhn": ["speed_presets_ptb", "rhn_lm_ptb", "rhn_lm_tied_ptb"],
-    "reduced": ["reduced", "tied", "mos", "doc"],
-    "mmlstm-reduced": ["reduced", "tied", "9:1", "7:3", "5:5", "mos", "mmlstm-mos", "mmlstm-doc"],
-    "lstm": ["multi30k"],
-    "transformer": ["multi30k_transformer"],
-}
-"""Recipe of each suite and its systems; without systems, all of the recipe. The first is the reference of the ratios.
-Language models of a suite share data, and rows and window if their recipe has them."""
-
 TRANSLATION = ("lstm", "transformer")
 """Suites of encoder-decoders. The first system of each is fairseq's own model."""
 
 
-def in_output_precisions(recipe: Recipe, systems: Sequence[str], precisions: Sequence[str]) -> Recipe:
-    """A recipe of the given systems, each in all precisions of the output layer.
+def in_output_precisions(recipe: Recipe, precisions: Sequence[str]) -> Recipe:
+    """A recipe with each system in all precisions of the output layer, values of ``--output-precision``.
 
-    fairseq's models and the plain loss have no ``--output-precision``, so they appear once. Without precisions, all
-    systems appear once.
-
-    Args:
-        recipe: recipe of the systems.
-        systems: their names in the recipe.
-        precisions: values of ``--output-precision``.
-
-    Raises:
-        UserError: if the recipe has no such system.
+    fairseq's models and the plain loss have no such flag, so they appear once. Without precisions, all systems appear
+    once.
     """
     variants: Dict[str, System] = {}
-    for name in systems:
-        system = recipe.system(name)
+    for name, system in recipe.systems.items():
         if not precisions or not _has_precisions(recipe, name):
             variants[name] = system
             continue
@@ -200,21 +179,18 @@ def in_output_precisions(recipe: Recipe, systems: Sequence[str], precisions: Seq
 
 
 def _has_precisions(recipe: Recipe, system: str) -> bool:
-    model = recipe.settings(system)
-    return model["arch"] in ARCHITECTURES and model.get("output_loss") != "plain"
+    flags = recipe.flags(system)
+    return flags["arch"] in ARCHITECTURES and flags.get("output-loss") != "plain"
 
 
 # Decoding with beam search.
 
 
-def train_briefly(
-    recipe: Recipe, systems: Sequence[str], *, data: str, folder: Path, flags: Sequence[str] = ()
-) -> Dict[str, str]:
+def train_briefly(recipe: Recipe, *, data: str, folder: Path, flags: Sequence[str] = ()) -> Dict[str, str]:
     """Train each system for two updates. Returns checkpoints by label.
 
     Args:
-        recipe: recipe of the systems.
-        systems: their names in the recipe.
+        recipe: of the systems.
         data: directory that data-prep wrote.
         folder: directory of the checkpoints.
         flags: further flags of ``fairseq-train``.
@@ -223,11 +199,11 @@ def train_briefly(
         ProgramFailed: if a run fails.
     """
     checkpoints = {}
-    for system in progress(systems, unit="model"):
+    for system in progress(recipe.systems, unit="model"):
         save_dir = folder / system
         save_dir.mkdir(parents=True)
         more = ["--max-update", "2", "--disable-validation", "--distributed-world-size", "1", *flags]
-        arguments = training_arguments(recipe, system, data=data, save_dir=str(save_dir), seed=1, more=more)
+        arguments = training_arguments(recipe, system, data=data, save_dir=save_dir, seed=1, more=more)
         training_run(arguments, log=save_dir / "train.log")
         checkpoints[recipe.label(system)] = str(save_dir / "checkpoint_last.pt")
     return checkpoints
@@ -259,11 +235,8 @@ def measure_decoding(
     for turn, batch in progress(turns, unit="batch"):
         for name in list(decoders)[:: 1 if (turn + batch) % 2 == 0 else -1]:
             models, task, generator = decoders[name]
-            start = time.perf_counter()
-            task.inference_step(generator, models, batches[batch])
-            if device == "cuda":
-                torch.cuda.synchronize()
-            seconds[name] += (time.perf_counter() - start) * (turn > 0)
+            decode = partial(task.inference_step, generator, models, batches[batch])
+            seconds[name] += seconds_of(decode, device=device) * (turn > 0)
     num_sentences = num_rounds * sum(batch["nsentences"] for batch in batches)
     return {name: num_sentences / total for name, total in seconds.items()}
 
@@ -333,13 +306,11 @@ def run(args: argparse.Namespace) -> None:
         raise UserError("--cpu: give it before the --")
     if args.output_precision and any(word.startswith("--output-precision") for word in args.forwarded):
         raise UserError("--output-precision: give it either before the -- or after")
-    name, *systems = SUITES[args.suite]
-    recipe = ALL_RECIPES[name]
-    systems = systems or list(recipe.systems)
-    if unknown := set(args.systems or ()) - set(systems):
-        raise UserError(f"--systems {' '.join(sorted(unknown))}: choose among {' '.join(systems)}")
-    chosen = [name for name in systems if args.systems is None or name in args.systems]
-    recipe = in_output_precisions(recipe, chosen, args.output_precision)
+    suite = SUITES[args.suite]
+    if unknown := set(args.systems or ()) - set(suite.systems):
+        raise UserError(f"--systems {' '.join(sorted(unknown))}: choose among {' '.join(suite.systems)}")
+    chosen = [name for name in suite.systems if args.systems is None or name in args.systems]
+    recipe = in_output_precisions(only(suite, chosen), args.output_precision)
     translates = args.suite in TRANSLATION
     report = _report_translation(recipe, args, device=device) if translates else _report_training(recipe, args)
     conditions = {"num_threads": torch.get_num_threads(), "updates": args.updates, "rounds": args.rounds}
@@ -352,7 +323,6 @@ def run(args: argparse.Namespace) -> None:
 def _measure(recipe: Recipe, args: argparse.Namespace) -> Dict[str, TrainingSpeed]:
     return measure_trainings(
         recipe,
-        list(recipe.systems),
         data=str(args.data),
         num_updates=args.updates,
         num_rounds=args.rounds,
@@ -378,7 +348,7 @@ def _report_translation(recipe: Recipe, args: argparse.Namespace, *, device: str
     split_languages(args.data, "test")  # an error where there is no test set
     with tempfile.TemporaryDirectory() as folder:
         # first, so that a system that does not train ends the command before the others are measured
-        checkpoints = train_briefly(recipe, list(recipe.systems), data=data, folder=Path(folder), flags=_flags(args))
+        checkpoints = train_briefly(recipe, data=data, folder=Path(folder), flags=_flags(args))
         training = _measure(recipe, args)
         decoding = measure_decoding(data, checkpoints, num_rounds=args.rounds, length=args.length, device=device)
     parts = [

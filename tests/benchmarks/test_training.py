@@ -8,10 +8,9 @@ import torch
 import training
 from fairseq import options
 from printed_tables import rows_of
-from speed_recipes import ALL_RECIPES
+from speed_recipes import SUITES, only
 from training import (
     BENCHMARK,
-    SUITES,
     TRANSLATION,
     TrainingSpeed,
     as_markdown,
@@ -58,7 +57,7 @@ def calls(stand_in, tmp_path, monkeypatch):
 
 def test_systems_train_by_turns_in_both_orders(calls):
     found = measure_trainings(
-        RECIPE, ["slow", "fast"], data="data", num_updates=20, num_rounds=2, flags=["--fp16", "--max-update", "7"]
+        only(RECIPE, ["slow", "fast"]), data="data", num_updates=20, num_rounds=2, flags=["--fp16", "--max-update", "7"]
     )
     assert {name: speed.words_per_second for name, speed in found.items()} == {"a slow one": 100, "fast": 400}
     held_here = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # Linux counts it for a child, too
@@ -72,7 +71,7 @@ def test_systems_train_by_turns_in_both_orders(calls):
 
 def test_a_failed_run_is_reported_with_the_end_of_its_log(calls):
     with pytest.raises(ProgramFailed, match="(?s)fairseq-train data .*--arch=lstm .*failed:.*out of memory"):
-        measure_trainings(RECIPE, ["broken"], data="data", num_updates=10, num_rounds=1)
+        measure_trainings(only(RECIPE, ["broken"]), data="data", num_updates=10, num_rounds=1)
 
 
 def test_ratios_are_those_to_the_first():
@@ -100,21 +99,19 @@ THREE_SYSTEMS = Recipe(
 
 
 def test_every_system_with_a_precision_stands_once_in_each():
-    found = in_output_precisions(THREE_SYSTEMS, ["fairseq", "doc", "plain"], BOTH)
+    found = in_output_precisions(THREE_SYSTEMS, BOTH)
     assert list(found.systems) == ["fairseq", "doc-float32", "doc-bfloat16", "plain"]
     assert found.system("doc-bfloat16").flags == {"arch": "lstm_lm_doc", "output-precision": "bfloat16"}
     labels = [found.label(name) for name in list(found.systems)[:3]]
     assert labels == ["fairseq lstm_lm", "DOC, output in float32", "DOC, output in bfloat16"]
     assert all(found.system(name) == THREE_SYSTEMS.system(name) for name in ("fairseq", "plain"))
-    found = in_output_precisions(THREE_SYSTEMS, ["plain", "doc"], [])
+    found = in_output_precisions(only(THREE_SYSTEMS, ["plain", "doc"]), [])
     assert list(found.systems.items()) == [(name, THREE_SYSTEMS.system(name)) for name in ("plain", "doc")]
 
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_every_system_of_a_suite_takes_its_flags(suite):
-    name, *systems = SUITES[suite]
-    recipe = ALL_RECIPES[name]
-    recipe = in_output_precisions(recipe, systems or list(recipe.systems), BOTH)
+    recipe = in_output_precisions(SUITES[suite], BOTH)
     labels, precisions = [recipe.label(system) for system in recipe.systems], []
     assert len(set(labels)) == len(labels) > 1
     assert suite not in (*TRANSLATION, "fairseq") or labels[0].startswith("fairseq ")
@@ -144,13 +141,13 @@ def asked(monkeypatch):
     """Arguments of the measurements, which are not made."""
     calls = []
 
-    def measure(recipe, systems, **options):
-        calls.append({**options, "systems": systems})
-        return {recipe.label(system): TrainingSpeed(100.0, 1024.0) for system in systems}
+    def measure(recipe, **options):
+        calls.append({**options, "systems": [*recipe.systems]})
+        return {recipe.label(system): TrainingSpeed(100.0, 1024.0) for system in recipe.systems}
 
-    def train(recipe, systems, *, folder, flags, **_):
-        calls.append({"flags": flags, "systems": systems})
-        return {recipe.label(system): "no checkpoint" for system in systems}
+    def train(recipe, *, folder, flags, **_):
+        calls.append({"flags": flags, "systems": [*recipe.systems]})
+        return {recipe.label(system): "no checkpoint" for system in recipe.systems}
 
     def decode(data, checkpoints, *, device, **options):
         calls.append({**options, "decoded": list(checkpoints)})
