@@ -2,6 +2,7 @@
 
 from typing import Dict, Mapping, Tuple
 
+from fairseq_plugins.files import LAST
 from fairseq_plugins.models.presets import ARCHITECTURES, Value
 from fairseq_plugins.models.presets.language_models import ON_AWD
 from fairseq_plugins.recipes.recipe import FULL_SIZE, Base, Recipe, System, table
@@ -146,7 +147,7 @@ def _iog_recipe(
     gated_lm = f"gated_lm_{suffix}"
     systems: Dict[str, System] = {}
     for name, (arch, figures, gated) in bases.items():
-        systems[name] = System({"arch": f"{arch}_{suffix}"}, published={"base": figures}, result="last")
+        systems[name] = System({"arch": f"{arch}_{suffix}"}, published={"base": figures}, result=LAST)
         systems[f"{name}+iog"] = gate_on(name, {}, figures=(figures, gated), arch=gated_lm)
         if name == "rhn":
             for gate, reached in (("iog-hidden", "75.6"), ("iog-lstm", "68.1")):

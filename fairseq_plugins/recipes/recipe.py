@@ -1,14 +1,11 @@
 """Recipes: tables of systems, with the flags of ``fairseq-train`` of each."""
 
-from argparse import Namespace
 from dataclasses import dataclass, field
 from typing import Any, Dict, Literal, Mapping, Optional, Sequence, Tuple
 
-from fairseq_plugins.models.presets import ARCHITECTURES, Value, apply_preset
+from fairseq_plugins.files import BEST
+from fairseq_plugins.models.presets import ARCHITECTURES, Value
 from fairseq_plugins.options import UserError
-
-Result = Literal["best", "last"]
-"""The checkpoint that counts as the result of a run: ``checkpoint_best.pt`` or ``checkpoint_last.pt``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,14 +30,14 @@ class System:
         label: name of the system in tables. Empty takes its name in the recipe.
         published: figures of the paper by column, such as ``{"fine-tuned": "58.2 / 55.7"}``.
         base: models from which it is trained. A gate without a base takes any number of models from the user.
-        result: the checkpoint that tables measure, and from which systems with this base start.
+        result: file name of the checkpoint that tables measure, and from which systems with this base start.
     """
 
     flags: Mapping[str, Value]
     label: str = ""
     published: Mapping[str, str] = field(default_factory=dict)
     base: Optional[Base] = None
-    result: Result = "best"
+    result: str = BEST
 
 
 def table(rows: Mapping[str, Tuple[Any, ...]], *columns: str) -> Dict[str, System]:
@@ -149,14 +146,3 @@ class Recipe:
         preset = ARCHITECTURES.get(str(own["arch"]))  # fairseq's architectures have none
         taken = preset.training if preset is not None and self.training_of_presets == "taken" else {}
         return {**COMMON, **taken, **self.training, **own}
-
-    def settings(self, system: str) -> Dict[str, Value]:
-        """All settings of a system: its flags and the defaults of its architecture. Names have underscores.
-
-        Raises UserError if the recipe has no such system.
-        """
-        args = Namespace(**{name.replace("-", "_"): value for name, value in self.flags(system).items()})
-        preset = ARCHITECTURES.get(args.arch)
-        if preset is not None:
-            apply_preset(preset, args)
-        return vars(args)

@@ -423,7 +423,7 @@ def plan_trainings(
             system=name,
             seed=seed,
             label=recipe.label(name),
-            result=folder / f"checkpoint_{system.result}.pt",
+            result=folder / system.result,
             starts_from=starts_from,
         )
         return planned[name, seed]

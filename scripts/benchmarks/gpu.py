@@ -43,7 +43,7 @@ import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.command_line import add_cpu
 from fairseq_plugins.console import Command
 from fairseq_plugins.files import data_folder, output_file
-from fairseq_plugins.models.presets import command_line
+from fairseq_plugins.models.presets import ARCHITECTURES, command_line
 from fairseq_plugins.ops.kernel_choice import choose_kernels
 from fairseq_plugins.ops.kernels import PLAIN
 from fairseq_plugins.options import UserError, count
@@ -158,12 +158,15 @@ def arguments_of(
     args: argparse.Namespace, recipe: Recipe, system: str, more: Sequence[str], *, save_dir: str
 ) -> List[str]:
     """Arguments of ``fairseq-train``. With ``--small`` all layers are narrow."""
+    own = recipe.flags(system)
+    preset = ARCHITECTURES.get(str(own["arch"]))
+    of_preset = {} if preset is None else {name.replace("_", "-"): value for name, value in preset.model.items()}
     widths: Dict[str, Any] = {}
-    for flag, value in recipe.settings(system).items() if args.small else ():
-        if flag == "hidden_sizes":
-            widths[flag.replace("_", "-")] = " ".join([str(SMALL_WIDTH)] * len(str(value).split()))
-        elif flag.endswith(("embed_dim", "hidden_size")):
-            widths[flag.replace("_", "-")] = SMALL_WIDTH
+    for flag, value in {**of_preset, **own}.items() if args.small else ():
+        if flag == "hidden-sizes":
+            widths[flag] = " ".join([str(SMALL_WIDTH)] * len(str(value).split()))
+        elif flag.endswith(("embed-dim", "hidden-size")):
+            widths[flag] = SMALL_WIDTH
     device = ["--cpu"] if args.device == "cpu" else []
     flags = [*command_line(widths), *more, *device]
     given = args.pairs if recipe is MULTI30K else args.text

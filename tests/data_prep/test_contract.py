@@ -225,14 +225,14 @@ def test_the_next_command_names_a_recipe_of_such_pairs(name: str, dictionaries: 
     beside = "with bpe.codes and the references in raw"
     assert told.startswith(f"The binarised corpus is in {options.dest}, {beside}. Next:")
     recipe = named_recipe(told, name, joined=bool(joined))
-    assert (recipe.settings("doc").get("share_embeddings") == "all") == (dictionaries == "one")
+    assert (recipe.flags("doc").get("share-embeddings") == "all") == (dictionaries == "one")
     assert recipe.compared_by == ("rouge" if "title" in corpus.languages else "bleu")
 
 
 @pytest.mark.parametrize("name", ["ptb", "wikitext-2", "wikitext-103", "text8"])
 def test_the_next_command_names_a_recipe_of_such_a_text(name: str) -> None:
     told = CORPORA[name].report(options_of(CORPORA[name]))
-    assert named_recipe(told, name).settings("doc")["task"] == "stateful_lm"
+    assert named_recipe(told, name).flags("doc")["task"] == "stateful_lm"
 
 
 def named_recipe(told: str, name: str, *, joined: bool = False) -> Recipe:

@@ -37,20 +37,6 @@ def test_flags_are_the_presets_then_the_recipes_then_the_systems(recipe):
     assert recipe.flags("fairseq") == {**COMMON, "arch": "lstm_lm", "max-epoch": 8, "seed": 3}
 
 
-def test_settings_are_the_flags_and_those_that_the_architecture_supplies(recipe):
-    preset = ARCHITECTURES["lstm_lm_awd"].model
-    settings = recipe.settings("longer")
-    assert set(preset) <= set(settings) and (settings["embed_dim"], settings["label_depth"]) == (preset["embed_dim"], 2)
-    wider = Recipe(name="wider", title="", corpus="", systems=recipe.systems, training={"embed-dim": 7})
-    assert wider.settings("plain")["embed_dim"] == 7
-    assert recipe.settings("fairseq") == {
-        name.replace("-", "_"): value for name, value in recipe.flags("fairseq").items()
-    }
-    one_softmax = {"doc": System({"arch": "lstm_lm_doc", "output-layer": "tied"})}
-    tied = Recipe(name="tied", title="", corpus="", systems=one_softmax).settings("doc")
-    assert "hidden_sizes" in tied and not tied.keys() & {"experts_per_layer", "latent_dropout"}
-
-
 def test_a_recipe_may_be_the_whole_training(recipe):
     alone = Recipe(name="alone", title="", corpus="", systems=recipe.systems, training_of_presets="left out")
     assert alone.flags("plain") == {**COMMON, "arch": "lstm_lm_awd"}
@@ -116,7 +102,7 @@ def test_another_part_comes_without_the_options_of_the_recipes(more, left_out, m
 def test_what_does_not_exist_is_answered_with_what_does(recipe):
     with pytest.raises(ValueError, match=r"^there is no recipe mult: choose one of .*gigaword, .*multi30k.*$"):
         find_recipe("mult")
-    for ask in (recipe.system, recipe.label, recipe.flags, recipe.settings):
+    for ask in (recipe.system, recipe.label, recipe.flags):
         with pytest.raises(ValueError, match="^recipe some has no system x: choose one of plain, longer, fairseq$"):
             ask("x")
     assert find_recipe("reduced") is RECIPES["reduced"]

@@ -5,7 +5,7 @@ import ast
 import pytest
 import torch
 from builders import build_lm
-from built_systems import build_system
+from built_systems import as_fairseq_reads, build_system
 
 from fairseq_plugins.recipes import find_recipe, training_arguments
 from fairseq_plugins.recipes.fine_tuning import fine_tuning_flags
@@ -66,7 +66,7 @@ def test_a_base_model_is_trained_by_its_preset_on_the_recipes_corpus(name, syste
     assert flags["arch"].endswith(f"_{corpus}") and recipe.system(system).flags == {"arch": flags["arch"]}
     assert flags["max-epoch"] in {39, 55, 200, 500, 750}
     assert ("base" in recipe.system(system).published) == (system != "awd")
-    assert recipe.system(system).result == ("best" if system == "awd" else "last")
+    assert recipe.system(system).result == f"checkpoint_{'best' if system == 'awd' else 'last'}.pt"
 
 
 @pytest.mark.parametrize("name", ["iog_ptb", "iog_wt2"])
@@ -196,7 +196,8 @@ def test_systems_over_several_seeds_differ_in_the_network_alone(name):
     trainings = [{k: v for k, v in one.items() if k not in shaping} for one in flags.values()]
     assert trainings[1:] == trainings[:-1] and trainings[0]["max-update"] == 5400
     rates = ["dropout_embedding", "dropout_input", "dropout_hidden", "dropout_output"]
-    assert {tuple(recipe.settings(name)[rate] for rate in rates) for name in recurrent} == {(0.05, 0.2, 0.15, 0.2)}
+    read = [as_fairseq_reads(recipe, name) for name in recurrent]
+    assert {tuple(getattr(one, rate) for rate in rates) for one in read} == {(0.05, 0.2, 0.15, 0.2)}
     tied, transformer, doc = (recipe.flags(name) for name in ("tied", "transformer", "transformer-doc"))
     for flags in (transformer, doc):
         batches, updates = ("batch-size", "tokens-per-sample"), ("optimizer", "warmup-updates", "max-update")
