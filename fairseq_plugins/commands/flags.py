@@ -12,7 +12,7 @@ from fairseq.optim import OPTIMIZER_REGISTRY
 from fairseq.tasks import TASK_REGISTRY
 
 from fairseq_plugins.console import Command
-from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, LANGUAGE_MODELS, command_line
+from fairseq_plugins.models.presets import ARCHITECTURES, GATED_LANGUAGE_MODELS, LANGUAGE_MODELS, as_arguments
 from fairseq_plugins.options import UserError
 from fairseq_plugins.tasks.scored_translation import EvalScorerConfig
 
@@ -75,7 +75,7 @@ def _show_flags(args: argparse.Namespace) -> None:
         training = ARCHITECTURES[args.arch].training
         if not training:
             raise UserError(f"--training: {args.arch} has no training of its own: leave it out")
-        print("\n".join(command_line({"arch": args.arch, **training})))
+        print("\n".join(as_arguments({"arch": args.arch, **training})))
     else:
         print(flags_parser(args.arch).format_help())
 

@@ -17,7 +17,7 @@ import fairseq_plugins
 from fairseq_plugins.evaluation.raw_text import SubwordNMT, subword_kind
 from fairseq_plugins.fairseq_patches.saving import locked_for_command
 from fairseq_plugins.files import file_digest, newest_checkpoint, output_folder, read_json, write_json
-from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, Value, command_line
+from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, Value, as_arguments
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.ops.matmul import has_native_bfloat16
 from fairseq_plugins.options import UserError
@@ -82,7 +82,7 @@ def fairseq_arguments(
     given = {"user-dir": user_dir(), "save-dir": str(save_dir), **flags}
     if "--keep-last-epochs" in values_by_flag(more):
         given.pop("no-epoch-checkpoints", None)
-    return [str(data), *command_line(given), *more]
+    return [str(data), *as_arguments(given), *more]
 
 
 def values_by_flag(arguments: Sequence[str]) -> Dict[str, List[str]]:

@@ -43,7 +43,7 @@ import fairseq_plugins  # noqa: F401  registers the architectures
 from fairseq_plugins.command_line import add_cpu
 from fairseq_plugins.console import Command
 from fairseq_plugins.files import data_folder, output_file
-from fairseq_plugins.models.presets import ARCHITECTURES, command_line
+from fairseq_plugins.models.presets import ARCHITECTURES, as_arguments
 from fairseq_plugins.ops.kernel_choice import choose_kernels
 from fairseq_plugins.ops.kernels import PLAIN
 from fairseq_plugins.options import UserError, count
@@ -168,7 +168,7 @@ def arguments_of(
         elif flag.endswith(("embed-dim", "hidden-size")):
             widths[flag] = SMALL_WIDTH
     device = ["--cpu"] if args.device == "cpu" else []
-    flags = [*command_line(widths), *more, *device]
+    flags = [*as_arguments(widths), *more, *device]
     given = args.pairs if recipe is MULTI30K else args.text
     data = str(given) if given else random_corpus(pairs=recipe is MULTI30K, small=args.small)
     return training_arguments(recipe, system, data=data, save_dir=save_dir, seed=1, more=flags)

@@ -18,7 +18,7 @@ from translation_commands import FAIRSEQ_FLAGS, preprocess_pairs, translate, tra
 import fairseq_plugins  # noqa: F401
 from fairseq_plugins.evaluation.checkpoints import load_translation_models
 from fairseq_plugins.files import file_digest
-from fairseq_plugins.models.presets import command_line
+from fairseq_plugins.models.presets import as_arguments
 from fairseq_plugins.options import UserError
 from fairseq_plugins.recipes import fine_tuning
 
@@ -287,7 +287,7 @@ def test_flags_of_other_models_are_those_of_their_training():
     """The command line of a run gives the flags that it was trained with, whatever the model."""
     for name in ("lstm_lm_doc", "mmlstm_lm_mos", "lstm_encdec_doc"):
         path = SMALL_MODELS / f"{name}.pt"
-        flags = command_line(fine_tuning.flags_of_run(str(path)))
+        flags = as_arguments(fine_tuning.flags_of_run(str(path)))
         arguments = [str(SMALL_MODELS / "data"), *flags, "--lr-scheduler=fixed"]
         found = vars(options.parse_args_and_arch(options.get_training_parser(), input_args=arguments))
         saved = vars(load(path)["cfg"]["model"])

@@ -13,7 +13,7 @@ from paths import PLUGINS, SMALL_MODELS
 
 from fairseq_plugins.criterions.regularized_cross_entropy import RegularizedCrossEntropy
 from fairseq_plugins.models.decoder import StreamDecoder
-from fairseq_plugins.models.presets import LANGUAGE_MODELS, command_line
+from fairseq_plugins.models.presets import LANGUAGE_MODELS, as_arguments
 from fairseq_plugins.modules import layers as layers_module
 from fairseq_plugins.optim.adaptive import L2Adam
 
@@ -121,7 +121,7 @@ def test_windows_of_a_training_are_those_of_the_programs_formulas(tmp_path):
             str(PLUGINS),
             "--cpu",
         ]
-        sys.argv += [*command_line(training), "--no-save", "--disable-validation", "--num-workers", "0"]
+        sys.argv += [*as_arguments(training), "--no-save", "--disable-validation", "--num-workers", "0"]
         sys.argv += ["--save-dir", str(tmp_path / "trained")]
         cli_main()
         (reference,) = windows

@@ -16,7 +16,7 @@ from fairseq_plugins.models.presets import (
     Preset,
     TyingFlags,
     apply_preset,
-    command_line,
+    as_arguments,
     translation,
 )
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
@@ -164,7 +164,7 @@ def test_fairseq_accepts_every_training_flag_with_its_value(arch):
     if preset.fine_tuning is not None:
         commands.append({**preset.training, **preset.fine_tuning, "averaging": "immediate"})
     for flags in commands:
-        command = ["data", f"--arch={arch}", *command_line(flags)]
+        command = ["data", f"--arch={arch}", *as_arguments(flags)]
         args = vars(options.parse_args_and_arch(options.get_training_parser(), input_args=command))
         for name in ("lr", "update_freq"):
             # a rate for each epoch is a list

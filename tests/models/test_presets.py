@@ -11,7 +11,7 @@ from fairseq.optim.lr_scheduler import build_lr_scheduler
 from fairseq.optim.sgd import SGD as FairseqSGD
 from paths import ROOT
 
-from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, LANGUAGE_MODELS, apply_preset, command_line
+from fairseq_plugins.models.presets import GATED_LANGUAGE_MODELS, LANGUAGE_MODELS, apply_preset, as_arguments
 from fairseq_plugins.models.presets.translation import ENCODER_DECODER_ARCHITECTURES, TRANSFORMER_ARCHITECTURES
 from fairseq_plugins.models.recurrent_encdec import RecurrentEncoderDecoder
 from fairseq_plugins.models.recurrent_lm import RecurrentLanguageModel
@@ -153,7 +153,7 @@ RATES = {
 def test_the_rate_of_every_epoch_is_the_papers(arch):
     """As fairseq's scheduler, from the flags of the preset, sets it at the start of each epoch."""
     training = PRESETS[arch].training
-    command = ["data", f"--arch={arch}", *command_line(training)]
+    command = ["data", f"--arch={arch}", *as_arguments(training)]
     args = options.parse_args_and_arch(options.get_training_parser(), input_args=command)
     optimizer = (L2Adam if arch in GATED_LANGUAGE_MODELS else FairseqSGD)(args, [torch.nn.Parameter(torch.zeros(1))])
     scheduler, epochs = build_lr_scheduler(args, optimizer), range(1, training["max-epoch"] + 1)

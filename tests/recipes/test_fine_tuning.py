@@ -8,7 +8,7 @@ from fairseq import options
 from typed_commands import type_command
 
 from fairseq_plugins.models.checkpoints import check_checkpoints
-from fairseq_plugins.models.presets import ARCHITECTURES, command_line
+from fairseq_plugins.models.presets import ARCHITECTURES, as_arguments
 from fairseq_plugins.own_parts import user_dir
 from fairseq_plugins.recipes import fine_tuning, training
 
@@ -132,7 +132,7 @@ def test_rounds_that_are_finished_are_not_trained_again_and_belong_to_their_flag
 
 def test_trainings_have_the_flags_of_the_preset(rounds):
     preset = ARCHITECTURES[ARCH]
-    tuning = command_line({"arch": ARCH, **preset.training, **preset.averaging_flags})
+    tuning = as_arguments({"arch": ARCH, **preset.training, **preset.averaging_flags})
     rounds.next_nlls = [6.0]
     fine_tune()
     ((command, _),) = rounds.commands

@@ -12,7 +12,7 @@ from fairseq_plugins.models.presets.preset import (
     TyingFlags,
     Value,
     apply_preset,
-    command_line,
+    as_arguments,
     register_presets,
 )
 from fairseq_plugins.models.presets.translation import ENCODER_DECODER_ARCHITECTURES, TRANSFORMER_ARCHITECTURES
@@ -34,6 +34,6 @@ __all__ = [
     "TyingFlags",
     "Value",
     "apply_preset",
-    "command_line",
+    "as_arguments",
     "register_presets",
 ]

@@ -153,6 +153,6 @@ def apply_preset(preset: Preset, args: Namespace) -> None:
             setattr(args, flag, value)
 
 
-def command_line(flags: Mapping[str, Value]) -> List[str]:
+def as_arguments(flags: Mapping[str, Value]) -> List[str]:
     """Flags as ``fairseq-train`` reads them, ``--name=value``, and ``--name`` for True."""
     return [f"--{name}" if value is True else f"--{name}={value}" for name, value in flags.items()]
