@@ -17,17 +17,10 @@ from fairseq_plugins.options import UserError
 
 NUMBER = r"(-?(?:\d+(?:\.\d*)?(?:e[+-]?\d+)?|inf|nan))"
 """A number as fairseq prints it."""
-EPOCH_NUMBER = r"epoch (\d{1,9})\b"
-VALIDATION = re.compile(rf"\| valid \| {EPOCH_NUMBER} \|.*?\| ppl {NUMBER}")
-TRAINING = re.compile(rf"\| train \| {EPOCH_NUMBER} \|.*?\| ppl {NUMBER}")
-VALIDATION_LINE = re.compile(rf"\| valid \| {EPOCH_NUMBER} (\|.*)")
-NUM_UPDATES = re.compile(r"\| num_updates (\d{1,15})\b")
-VALIDATION_SCORE = re.compile(rf"\| ({'|'.join(CORPUS_METRICS)}) {NUMBER}")
-SPEED = re.compile(rf"\| train_inner \|.*? wps={NUMBER}")
-EPOCH_SPEED = re.compile(rf"\| train \| {EPOCH_NUMBER} \|.*? wps {NUMBER}")
-WALL = re.compile(rf"\| train(?:_inner)? \|.*? \bwall[= ]{NUMBER}")
-EPOCH = re.compile(rf"\| (?:train|train_inner|valid) \| {EPOCH_NUMBER}")
-FREE_GIBIBYTES = re.compile(rf"gb_free={NUMBER}")
+FIGURE = re.compile(rf"([\w-]+)[ =]{NUMBER}")
+"""A figure by its name: ``ppl 8.5`` of an epoch or a validation, ``ppl=8.5`` of an interval."""
+LINE = re.compile(r"\| (train_inner|train|valid) \| epoch (\d{1,9})\b(.*)")
+"""A line of figures: its kind, its epoch and the figures."""
 SEED = re.compile(r"(?:'common': \{[^{}]*?'seed': |\| fairseq_cli\.train \| arch .*, seed )(\d+)")
 """The seed in the flags, which a run prints at each start: all flags with fairseq alone, else a summary."""
 PARAMETERS = re.compile(r"\| num\. shared model params: ([\d,]+) \(num\. trained: ([\d,]+)\)")
@@ -41,14 +34,26 @@ BEGINNINGS = (
 """In lines that fairseq logs when it starts a new run instead of resuming one."""
 
 
-def read_speeds(text: str) -> List[float]:
-    """Tokens per second of each logged interval."""
-    return [float(wps) for wps in SPEED.findall(text)]
+@dataclass(frozen=True)
+class LogLine:
+    """Figures by name of an interval (``train_inner``), an epoch (``train``) or a validation (``valid``)."""
+
+    kind: str
+    epoch: int
+    figures: Dict[str, float]
 
 
-def read_free_memory(text: str) -> List[float]:
-    """Free memory of the GPU in GiB after each logged interval. Empty on a CPU."""
-    return [float(gibibytes) for gibibytes in FREE_GIBIBYTES.findall(text)]
+def read_log(text: str) -> List[LogLine]:
+    """The lines of figures in a log."""
+    return [
+        LogLine(kind, int(epoch), {name: float(number) for name, number in FIGURE.findall(rest)})
+        for kind, epoch, rest in LINE.findall(text)
+    ]
+
+
+def figures_of(lines: Iterable[LogLine], kind: str, name: str) -> List[float]:
+    """A figure of all lines of a kind that have it, such as ``wps`` or, on a GPU, ``gb_free`` of ``train_inner``."""
+    return [line.figures[name] for line in lines if line.kind == kind and name in line.figures]
 
 
 class TrainingLog:
@@ -77,7 +82,8 @@ class TrainingLog:
         # fairseq prints flags and model before it logs that a new run begins
         self._start = text[_last_beginning(text[:beginning]) : beginning or None]
         self._run = text[beginning:]
-        self._epochs = lines_of_epochs(self._run)
+        self._lines = read_log(self._run)
+        self._epochs = lines_of_epochs(self._lines)
 
     @property
     def seed(self) -> int:
@@ -100,12 +106,12 @@ class TrainingLog:
 
     @property
     def has_validation(self) -> bool:
-        return bool(self._curve(VALIDATION))
+        return bool(self._curve("valid", "ppl"))
 
     @property
     def valid_curve(self) -> Dict[int, float]:
         """Validation perplexity by epoch."""
-        curve = self._curve(VALIDATION)
+        curve = self._curve("valid", "ppl")
         if not curve:
             raise UserError(
                 f"{self.path} holds no validation: log with --log-format simple, or wait for that of the first epoch"
@@ -115,32 +121,22 @@ class TrainingLog:
     @property
     def train_curve(self) -> Dict[int, float]:
         """Training perplexity by finished epoch: the mean over its updates, with dropout. May be empty."""
-        return self._curve(TRAINING)
+        return self._curve("train", "ppl")
 
-    def _curve(self, line: "re.Pattern[str]") -> Dict[int, float]:
-        return {int(epoch): float(figure) for epoch, figure in line.findall(self._epochs)}
+    def _curve(self, kind: str, name: str) -> Dict[int, float]:
+        """A figure by epoch. The last line of an epoch counts."""
+        return {line.epoch: line.figures[name] for line in self._epochs if line.kind == kind and name in line.figures}
 
     @property
     def score_curves(self) -> Dict[str, Dict[int, float]]:
         """Scores of the decoded validation set by metric, as ``--eval-scorer`` names it, and epoch. May be empty."""
-        curves: Dict[str, Dict[int, float]] = {}
-        for epoch, metric, score in self._scores:
-            curves.setdefault(metric, {})[epoch] = score
-        return curves
-
-    @property
-    def _scores(self) -> List[Tuple[int, str, float]]:
-        """Epoch, metric and score of all validations, of which an epoch may have several."""
-        return [
-            (int(epoch), metric, float(score))
-            for epoch, line in VALIDATION_LINE.findall(self._epochs)
-            for metric, score in VALIDATION_SCORE.findall(line)
-        ]
+        curves = {metric: self._curve("valid", metric) for metric in CORPUS_METRICS}
+        return {metric: curve for metric, curve in curves.items() if curve}
 
     @property
     def words_per_second(self) -> float:
         """Median training speed in tokens, over intervals, or over epochs if no interval was logged."""
-        speeds = read_speeds(self._run) or [float(wps) for _, wps in EPOCH_SPEED.findall(self._run)]
+        speeds = figures_of(self._lines, "train_inner", "wps") or figures_of(self._lines, "train", "wps")
         if not speeds:
             raise UserError(
                 f"{self.path} holds no training speed: log with --log-format simple and a smaller --log-interval"
@@ -150,7 +146,10 @@ class TrainingLog:
     @property
     def hours(self) -> float:
         """Duration with validations and all parts of a resumed run. fairseq counts from 0 at every start."""
-        parts = [[float(wall) for wall in WALL.findall(text)] for text in self._run.split(START)]
+        parts = [
+            [line.figures["wall"] for line in read_log(text) if line.kind != "valid" and "wall" in line.figures]
+            for text in self._run.split(START)
+        ]
         if not any(parts):
             raise UserError(f"{self.path} holds no times: log with --log-format simple")
         # if the line of a start is missing, the time falls there
@@ -162,12 +161,11 @@ class TrainingLog:
         valid_curve, score_curves = self.valid_curve, self.score_curves
         return {
             "epochs": max(valid_curve),
-            "lowest_valid_perplexity": _best(min, (float(ppl) for _, ppl in VALIDATION.findall(self._epochs))),
+            "lowest_valid_perplexity": _best(min, figures_of(self._epochs, "valid", "ppl")),
             "valid_curve": valid_curve,
             "train_curve": self.train_curve,
             "highest_valid_scores": {
-                metric: _best(max, (score for _, name, score in self._scores if name == metric))
-                for metric in score_curves
+                metric: _best(max, figures_of(self._epochs, "valid", metric)) for metric in score_curves
             },
             "score_curves": score_curves,
             "words_per_second": self.words_per_second,
@@ -184,13 +182,9 @@ class TrainingLog:
         value: Optional[float] = state["extra_state"].get("val_loss")
         metric: str = training_config(state).checkpoint.best_checkpoint_metric
         num_updates: int = state["optimizer_history"][-1]["num_updates"]
-        of_metric = re.compile(rf"\| {re.escape(metric)} {NUMBER}")
-        found = [
-            (int(updates[1]), float(figure[1]))
-            for _, line in VALIDATION_LINE.findall(self._run)
-            if (updates := NUM_UPDATES.search(line)) and (figure := of_metric.search(line))
-        ]
-        logged = [figure for updates, figure in found if updates == num_updates]
+        needed = {"num_updates", metric}
+        found = [line.figures for line in self._lines if line.kind == "valid" and needed <= line.figures.keys()]
+        logged = [figures[metric] for figures in found if figures["num_updates"] == num_updates]
         # fairseq writes six digits
         if value is not None and found and not np.isclose(logged, value, rtol=1e-5, atol=0, equal_nan=True).any():
             raise UserError(
@@ -204,16 +198,14 @@ def _last_beginning(text: str) -> int:
     return max(0, *map(text.rfind, BEGINNINGS))
 
 
-def lines_of_epochs(text: str) -> str:
-    """The lines of training and validation. If epochs begin again, later epochs of the former run are left out."""
-    lines: Dict[int, List[str]] = {}  # its epochs ascend
-    for line in text.splitlines():
-        if found := EPOCH.search(line):
-            epoch = int(found.group(1))
-            while lines and next(reversed(lines)) > epoch:
-                lines.popitem()
-            lines.setdefault(epoch, []).append(line)
-    return "\n".join(line for of_epoch in lines.values() for line in of_epoch)
+def lines_of_epochs(lines: Iterable[LogLine]) -> List[LogLine]:
+    """The lines. If epochs begin again, later epochs of the former run are left out."""
+    kept: List[LogLine] = []  # their epochs ascend
+    for line in lines:
+        while kept and kept[-1].epoch > line.epoch:
+            kept.pop()
+        kept.append(line)
+    return kept
 
 
 def _best(choose: Callable[..., float], values: Iterable[float]) -> float:

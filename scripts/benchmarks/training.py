@@ -54,7 +54,7 @@ from fairseq_plugins.recipes import training_arguments
 from fairseq_plugins.recipes.recipe import Recipe, System
 from fairseq_plugins.reports.report import Report
 from fairseq_plugins.reports.tables import as_table
-from fairseq_plugins.reports.training_log import read_free_memory, read_speeds
+from fairseq_plugins.reports.training_log import figures_of, read_log
 
 NUM_INTERVALS = 5
 """Logged intervals of a run. The first does not count."""
@@ -84,8 +84,9 @@ def training_run(arguments: Sequence[str], *, log: Path) -> Tuple[List[float], f
         resident = run_fairseq("train", arguments, log=log)
     except ProgramFailed as failure:
         raise ProgramFailed(f"fairseq-train {' '.join(arguments)} failed:\n{failure}") from failure
-    text = log.read_text(encoding="utf-8", errors="replace")
-    return read_speeds(text)[1:], allocated_mib(read_free_memory(text)) or resident
+    lines = read_log(log.read_text(encoding="utf-8", errors="replace"))
+    speeds, free = (figures_of(lines, "train_inner", name) for name in ("wps", "gb_free"))
+    return speeds[1:], allocated_mib(free) or resident
 
 
 def timed_flags(num_updates: int) -> List[str]:

@@ -15,12 +15,7 @@ from paths import SMALL_MODELS
 
 from fairseq_plugins.reports import training_log
 from fairseq_plugins.reports.comparison import PerplexityMetric
-from fairseq_plugins.reports.training_log import (
-    TrainingLog,
-    read_free_memory,
-    read_run,
-    read_speeds,
-)
+from fairseq_plugins.reports.training_log import TrainingLog, figures_of, read_log, read_run
 
 LOG = """\
 2026-11-21 10:00:00 | INFO | train_inner | epoch 001:     10 / 99 loss=9, wps=900.5, ups=1, gb_free=100.5, wall=2
@@ -48,7 +43,8 @@ def test_validations_scores_and_speeds(tmp_path):
     read = TrainingLog(tmp_path)
     assert read.valid_curve == {1: 181.02, 2: 128.0} and read.score_curves == {}
     assert TrainingLog(tmp_path).words_per_second == 900.5
-    assert read_speeds(LOG) == [900.5, 1100, 100] and read_free_memory(LOG) == [100.5, 99.5, 100]
+    assert figures_of(read_log(LOG), "train_inner", "wps") == [900.5, 1100, 100]
+    assert figures_of(read_log(LOG), "train_inner", "gb_free") == [100.5, 99.5, 100]
 
 
 def validations(*epochs, ppl, more=""):
@@ -123,8 +119,8 @@ def test_numbers_of_any_size(tmp_path):
         speeds += f"x | INFO | train | epoch {n} | loss 2 | wps {one} | ups 1\n"
     log.write_text("x | INFO | train | epoch 001 | loss 2 | wps 70 | ups 1\n")
     assert TrainingLog(tmp_path).words_per_second == 70  # of epochs where no interval was logged
-    for read in (read_speeds, read_free_memory):
-        assert read(speeds) == pytest.approx(sizes, rel=1e-4, nan_ok=True)
+    for name in ("loss", "wps", "gb_free"):
+        assert figures_of(read_log(speeds), "train_inner", name) == pytest.approx(sizes, rel=1e-4, nan_ok=True)
     log.write_text("".join(line for line in speeds.splitlines(keepends=True) if "epoch 1 | " in line))
     assert TrainingLog(tmp_path).words_per_second == pytest.approx(sizes[1], rel=1e-4)
 
@@ -149,7 +145,7 @@ def test_a_log_without_them_is_refused(read, told, tmp_path):
     log.write_text("2026-11-21 10:00:00 | INFO | fairseq_cli.train | task: StatefulLanguageModelingTask\n")
     with pytest.raises(ValueError, match=f"train.log holds {told}: log with --log-format simple"):
         getattr(TrainingLog(tmp_path), read)
-    assert read_free_memory(log.read_text()) == []
+    assert read_log(log.read_text()) == []
 
 
 DATA = str(SMALL_MODELS / "data/translation")
