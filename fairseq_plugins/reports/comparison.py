@@ -78,11 +78,8 @@ class TextMetric(Metric):
         data: folder whose ``text.json`` says how texts were tokenised; by default by Moses.
 
     Attributes:
-        compared: names of the metrics of the significance test.
         references: lines of the files by their names.
     """
-
-    compared: Tuple[str, ...]
 
     def __init__(self, *files: Path, split: str = "test", data: Optional[Path] = None) -> None:
         self.references = {str(file): read_lines(file) for file in files}
@@ -90,8 +87,8 @@ class TextMetric(Metric):
         self.data = data
 
     @abstractmethod
-    def corpus_metric(self, name: str) -> CorpusMetric:
-        """The metric of the significance test by that name, for text as :meth:`translation` returns it."""
+    def tested(self) -> Dict[str, CorpusMetric]:
+        """The metrics of the significance test by their titles, for text as :meth:`translation` returns it."""
 
     @abstractmethod
     def readable(self, lines: Sequence[str]) -> List[str]:
@@ -144,8 +141,6 @@ class BleuMetric(TextMetric):
         more: of :class:`TextMetric`.
     """
 
-    compared = SACREBLEU_METRICS
-
     def __init__(self, reference: Path, *, language: str, case: LetterCase = "kept", **more: Any) -> None:
         super().__init__(reference, **more)
         (self.reference,) = self.references.values()
@@ -153,8 +148,9 @@ class BleuMetric(TextMetric):
         self.language = language
         bleu_of_text(language=language)
 
-    def corpus_metric(self, name: str) -> CorpusMetric:
-        return CORPUS_METRICS[name](case=self.case, language=self.language)
+    def tested(self) -> Dict[str, CorpusMetric]:
+        text = dict(case=self.case, language=self.language)
+        return {TITLES[name]: CORPUS_METRICS[name](**text) for name in SACREBLEU_METRICS}
 
     def readable(self, lines: Sequence[str]) -> List[str]:
         return detokenize(lines, language=self.language, data=self.data)
@@ -181,8 +177,6 @@ class RougeMetric(TextMetric):
     Raises UserError if the tokeniser of the settings does not know the script of the references.
     """
 
-    compared = tuple(ROUGE_METRICS)
-
     def __init__(self, *files: Path, settings: RougeSettings = DEFAULT_SETTINGS, **more: Any) -> None:
         super().__init__(*files, **more)
         self.settings = settings
@@ -190,9 +184,9 @@ class RougeMetric(TextMetric):
         self._by_sentence = list(zip(*self.references.values()))
         check_tokens(self._by_sentence, settings)
 
-    def corpus_metric(self, name: str) -> CorpusMetric:
+    def tested(self) -> Dict[str, CorpusMetric]:
         # neither the hypotheses as they are read nor raw references have escapes
-        return RougeMean(name, settings=self.settings, escapes="kept")
+        return {title: RougeMean(name, settings=self.settings, escapes="kept") for name, title in ROUGE_METRICS.items()}
 
     def readable(self, lines: Sequence[str]) -> List[str]:
         return headline_words(lines, data=self.data)
@@ -337,11 +331,8 @@ def text_differences(
     for name, lines in written:
         systems.setdefault(name, []).append(lines)
     scores = {}
-    for one in progress(metric.compared, desc="paired bootstrap", unit=" metrics"):
-        corpus_metric = metric.corpus_metric(one)
-        scores[TITLES[one]] = {
-            name: bootstrap_scores(corpus_metric, runs, references) for name, runs in systems.items()
-        }
+    for title, tested in progress(metric.tested().items(), desc="paired bootstrap", unit=" metrics"):
+        scores[title] = {name: bootstrap_scores(tested, runs, references) for name, runs in systems.items()}
     return differences(scores, baseline=baseline)
 
 
