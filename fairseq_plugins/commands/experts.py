@@ -4,10 +4,9 @@ import argparse
 from collections import defaultdict
 from itertools import islice
 from pathlib import Path
-from typing import Callable, DefaultDict, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Callable, DefaultDict, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
-from fairseq.data import Dictionary
-from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
+from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
 from omegaconf import DictConfig
 from torch import Tensor
 
@@ -36,10 +35,11 @@ from fairseq_plugins.evaluation.analyses.experts import (
     word_experts,
 )
 from fairseq_plugins.evaluation.analyses.layers import LayerLearning, layer_learning
-from fairseq_plugins.evaluation.checkpoints import load_with_task, stateful_language_model
+from fairseq_plugins.evaluation.checkpoints import load_with_task
 from fairseq_plugins.evaluation.raw_text import load_side_text, number_words, stream_lines
 from fairseq_plugins.evaluation.scoring import (
     ScoredBatch,
+    ScoredWindow,
     check_rows,
     score_lines,
     score_pairs,
@@ -132,23 +132,27 @@ def _analyze_experts(args: argparse.Namespace) -> Report:
     if len(dict(paths)) < len(paths):
         raise UserError("--path: give each NAME or CKPT once")
     check_checkpoints([path for _, path in paths])
-    loaded = {name: load_with_task(path, args.data)[:2] for name, path in paths}
+    loaded = {name: _load_mixture(path, args) for name, path in paths}
     for name, path in paths:
-        with naming_checkpoint(path):
-            expert_layers(loaded[name][0])
-            if args.tokenised and isinstance(loaded[name][0], FairseqEncoderDecoderModel):
-                raise UserError("encoder-decoders read raw sources: leave out --tokenised")
+        if args.tokenised and isinstance(loaded[name][0], FairseqEncoderDecoderModel):
+            raise UserError(f"{path}: encoder-decoders read raw sources: leave out --tokenised")
     device = choose_device(args)
     uses: Dict[str, ExpertUse] = {}
     panels: DefaultDict[int, List[Tuple[str, WordExperts]]] = defaultdict(list)  # by number of the sentence
     for name, path in paths:
         model, config = loaded.pop(name)
-        with naming_checkpoint(path):
-            look = _look_at_pairs if isinstance(model, FairseqEncoderDecoderModel) else _look_at_stream
-            uses[name], sentences = look(model.to(device), config, path, args, lines)
+        model.to(device)
         title = Path(path).resolve().parent.name if name == path else name
-        for number, sentence in enumerate(sentences, start=1):
-            panels[number].append((title, sentence))
+        with naming_checkpoint(path):
+            sentences = (
+                _sentences_of_split(model, config, args)
+                if lines is None
+                else _given_sentences(model, path, args, lines)
+            )
+            uses[name] = expert_use(model, _score_split(model, config, args))
+            for number, sentence in enumerate(zip(*sentences), start=1):
+                (scored,) = _score(model, tuple([side] for side in sentence))
+                panels[number].append((title, word_experts(model, scored)))
     args.out.mkdir(parents=True, exist_ok=True)
     for number, of_models in panels.items():
         save_picture(draw_expert_map(of_models), args.out / f"sentence_{number}.png")
@@ -173,51 +177,55 @@ target.""",
 )
 
 
-def _look_at_stream(
-    model: BaseFairseqModel, _: DictConfig, path: str, args: argparse.Namespace, lines: Optional[List[str]]
-) -> Tuple[ExpertUse, List[WordExperts]]:
-    """Use of the experts of a language model on the split, and on each of the lines."""
-    lm = stateful_language_model(model, path)
-    dictionary: Dictionary = lm.decoder.dictionary
-    tokens = load_token_stream(args.data, args.split, dictionary)
-    check_rows(tokens, num_rows=args.rows, split=args.split)
-    if lines is None:
-        sequences = split_lines(tokens, end=dictionary.eos())[: args.num]
-    else:
-        text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
-        lines = list(text.watched(lines, name=name_of(*args.input)))
-        sequences = [number_words(text.split(line), dictionary) for line in lines]
-    use = expert_use(lm, score_windows([lm], tokens, num_rows=args.rows))
-    return use, [word_experts(lm, scored) for scored in score_lines(lm, sequences)]
+Model = Union[FairseqLanguageModel, FairseqEncoderDecoderModel]
 
 
-def _look_at_pairs(
-    model: BaseFairseqModel, config: DictConfig, path: str, args: argparse.Namespace, lines: Optional[List[str]]
-) -> Tuple[ExpertUse, List[WordExperts]]:
-    """Use of the experts of an encoder-decoder on the split, and on each of the lines."""
-    assert isinstance(model, FairseqEncoderDecoderModel)
-    sources, targets = split_pairs(config.task, args.split)
-    chosen = list(zip(sources, targets))[: args.num]
-    if lines is not None:
-        chosen = _translated(lines, model, path, args)
-    use = expert_use(model, score_pairs(model, sources, targets))
-    return use, [
-        word_experts(model, scored) for source, target in chosen for scored in score_pairs(model, [source], [target])
-    ]
-
-
-def _translated(
-    lines: Sequence[str], model: FairseqEncoderDecoderModel, path: str, args: argparse.Namespace
-) -> List[Tuple[Tensor, Tensor]]:
-    """Token indices of raw sources and of their translations by the model."""
-    sides = model.encoder.dictionary, model.decoder.dictionary
-    translator = load_translator([path], args.data, device=choose_device(args))
-    found = translator.translate(lines)
-    return [(number_words(one.source, sides[0]), number_words(one.target, sides[1])) for one in found]
+def _load_mixture(path: Union[str, Path], args: argparse.Namespace) -> Tuple[Model, DictConfig]:
+    """A model with a mixture, and the configuration of its run."""
+    model, config, _ = load_with_task(path, args.data)
+    with naming_checkpoint(path):
+        expert_layers(model)
+    assert isinstance(model, (FairseqLanguageModel, FairseqEncoderDecoderModel))
+    return model, config
 
 
 Sentences = Tuple[List[Tensor], ...]
 """Lines of a language model, or sources and targets of an encoder-decoder."""
+
+
+def _sentences_of_split(model: Model, config: DictConfig, args: argparse.Namespace) -> Sentences:
+    """The first sentences of a split."""
+    if isinstance(model, FairseqEncoderDecoderModel):
+        return tuple(side[: args.num] for side in split_pairs(config.task, args.split))
+    tokens = load_token_stream(args.data, args.split, model.decoder.dictionary)
+    return (split_lines(tokens, end=model.decoder.dictionary.eos())[: args.num],)
+
+
+def _given_sentences(model: Model, path: str, args: argparse.Namespace, lines: Sequence[str]) -> Sentences:
+    """The lines of ``--input``, or these raw sources and their translations by an encoder-decoder."""
+    target = model.decoder.dictionary
+    if isinstance(model, FairseqEncoderDecoderModel):
+        found = load_translator([path], args.data, device=choose_device(args)).translate(lines)
+        source = model.encoder.dictionary
+        return [number_words(one.source, source) for one in found], [number_words(one.target, target) for one in found]
+    text = load_side_text(args.data, kind="tokenised" if args.tokenised else "raw")
+    return ([number_words(text.split(line), target) for line in text.watched(lines, name=name_of(*args.input))],)
+
+
+def _score(model: Model, sentences: Sentences) -> Iterator[ScoredBatch]:
+    score: Callable[..., Iterator[ScoredBatch]] = score_pairs if len(sentences) == 2 else score_lines
+    return score(model, *sentences)
+
+
+def _score_split(
+    model: Model, config: DictConfig, args: argparse.Namespace
+) -> Iterator[Union[ScoredWindow, ScoredBatch]]:
+    """Score a whole split: the pairs of an encoder-decoder, or the stream of a language model."""
+    if isinstance(model, FairseqEncoderDecoderModel):
+        return score_pairs(model, *split_pairs(config.task, args.split))
+    tokens = load_token_stream(args.data, args.split, model.decoder.dictionary)
+    check_rows(tokens, num_rows=args.rows, split=args.split)
+    return score_windows([model], tokens, num_rows=args.rows)
 
 
 def _add_expert_history_arguments(parser: argparse.ArgumentParser) -> None:
@@ -234,21 +242,17 @@ def _analyze_expert_history(args: argparse.Namespace) -> Report:
     folders = dict(named_paths(args.path, repeated_names="refused"))
     checkpoints = {name: checkpoints_of_updates(folder) for name, folder in folders.items()}
     for paths in checkpoints.values():
-        first = next(iter(paths.values()))
-        with naming_checkpoint(first):
-            expert_layers(load_with_task(first, args.data)[0])
+        _load_mixture(next(iter(paths.values())), args)
     runs: Dict[str, Dict[int, LayerLearning]] = {name: {} for name in folders}
     device, total = choose_device(args), sum(map(len, checkpoints.values()))
     with progress(total=total, unit="checkpoint") as bar:
         for name, paths in checkpoints.items():
             sentences: Sentences = ()
             for num_updates, path in paths.items():
-                model, config, _ = load_with_task(path, args.data)
+                model, config = _load_mixture(path, args)
                 with naming_checkpoint(path):
-                    sentences = sentences or _read_sentences(model, config, path, args)
-                    score: Callable[..., Iterator[ScoredBatch]] = score_pairs if len(sentences) == 2 else score_lines
-                    scored = score(model.to(device), *sentences)
-                    runs[name][num_updates] = layer_learning(model, scored)
+                    sentences = sentences or _sentences_of_split(model, config, args)
+                    runs[name][num_updates] = layer_learning(model, _score(model.to(device), sentences))
                 bar.update()
     return history_report(runs, split=args.split)
 
@@ -268,12 +272,3 @@ these checkpoints and each layer that experts read, the table has
 Reads the first sentences of the split without dropout. Language models start each from a fresh state.""",
     example="data-bin/ptb --path doc=checkpoints/doc --plot experts.png",
 )
-
-
-def _read_sentences(model: BaseFairseqModel, config: DictConfig, path: Path, args: argparse.Namespace) -> Sentences:
-    """The first lines of a split, or the first sources and targets for an encoder-decoder."""
-    if isinstance(model, FairseqEncoderDecoderModel):
-        return tuple(side[: args.num] for side in split_pairs(config.task, args.split))
-    dictionary: Dictionary = stateful_language_model(model, path).decoder.dictionary
-    tokens = load_token_stream(args.data, args.split, dictionary)
-    return (split_lines(tokens, end=dictionary.eos())[: args.num],)
