@@ -181,35 +181,40 @@ class Command:
         """Run the command. The caller ends the process after errors, by :func:`ended_in_a_line`."""
         if isinstance(sys.stdout, io.TextIOWrapper):  # text may have characters that the terminal lacks
             sys.stdout.reconfigure(errors=_ESCAPED)
-        early = OneLineParser(prog=program, add_help=False, allow_abbrev=not self.passes_on)
-        _add_user_dir(early)
-        self._import_parts(early, arguments)
+        self._import_parts(program, arguments)
         parser = self.get_parser(program, summary)
-        args = self.parse(parser, list(arguments))
+        args = self.parse(parser, arguments)
         args.command_line = shlex.join([*program.split(), *arguments])
         self.run(args)
 
-    def _import_parts(self, parser: argparse.ArgumentParser, given: Sequence[str]) -> None:
+    def _import_parts(self, program: str, given: Sequence[str]) -> None:
         """Import the folder of ``--user-dir`` before the other arguments are declared, which may depend on it."""
-        end = given.index("--") if self.forwards_to and "--" in given else len(given)
-        words = [word for word in given[:end] if word != "--" or not self.passes_on]
-        folder: Optional[str] = parser.parse_known_args(words)[0].user_dir
+        early = OneLineParser(prog=program, add_help=False, allow_abbrev=not self.passes_on)
+        _add_user_dir(early)
+        folder: Optional[str] = early.parse_known_args(self._split(given)[0])[0].user_dir
         if folder is not None:
             from fairseq_plugins.own_parts import import_folder  # imports torch and fairseq
 
             import_folder(folder)
 
-    def parse(self, parser: argparse.ArgumentParser, given: List[str]) -> argparse.Namespace:
-        """Parse the arguments."""
+    def _split(self, given: Sequence[str]) -> Tuple[List[str], List[str]]:
+        """The command's own arguments, and those that it forwards."""
         if self.passes_on:
-            return _parse_training(parser, [word for word in given if word != "--"])
+            return [word for word in given if word != "--"], []
         end = given.index("--") if self.forwards_to and "--" in given else len(given)
-        args, unknown = parser.parse_known_args(given[:end])
+        return [*given[:end]], [*given[end + 1 :]]
+
+    def parse(self, parser: argparse.ArgumentParser, given: Sequence[str]) -> argparse.Namespace:
+        """Parse the arguments."""
+        own, forwarded = self._split(given)
+        if self.passes_on:
+            return _parse_training(parser, own)
+        args, unknown = parser.parse_known_args(own)
         if unknown and self.forwards_to and unknown[0].startswith("--"):
             parser.error(f"{unknown[0]}: flags of {self.forwards_to} come after --{_nearest(unknown[0], parser)}")
         if unknown:
             parser.error(f"unrecognized arguments: {' '.join(unknown)}{_nearest(unknown[0], parser)}")
-        args.forwarded = given[end + 1 :]
+        args.forwarded = forwarded
         return args
 
 
