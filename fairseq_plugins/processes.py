@@ -14,7 +14,7 @@ from io import BufferedReader
 from pathlib import Path
 from selectors import EVENT_READ, DefaultSelector
 from threading import Thread, current_thread, main_thread
-from typing import IO, Any, Collection, Dict, Iterator, List, Optional, Sequence
+from typing import IO, Any, Callable, Collection, Dict, Iterator, List, Optional, Sequence
 
 from fairseq_plugins.console import ProgramFailed
 from fairseq_plugins.options import UserError
@@ -285,29 +285,22 @@ class Job:
     needs: Collection[str] = ()
 
 
-VALIDATION = re.compile(rb"\| valid \| epoch 0*(\d+) \|.*? \| ppl (\S+)")
-"""A line of fairseq-train that tells the result of a validation."""
-
-
-def _show_validations(name: str, output: IO[bytes]) -> None:
-    """Show a short line for each validation in the output of fairseq-train, until the output ends."""
+def _read_lines(name: str, output: IO[bytes], show: Callable[[str, str], None]) -> None:
     with output:
         for line in output:
-            if found := VALIDATION.search(line):
-                epoch, perplexity = (part.decode() for part in found.groups())
-                print(f"   {name}  epoch {epoch}  valid perplexity {perplexity}", file=sys.stderr, flush=True)
+            show(name, line.decode("utf-8", errors="replace"))
 
 
-def run_side_by_side(jobs: Sequence[Job], *, num: int) -> Dict[str, int]:
+def run_side_by_side(jobs: Sequence[Job], *, num: int, show: Callable[[str, str], None]) -> Dict[str, int]:
     """Run commands in parallel, each as soon as fewer than ``num`` run and the jobs that it needs have succeeded.
 
-    Their standard error is shown, and of their standard output the validations of fairseq-train, a short line each. If
-    one fails, only those that need it are skipped. Signals are forwarded to all that run, and no other starts after
-    one. All die with this process.
+    Their standard error is shown. If one fails, only those that need it are skipped. Signals are forwarded to all that
+    run, and no other starts after one. All die with this process.
 
     Args:
         jobs: with unique names, in the order of their start.
         num: how many run at once.
+        show: gets the name of a job and a line of its standard output, in a thread of the job.
 
     Returns:
         exit status as in a shell, by name, of all jobs that were started.
@@ -340,7 +333,7 @@ def run_side_by_side(jobs: Sequence[Job], *, num: int) -> Dict[str, int]:
                     running[job.name] = process = start_tied(
                         job.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, process_group=0
                     )
-                    readers[job.name] = Thread(target=_show_validations, args=(job.name, process.stdout), daemon=True)
+                    readers[job.name] = Thread(target=_read_lines, args=(job.name, process.stdout, show), daemon=True)
                     readers[job.name].start()
                     for number in signals:  # that arrived while it was started
                         process.send_signal(number)

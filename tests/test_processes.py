@@ -9,6 +9,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from threading import Thread, get_ident, main_thread
 
@@ -24,10 +25,11 @@ from fairseq_plugins.processes import (
     fairseq_command,
     run_fairseq,
     run_logged,
-    run_side_by_side,
     start_tied,
     training_environment,
 )
+
+run_side_by_side = partial(processes.run_side_by_side, show=lambda name, line: None)
 
 
 @pytest.fixture(autouse=True)
@@ -371,12 +373,11 @@ def test_one_at_a_time_runs_in_order(task, tmp_path, capfd):
     assert "== b begins (2 of 3)" in message and "== b ended after 0.00 hours" in message
 
 
-def test_validations_are_shown(task, capfd):
-    log = "2026-11-30 07:54:41 | INFO | valid | epoch 012 | valid on 'valid' subset | loss 5.17302 | ppl 36.1 | wps 1.5"
-    other = "2026-11-30 07:54:41 | INFO | train | epoch 012 | loss 5.2 | ppl 36.8 | wps 1.5"
-    run_side_by_side([task("doc-1", f"print({other!r}); print({log!r})")], num=1)
-    lines = capfd.readouterr().err.splitlines()
-    assert lines[1:-1] == ["   doc-1  epoch 12  valid perplexity 36.1"]
+def test_lines_of_output_come_with_the_name(task):
+    shown = []
+    program = r"sys.stdout.buffer.write(b'one\n\xff\n')"
+    processes.run_side_by_side([task("doc-1", program)], num=1, show=lambda *line: shown.append(line))
+    assert shown == [("doc-1", "one\n"), ("doc-1", "\ufffd\n")]
 
 
 def test_what_needs_another_waits_for_it_and_others_go_first(task, tmp_path):

@@ -24,6 +24,7 @@ from fairseq_plugins.recipes.training import (
     values_by_flag,
 )
 from fairseq_plugins.reports.comparison import Metric, PerplexityMetric, check_baseline, compare_runs, text_metric
+from fairseq_plugins.reports.training_log import read_log
 
 
 def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
@@ -201,7 +202,7 @@ def _run_side_by_side(
         )
         for one in unfinished
     ]
-    statuses = run_side_by_side(jobs, num=args.jobs)
+    statuses = run_side_by_side(jobs, num=args.jobs, show=_show_validation)
     failed = {name: status for name, status in statuses.items() if status != 0}
     if failed:
         left_out = [job.name for job in jobs if job.name not in statuses]
@@ -216,6 +217,14 @@ def _run_side_by_side(
             remedy = f"see {', '.join(map(str, logs.values()))}, and repeat the command without the cause"
         print(f"{message}: {remedy}", file=sys.stderr)
         raise SystemExit(next(iter(failed.values())))
+
+
+def _show_validation(name: str, line: str) -> None:
+    """Show a short line for a validation in the output of a run."""
+    for one in read_log(line):
+        if one.kind == "valid" and "ppl" in one.figures:
+            told = f"   {name}  epoch {one.epoch}  valid perplexity {one.figures['ppl']:g}"
+            print(told, file=sys.stderr, flush=True)
 
 
 def _is_done(training: SystemTraining, decodings: Mapping[str, Decoding]) -> bool:

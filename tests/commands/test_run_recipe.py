@@ -168,7 +168,7 @@ def calls(monkeypatch):
     """Names of the tasks that were run side by side, each by this command in this process."""
     calls = []
 
-    def run_side_by_side(tasks, *, num):
+    def run_side_by_side(tasks, *, num, show):
         statuses = {}
         for task in tasks:
             if any(statuses.get(name) != 0 for name in task.needs):
@@ -199,6 +199,19 @@ def test_trainings_side_by_side_are_those_of_one_after_the_other(run, trained, c
     assert done == {name: (tmp_path / "runs" / name / "run.json").read_text() for name in names}
     trained.clear()
     assert run(*given, "--jobs", 3)[0] == 0 and calls[1:] == [(3, [])] and not trained
+
+
+def test_validations_of_trainings_side_by_side_are_shown(run, trained, monkeypatch):
+    begin = "2026-11-30 07:54:41 | INFO |"
+
+    def run_side_by_side(tasks, *, num, show):
+        show("doc-1", f"{begin} valid | epoch 012 | valid on 'valid' subset | loss 5.17302 | ppl 36.1 | wps 1.5\n")
+        show("doc-1", f"{begin} train | epoch 012 | loss 5.2 | ppl 36.8 | wps 1.5\n")
+        return {}
+
+    monkeypatch.setattr(run_command, "run_side_by_side", run_side_by_side)
+    told = run("demo_lm", LM, "--systems", "lstm_lm_doc", "--jobs", 2, with_table=False)[2]
+    assert told == "   doc-1  epoch 12  valid perplexity 36.1\n"
 
 
 def test_one_of_several_that_fails_ends_the_command_after_the_others(run, trained, calls):
