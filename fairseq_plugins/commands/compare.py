@@ -121,7 +121,7 @@ def _metric(args: argparse.Namespace) -> Metric:
     if args.metric == "perplexity":
         if args.reference or args.text or args.split:
             raise UserError("--reference, --split and --text go with --metric bleu or rouge")
-        return PerplexityMetric(device=choose_device(args))
+        return PerplexityMetric(args.data, device=choose_device(args))
     split = args.split or "test"
     languages = one_pair(_languages(run, args.data, split) for _, run in named_paths(args.path))
     check_split(args.data, split, languages)

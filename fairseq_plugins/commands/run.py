@@ -159,7 +159,7 @@ def _metric(recipe: Recipe, args: argparse.Namespace) -> Metric:
         for split in ("valid", "test"):
             if not is_binarised(args.data / split):
                 raise UserError(f"{args.data} has no {split}.bin and {split}.idx, on which models are compared")
-        return PerplexityMetric(device=choose_device(args))
+        return PerplexityMetric(args.data, device=choose_device(args))
     if ":" in str(args.save_dir):
         raise UserError(f"--save-dir {args.save_dir}: a colon separates the models of an ensemble, give one without")
     given = values_by_flag(args.more)

@@ -218,7 +218,8 @@ class RougeMetric(TextMetric):
 class PerplexityMetric(Metric):
     """Perplexity of language models as by ``lm eval``: one row, carried state. Of characters in bits, too."""
 
-    def __init__(self, *, device: str = "cpu") -> None:
+    def __init__(self, data: Path, *, device: str = "cpu") -> None:
+        self.data = data
         self.device = device
 
     def check(self, run: TrainedRun) -> None:
@@ -235,11 +236,11 @@ class PerplexityMetric(Metric):
 
     def measure(self, run: TrainedRun) -> Figures:
         model = self._model(run).to(self.device)
-        dictionary = load_dictionary(run.data)
-        of_characters = read_record(Path(run.data)).tokenizer == "characters"
+        dictionary = load_dictionary(self.data)
+        of_characters = read_record(self.data).tokenizer == "characters"
         figures: Figures = {}
         for split in ("valid", "test"):
-            tokens = load_token_stream(run.data, split, dictionary)
+            tokens = load_token_stream(self.data, split, dictionary)
             result = evaluate_perplexity([model], tokens)
             figures[f"{split}_perplexity"] = result.perplexity
             if of_characters:

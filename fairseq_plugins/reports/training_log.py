@@ -220,14 +220,12 @@ class TrainedRun:
     Attributes:
         name: name in tables. Runs of one name differ in their seed.
         checkpoint: path in the ``--save-dir``, beside ``train.log``. The file may be missing.
-        data: directory with the data.
         model: model of the checkpoint, or None if it is missing.
         figures: figures of every report: name, parameters, seed, and those of the log.
     """
 
     name: str
     checkpoint: Path
-    data: str
     model: Optional[BaseFairseqModel]
     figures: Dict[str, Any]
 
@@ -270,7 +268,7 @@ def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
         "seed": seed,
         **of_log,
     }
-    return TrainedRun(name=name, checkpoint=checkpoint, data=data, model=model, figures=figures)
+    return TrainedRun(name=name, checkpoint=checkpoint, model=model, figures=figures)
 
 
 def check_seeds(trainings: Iterable[Tuple[str, int, Path]]) -> None:

@@ -228,7 +228,7 @@ def test_models_that_slide_have_fairseqs_perplexity(
     figures = evaluate_here(after_a_blank_line, "--path", checkpoint, "--window", 7)
     assert figures["nll"] == pytest.approx(float(found[-1]["loss"]) * math.log(2), rel=1e-6)
     model, *_ = load_with_task(checkpoint, after_a_blank_line)
-    compared = PerplexityMetric().measure(SimpleNamespace(model=model, checkpoint=checkpoint, data=after_a_blank_line))
+    compared = PerplexityMetric(after_a_blank_line).measure(SimpleNamespace(model=model, checkpoint=checkpoint))
     assert compared["test_perplexity"] == pytest.approx(figures["perplexity"], rel=1e-6)
 
 

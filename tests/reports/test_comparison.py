@@ -34,7 +34,7 @@ def decoded(folder, name="checkpoint_best.pt", text="oil prices rise"):
     (folder / "test").mkdir(parents=True)
     (folder / "test/generate.txt").write_text(f"T-0\t{text}\nH-0\t-1\t{text}\n", encoding="utf-8")
     (folder / "reference").write_text("oil prices rise\n", encoding="utf-8")
-    return SimpleNamespace(save_dir=folder, data=str(folder), checkpoint=folder / name)
+    return SimpleNamespace(save_dir=folder, checkpoint=folder / name)
 
 
 def write_record(run, models, flags=()):
@@ -55,7 +55,7 @@ def named_rows_of(table):
 
 
 def test_runs_of_one_name_have_a_mean_and_a_deviation():
-    metric = PerplexityMetric()
+    metric = PerplexityMetric(None)
     runs = [
         *(run("A", seed, valid_perplexity=19.0 + seed, test_perplexity=10.0 * seed) for seed in (1, 2, 6)),
         run("B", 3, valid_perplexity=8.0, test_perplexity=7.0),
@@ -75,7 +75,7 @@ def test_runs_of_one_name_have_a_mean_and_a_deviation():
 def test_parameters_that_learn_stand_where_not_all_do():
     scores = dict(valid_perplexity=19.0, test_perplexity=10.0)
     runs = [run("A", 1, **scores), run("A with a gate", 1, learning_parameters=30, **scores)]
-    rows = named_rows_of(as_markdown(runs, PerplexityMetric()))
+    rows = named_rows_of(as_markdown(runs, PerplexityMetric(None)))
     assert [(row["parameters"], row["that learn"]) for row in rows] == [("1,234", ""), ("1,234", "30")]
 
 
@@ -166,14 +166,14 @@ def test_a_training_is_one_draw_of_a_system(figures_of):
     figures_of.return_value = {"seed": 3}
     runs = [("DOC", Path("doc-1/checkpoint_best.pt")), ("DOC", Path("fetched/doc-1/checkpoint_last.pt"))]
     with pytest.raises(ValueError, match="--path: doc-1 and fetched/doc-1 are both DOC with seed 3"):
-        comparison.compare_runs(runs, PerplexityMetric(), data="data")
+        comparison.compare_runs(runs, PerplexityMetric(None), data="data")
 
 
 def test_no_mean_is_taken_over_models_of_two_sizes(figures_of):
     figures_of.side_effect = [{"seed": seed, "parameters": size} for seed, size in ((1, 9), (2, 8), (2, 8))]
     runs = [("DOC", Path("a/a.pt")), ("MoS", Path("b/b.pt")), ("DOC", Path("b/b.pt"))]
     with pytest.raises(ValueError, match="runs that are called DOC have 9 and 8 parameters, .* a name of its own"):
-        comparison.compare_runs(runs, PerplexityMetric(), data="data")
+        comparison.compare_runs(runs, PerplexityMetric(None), data="data")
 
 
 def test_a_run_that_lacks_its_text_is_told_before_others_are_scored(tmp_path, figures_of, monkeypatch):
@@ -259,7 +259,7 @@ def test_differences_are_those_of_the_table(tmp_path):
 @pytest.mark.parametrize(
     "metric, told",
     [
-        (PerplexityMetric(), "A: perplexities are tested over seeds, of which B has only one"),
+        (PerplexityMetric(None), "A: perplexities are tested over seeds, of which B has only one"),
         (RougeMetric(), "C: no such name, choose one of A, B"),
     ],
 )

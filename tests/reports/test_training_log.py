@@ -203,7 +203,7 @@ def test_a_log_tells_what_a_checkpoint_that_is_gone_was(finished):
     assert (figures["seed"], figures["parameters"], figures["learning_parameters"]) == (3, 1234567, 1234500)
     assert figures["lowest_valid_perplexity"] == 2.5
     with pytest.raises(ValueError, match="checkpoint_best.pt does not exist: copy it there"):
-        PerplexityMetric().check(run)
+        PerplexityMetric(None).check(run)
     # what begins now has left nothing yet
     with open(finished / "train.log", "a") as log:
         log.write(another.removesuffix(ANEW))
@@ -263,7 +263,7 @@ def test_bits_are_told_of_characters(tokenizer, finished, tmp_path):
     data = copy_data(SMALL_MODELS / "data/lm", tmp_path / "data")
     if tokenizer is not None:
         (data / "text.json").write_text(json.dumps({"tokenizer": tokenizer, "case": "kept"}))
-    metric = PerplexityMetric()
+    metric = PerplexityMetric(data)
     figures = metric.measure(read_run("A", finished, data=str(data)))
     cells = metric.cells(figures)
     assert cells["test perplexity"].value == figures["test_perplexity"]
@@ -280,4 +280,4 @@ def test_a_translator_has_no_perplexity_of_a_stream(finished):
     log = run.figures
     assert log["valid_curve"] == {1: 2.5} and (log["words_per_second"], log["hours"]) == (50, 90 / 3600)
     with pytest.raises(ValueError, match="holds an encoder-decoder: compare it by --metric bleu or rouge"):
-        PerplexityMetric().measure(run)
+        PerplexityMetric(None).measure(run)
