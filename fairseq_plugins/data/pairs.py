@@ -33,8 +33,9 @@ def complete_languages(given: GivenLanguages, data: str) -> Languages:
     source, target = given
     if source is not None and target is not None:
         return source, target
-    names = [name.split(".") for name in os.listdir(data)]
-    pairs = {tuple(parts[1].split("-")) for parts in names if len(parts) > 2 and parts[1].count("-") == 1}
+    names = [name.split(".") for name in os.listdir(data)]  # train.de-en.de.bin
+    infixes = [parts[1].split("-") for parts in names if len(parts) > 2]
+    pairs = {(infix[0], infix[1]) for infix in infixes if len(infix) == 2}
     if not pairs:
         raise UserError(f"{data} holds no sentence pairs: give the directory that data-prep wrote for two languages")
     named = ", ".join("-".join(pair) for pair in sorted(pairs))

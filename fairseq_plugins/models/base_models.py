@@ -137,7 +137,8 @@ def _saved_flags(state: Dict[str, Any]) -> Dict[str, Any]:
     saved = state.get("args") if config is None else config.get("model")
     if isinstance(saved, Namespace):
         return vars(saved)
-    return {} if saved is None else {**OmegaConf.to_container(saved), "arch": saved.get("_name")}
+    flags: Any = {} if saved is None else OmegaConf.to_container(saved)
+    return {**flags, "arch": flags.get("_name")}
 
 
 def _build(flags: BaseFlags, args: Namespace, task: TextTask) -> FairseqLanguageModel:
