@@ -10,9 +10,7 @@ import sys
 import time
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
-from selectors import EVENT_READ, DefaultSelector
 from threading import Thread, current_thread, main_thread
 from typing import IO, Any, Callable, Collection, Dict, Iterator, List, Optional, Sequence
 
@@ -52,7 +50,7 @@ def start_tied(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes
     """Start a command that does not outlive this process, however this one ends.
 
     On Linux the kernel kills it when the thread that called this function ends, so that thread must wait for the
-    command. On other systems a run ends when nobody reads its log any more (``fairseq_patches/errors.py``).
+    command. On other systems it may run on.
 
     Args:
         command: program and arguments.
@@ -118,7 +116,7 @@ def run_logged(command: Sequence[str], *, log: Path) -> int:
     """Run fairseq-train to its end, show its output and append it to a file.
 
     Signals are forwarded, so the command ends or saves its state as if it had been started directly. It dies with this
-    process, because nobody would keep its output.
+    process.
 
     Args:
         command: program and arguments.
@@ -128,38 +126,32 @@ def run_logged(command: Sequence[str], *, log: Path) -> int:
         exit status as in a shell: 128 plus the number of a signal that ended the command.
 
     Raises:
-        OSError: if no process can be started, or the output cannot be written.
+        OSError: if no process can be started, or the output cannot be shown.
     """
-    with log.open("ab") as file:
+    # The command writes to the file itself, so that no line is lost if this process is stopped or killed.
+    with log.open("ab") as file, log.open("rb") as written:
+        written.seek(0, os.SEEK_END)
         # In its own group, the command gets an interrupt from the keyboard once: forwarded, and not from the terminal.
         process = start_tied(
             command,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
+            stdout=file,
             stderr=subprocess.STDOUT,
             env=training_environment(),
             process_group=0,
         )
-        with process, forwarded_to([process]), DefaultSelector() as selector:
-            assert isinstance(process.stdout, BufferedReader)
-            selector.register(process.stdout, EVENT_READ)
+        with process, forwarded_to([process]):
             try:
-                while output := _next_output(process.stdout, selector):
-                    file.write(output)
-                    file.flush()
-                    sys.stdout.buffer.write(output)
+                has_ended = False
+                while not has_ended:
+                    time.sleep(LONGEST_WAIT)
+                    has_ended = process.poll() is not None
+                    sys.stdout.buffer.write(written.read())
                     sys.stdout.buffer.flush()
             except BaseException:
                 process.terminate()
                 raise
     return exit_status(process)
-
-
-def _next_output(stream: BufferedReader, selector: DefaultSelector) -> bytes:
-    """Wait for output of a process and read it. It is empty once the process has closed the stream."""
-    while not selector.select(LONGEST_WAIT):
-        pass
-    return stream.read1()
 
 
 TUNABLES = "glibc.malloc.trim_threshold=1073741824:glibc.malloc.mmap_threshold=33554432:glibc.malloc.tcache_count=0"

@@ -169,6 +169,27 @@ def test_a_command_dies_with_this_process(run_command, tmp_path, monkeypatch):
     os.close(ended)
 
 
+def test_no_output_is_lost_with_a_process_that_was_stopped_and_killed(tmp_path):
+    program = f"""
+import os, time
+print("one", flush=True)
+while not os.path.exists({str(tmp_path / "stopped")!r}): time.sleep(0.01)
+print("two", flush=True)
+open({str(tmp_path / "written")!r}, "w")
+time.sleep(60)
+"""
+    caller = os.fork()
+    if caller == 0:
+        os._exit(run(program, tmp_path))
+    wait_until(printed(b"one", tmp_path / "log"))
+    os.kill(caller, signal.SIGSTOP)
+    (tmp_path / "stopped").touch()
+    wait_until((tmp_path / "written").exists)
+    os.kill(caller, signal.SIGKILL)
+    os.waitpid(caller, 0)
+    assert (tmp_path / "log").read_text() == "one\ntwo\n"
+
+
 def test_a_command_whose_caller_died_as_it_was_started_does_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "getpid", lambda: 1)  # the process that was the parent is not any more
     process = start_tied([sys.executable, "-c", f"open({str(tmp_path / 'made')!r}, 'w')"])

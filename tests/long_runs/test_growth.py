@@ -22,7 +22,7 @@ from short_trainings import FAMILIES
 
 import fairseq_plugins
 from fairseq_plugins.commands.method_flags import read_methods
-from fairseq_plugins.evaluation.test_time import EvaluatedText, score_tokens
+from fairseq_plugins.evaluation.test_time import EvaluatedText, interpolate, score_tokens
 
 pytestmark = pytest.mark.slow
 MEMORY_GROWTH, TIME_GROWTH = 1.05, 2
@@ -154,8 +154,8 @@ def test_segments_of_dynamic_evaluation_with_a_cache(num_steps, tmp_path):
         text, (passes, mixed) = EvaluatedText(tokens, dictionary=dictionary, num_rows=1), read_methods(flags)
         components = [component.reader(text) for component in mixed]
         setting = dict(passes=passes, components=components, mean_squares=(), window=5)
-        for scored in score_tokens(model.models, text, **setting):
-            scored.mixed(list(mixed.values()))
+        for window, scores in score_tokens(model.models, text, **setting):
+            interpolate(-window.nll, scores, list(mixed.values()))
             step()
 
     check_growth(work, tmp_path, num_steps)
