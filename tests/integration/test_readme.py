@@ -8,7 +8,7 @@ from generated_corpora import write_stories
 from paths import PLUGINS, ROOT
 from readme_commands import documented_sections, run_sections
 
-LANGUAGE_MODELS = [("README.md", "Language models"), ("README.md", "By hand")]
+LANGUAGE_MODELS = [("README.md", "Language models"), ("README.md", "Without a recipe")]
 LANGUAGE_MODELS += [("fairseq_plugins/commands/README.md", "Train from a YAML file")]
 MODELS = [
     ("fairseq_plugins/models/README.md", section)
