@@ -23,7 +23,8 @@ pytest.register_assert_rewrite("assertions", "cell_contract", "decoder_contract"
 def pytest_addoption(parser):
     parser.addoption("--faults", type=int, default=8, help="how many faults tests/faults tries of each kind")
     parser.addoption("--fault-seed", type=int, default=0, help="other faults for another number")
-    parser.addoption("--long-run", type=int, default=60, help="updates, lines or sentences of tests/long_runs")
+    # a process that has run no other test before reaches its full size after 45 updates
+    parser.addoption("--long-run", type=int, default=200, help="updates, lines or sentences of tests/long_runs")
 
 
 def pytest_configure(config):
