@@ -64,7 +64,7 @@ def _load_named(args: argparse.Namespace) -> Tuple[Dict[str, FairseqLanguageMode
 def _of_each(
     models: Dict[str, FairseqLanguageModel], args: argparse.Namespace, look: Callable[[FairseqLanguageModel], Found]
 ) -> Dict[str, Found]:
-    """What ``look`` finds in each model. Its errors name the checkpoint."""
+    """Call ``look`` on each model. Return the results by name; errors name the checkpoint."""
     found = {}
     for name, path in named_paths(args.path):
         with naming_checkpoint(path):

@@ -289,7 +289,7 @@ def test_weights_and_flags_are_the_checkpoints(base):
 
 def test_a_base_model_may_be_trained_from_a_yaml_file(base):
     path, model = base("base.pt", "doc", embed_dim=12, hidden_sizes="7 12")
-    state = torch.load(path, weights_only=False)
+    state = torch.load(path)
     saved = vars(state["cfg"]["model"])
     state["cfg"]["model"] = {"_name": saved.pop("arch"), **saved, "hidden_sizes": [7, 12]}
     torch.save(state, path)
