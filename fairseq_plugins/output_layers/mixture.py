@@ -37,8 +37,8 @@ class MixtureOptions(LabelNetworkOptions):
     experts_per_layer: Optional[str] = field(
         default=None,
         metadata={
-            "help": 'number of softmaxes that read each layer, "i_0 i_1 .. i_N", where layer 0 is the '
-            "input embedding (default: four on the last layer for mos, three on it and one on the layer below for doc)"
+            "help": 'number of softmaxes that read each layer, "i_0 i_1 .. i_N", where layer 0 is the input embedding; '
+            "a shorter list is for the last layers (default: 4 for mos, 1 3 for doc)"
         },
     )
     latent_activation: LatentActivation = field(
@@ -126,25 +126,25 @@ class MixtureOutput(ProjectedOutput):
 
     @classmethod
     def read_experts(cls, text: Optional[str], *, num_layers: int) -> List[int]:
-        """Parse ``--experts-per-layer`` and check it against the number of layers.
+        """Parse ``--experts-per-layer``. A list that is shorter than the number of layers is for the last ones.
 
         Raises:
-            UserError: on a wrong length, a negative number or no expert at all.
+            UserError: on a longer list, a negative number or no expert at all.
         """
         if text is None:
             return cls.default_experts(num_layers)
         example = " ".join(map(str, cls.default_experts(num_layers)))
         experts = parse_numbers(text, int, flag="--experts-per-layer", example=example)
-        if len(experts) != num_layers:
+        if len(experts) > num_layers:
             raise UserError(
-                f'--experts-per-layer "{text}" has {len(experts)} numbers: give {num_layers}, one for the embedding '
-                f"and one for each of the {num_layers - 1} layers above it"
+                f'--experts-per-layer "{text}" has {len(experts)} numbers: give at most {num_layers}, one for the '
+                f"embedding and one for each of the {num_layers - 1} layers above it"
             )
         if min(experts) < 0:
             raise UserError(f'--experts-per-layer "{text}": a number of experts cannot be negative')
         if sum(experts) == 0:
             raise UserError(f'--experts-per-layer "{text}" has no expert: at least one number must be above 0')
-        return experts
+        return [0] * (num_layers - len(experts)) + experts
 
     def expert_hidden_states(self, layers: Sequence[Tensor]) -> Tensor:
         """k, (B, T, J, d), after dropout."""

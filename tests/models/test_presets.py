@@ -233,12 +233,3 @@ def test_a_small_encoder_decoder_drops_values_once_right_before_every_softmax():
         assert decoder.stack.stack.dropouts[-1].rate == of_states, flags
         latent = getattr(decoder.output, "latent_dropout", None)
         assert (None if latent is None else latent.rate) == of_latents, flags
-
-
-@pytest.mark.parametrize("corpus", ["", "_iwslt", "_wmt14"])
-@pytest.mark.parametrize("layer", ["mos", "doc"])
-def test_a_mixture_in_a_transformer_has_the_same_expert_states_by_architecture_and_by_flag(layer, corpus):
-    for arch, flags in ((f"transformer_{layer}", {}), ("transformer_full", {"output_layer": layer})):
-        args = Namespace(**flags)
-        apply_preset(TRANSFORMER_ARCHITECTURES[f"{arch}{corpus}"], args)
-        assert (args.latent_activation, args.latent_dropout) == ("linear", 0.1)

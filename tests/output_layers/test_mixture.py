@@ -123,6 +123,11 @@ def test_default_experts(num_lower):
     assert DirectOutputConnection.default_experts(num_lower + 1) == [0] * (num_lower - 1) + [1, 3]
 
 
+@pytest.mark.parametrize("text, experts", [("2", [0, 0, 2]), ("2 1", [0, 2, 1]), ("0 2 1", [0, 2, 1])])
+def test_a_short_list_of_experts_is_for_the_last_layers(text, experts):
+    assert build("doc", experts_per_layer=text).experts_per_layer == experts
+
+
 build_adversarial = partial(build_output_layer, widths=WIDTHS, vocab_size=VOCAB_SIZE)
 EPSILON = 0.1
 TARGET = torch.randint(VOCAB_SIZE, (3, 4), generator=torch.Generator().manual_seed(5))

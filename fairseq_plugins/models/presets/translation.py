@@ -64,10 +64,10 @@ _WMT14 = dict(
 _SMALL = dict(_PUBLISHED, embed_dim=256, hidden_sizes="256 256", attention="dot", init_range=0.14)
 _MM = dict(rnn_cell="mmlstm", major_proportions="0.7 0.9")
 _MM_WMT14 = dict(_MM, hidden_sizes="1070 1070 1070 1070", major_proportions="0.7 0.7 0.8 0.9")
-# Experts of the embedding, layer 1, layer 2 and the attention. The paper names no dropout for them.
+# Experts of the second layer and the attention. The paper names no dropout for them.
 _TAKASE_LAYERS: Dict[str, Dict[str, Value]] = {
-    "mos": dict(experts_per_layer="0 0 0 2", latent_dropout=0.0),
-    "doc": dict(experts_per_layer="0 0 2 2", latent_dropout=0.0),
+    "mos": dict(experts_per_layer="2", latent_dropout=0.0),
+    "doc": dict(experts_per_layer="2 2", latent_dropout=0.0),
 }
 _MOS, _DOC = (dict(layer, output_layer=name) for name, layer in _TAKASE_LAYERS.items())
 
@@ -172,8 +172,8 @@ _TRANSFORMER_IWSLT = _sizes(layers=6, width=512, feed_forward=1024, heads=4, dro
 _TRANSFORMER_WMT14 = _sizes(layers=6, width=512, feed_forward=2048, heads=8, dropout=0.1)
 _GLOROT = dict(label_init="glorot")
 # Of no paper. With the tanh and the dropout of 0.3 that suit LSTMs, mixtures learn slowly here (results/multi30k).
-_EXPERT_STATES = dict(latent_activation="linear", latent_dropout=0.1)
-_TRANSFORMER_MIXTURES: Dict[str, Dict[str, Value]] = {"mos": _EXPERT_STATES, "doc": _EXPERT_STATES}
+_EXPERT_STATES: Dict[str, Value] = dict(latent_activation="linear", latent_dropout=0.0)
+_TRANSFORMER_MIXTURES = {"mos": _EXPERT_STATES, "doc": dict(_EXPERT_STATES, experts_per_layer="2 2")}
 
 _SHARED = dict(share_decoder_input_output_embed=True)
 TRANSFORMER_LAYERS = {
