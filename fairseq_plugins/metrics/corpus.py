@@ -74,7 +74,7 @@ class RougeMean(CorpusMetric):
         escapes: Literal["undone", "kept"] = "undone",
     ):
         self.name = name
-        self._rouge = Rouge(settings)
+        self._rouge = Rouge(settings, [name])
         self._escapes = escapes
 
     def statistics(self, hypothesis: str, reference: str) -> np.ndarray:

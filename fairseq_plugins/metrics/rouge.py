@@ -19,7 +19,7 @@ import unicodedata
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Dict, List, Sequence, Union
+from typing import TYPE_CHECKING, Dict, Iterable, List, Sequence, Union
 
 import numpy as np
 import regex
@@ -122,9 +122,9 @@ class UnicodeTokenizer:
 
 
 class Rouge:
-    """Scores of one text at a time."""
+    """Scores of one text at a time, by some of :data:`METRICS`."""
 
-    def __init__(self, settings: RougeSettings):
+    def __init__(self, settings: RougeSettings, metrics: Iterable[str] = METRICS):
         from rouge_score import rouge_scorer, tokenizers
 
         self.settings = settings
@@ -132,10 +132,10 @@ class Rouge:
         if settings.tokenizer == "unicode":
             tokenizer = UnicodeTokenizer(tokenizer)
         self.tokenizer = tokenizer
-        self._scorer = rouge_scorer.RougeScorer(list(METRICS), tokenizer=tokenizer)
+        self._scorer = rouge_scorer.RougeScorer(list(metrics), tokenizer=tokenizer)
 
     def score(self, hypothesis: str, references: Sequence[str]) -> "Dict[str, Score]":
-        """Precision, recall and F1 (0 to 1) of each of :data:`METRICS`; an empty text scores 0.
+        """Precision, recall and F1 (0 to 1) of each metric; an empty text scores 0.
 
         Raises:
             UserError: if a text has more than :data:`LONGEST` words.
