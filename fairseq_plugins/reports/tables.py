@@ -131,4 +131,4 @@ def differences_as_markdown(found: Sequence[Dict[str, Any]], *, baseline: str, c
 def _p(p: float) -> str:
     if math.isnan(p):
         return "no p"
-    return "p < 0.001" if p < 0.0005 else f"p = {p:.3f}"
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"

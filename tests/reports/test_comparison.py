@@ -154,7 +154,7 @@ def test_a_text_whose_checkpoint_is_gone_is_of_one_model(tmp_path):
 def figures_of(monkeypatch):
     """Runs are read without files; the figures of each are what this mock returns for its checkpoint."""
 
-    def read(name, path, *, data):
+    def read(name, path):
         return SimpleNamespace(name=name, save_dir=path.parent, checkpoint=path, figures=figures_of(path))
 
     figures_of = Mock()
@@ -166,14 +166,14 @@ def test_a_training_is_one_draw_of_a_system(figures_of):
     figures_of.return_value = {"seed": 3}
     runs = [("DOC", Path("doc-1/checkpoint_best.pt")), ("DOC", Path("fetched/doc-1/checkpoint_last.pt"))]
     with pytest.raises(ValueError, match="--path: doc-1 and fetched/doc-1 are both DOC with seed 3"):
-        comparison.compare_runs(runs, PerplexityMetric(None), data="data")
+        comparison.compare_runs(runs, PerplexityMetric(None))
 
 
 def test_no_mean_is_taken_over_models_of_two_sizes(figures_of):
     figures_of.side_effect = [{"seed": seed, "parameters": size} for seed, size in ((1, 9), (2, 8), (2, 8))]
     runs = [("DOC", Path("a/a.pt")), ("MoS", Path("b/b.pt")), ("DOC", Path("b/b.pt"))]
     with pytest.raises(ValueError, match="runs that are called DOC have 9 and 8 parameters, .* a name of its own"):
-        comparison.compare_runs(runs, PerplexityMetric(None), data="data")
+        comparison.compare_runs(runs, PerplexityMetric(None))
 
 
 def test_a_run_that_lacks_its_text_is_told_before_others_are_scored(tmp_path, figures_of, monkeypatch):
@@ -184,7 +184,7 @@ def test_a_run_that_lacks_its_text_is_told_before_others_are_scored(tmp_path, fi
     runs = [("A", tmp_path / "a/checkpoint_best.pt"), ("B", tmp_path / "b/checkpoint_best.pt")]
     told = "b/test/generate.txt does not exist: decode test by evaluate bleu or rouge with --out .*b/test"
     with pytest.raises(ValueError, match=told):
-        comparison.compare_runs(runs, RougeMetric(), data="data")
+        comparison.compare_runs(runs, RougeMetric())
 
 
 @pytest.mark.parametrize(
@@ -266,9 +266,9 @@ def test_differences_are_those_of_the_table(tmp_path):
 def test_a_baseline_that_cannot_be_is_refused_before_anything_is_read(metric, told, tmp_path):
     runs = [("A", tmp_path / "1"), ("A", tmp_path / "2"), ("B", tmp_path / "3")]
     with pytest.raises(ValueError, match=f"^--baseline {told}$"):
-        compare_runs(runs, metric, data="data", baseline=told[0])
+        compare_runs(runs, metric, baseline=told[0])
     with pytest.raises(ValueError, match="^--baseline A: there is nothing else to test against it$"):
-        compare_runs(runs[:2], metric, data="data", baseline="A")
+        compare_runs(runs[:2], metric, baseline="A")
 
 
 def test_perplexities_are_tested_over_seeds():
@@ -289,7 +289,7 @@ def test_perplexities_are_tested_over_seeds():
     assert table.startswith("by seeds:") and "-3.00 +- 2.48" in table
     runs[-1] = run("C", 2, test_perplexity=math.inf)
     assert seed_differences(runs, baseline="A")[1]["differences"]["test perplexity"]["value"] == math.inf
-    for p, written in ((0.0004, "p < 0.001"), (float("nan"), "no p")):
+    for p, written in ((1 / 1001, "p < 0.001"), (0.0011, "p = 0.001"), (float("nan"), "no p")):
         b["p"] = p
         assert f"-3.00 +- 2.48 ({written})" in differences_as_markdown(found, baseline="A", caption="by seeds")
 
@@ -297,4 +297,4 @@ def test_perplexities_are_tested_over_seeds():
 def test_a_run_and_a_text_of_one_name_are_refused(tmp_path):
     runs, texts = [("A", tmp_path / "1"), ("B", tmp_path / "2")], [("A", tmp_path / "3")]
     with pytest.raises(ValueError, match="^A names a run and a text: give the text another name$"):
-        compare_runs(runs, RougeMetric(), data="data", texts=texts)
+        compare_runs(runs, RougeMetric(), texts=texts)
