@@ -65,7 +65,6 @@ def _compare(args: argparse.Namespace) -> None:
     report = compare_runs(
         named_paths(args.path),
         _metric(args),
-        data=str(args.data),
         texts=named_paths(args.text),
         baseline=args.baseline,
     )

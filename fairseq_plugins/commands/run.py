@@ -109,7 +109,6 @@ def _run_recipe(args: argparse.Namespace) -> None:
     report = compare_runs(
         [(one.label, one.result) for one in compared],
         metric,
-        data=str(args.data),
         baseline=None if args.baseline is None else recipe.label(args.baseline),
     )
     write_comparison(report, args)

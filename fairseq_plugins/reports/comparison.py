@@ -8,12 +8,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
+from fairseq.tasks import TASK_REGISTRY
+from fairseq.tasks.translation import TranslationTask
 from scipy.stats import ttest_ind
 
 from fairseq_plugins.console import progress
 from fairseq_plugins.data.text import load_dictionary, load_token_stream
-from fairseq_plugins.evaluation.checkpoints import stateful_language_model
+from fairseq_plugins.evaluation.checkpoints import load_language_models, trained_task
 from fairseq_plugins.evaluation.decoding import GENERATED_FILE, check_decoded_by, decoding_record
 from fairseq_plugins.evaluation.raw_text import compared_case, read_record
 from fairseq_plugins.evaluation.scoring import evaluate_perplexity
@@ -223,19 +224,17 @@ class PerplexityMetric(Metric):
         self.device = device
 
     def check(self, run: TrainedRun) -> None:
-        self._model(run)
-
-    def _model(self, run: TrainedRun) -> FairseqLanguageModel:
-        if run.model is None:
+        if not run.checkpoint.exists():
             raise UserError(
                 f"{run.checkpoint} does not exist: copy it there, because perplexity is measured by running the model"
             )
-        if isinstance(run.model, FairseqEncoderDecoderModel):
+        if issubclass(TASK_REGISTRY[trained_task(run.checkpoint)._name], TranslationTask):
             raise UserError(f"{run.checkpoint} holds an encoder-decoder: compare it by --metric bleu or rouge")
-        return stateful_language_model(run.model, run.checkpoint)
+        load_language_models([run.checkpoint], self.data)
 
     def measure(self, run: TrainedRun) -> Figures:
-        model = self._model(run).to(self.device)
+        (model,) = load_language_models([run.checkpoint], self.data)
+        model.to(self.device)
         dictionary = load_dictionary(self.data)
         of_characters = read_record(self.data).tokenizer == "characters"
         figures: Figures = {}
@@ -273,7 +272,6 @@ def compare_runs(
     runs: Sequence[Tuple[str, Path]],
     metric: Metric,
     *,
-    data: str,
     texts: Sequence[Tuple[str, Path]] = (),
     baseline: Optional[str] = None,
 ) -> Report:
@@ -292,7 +290,7 @@ def compare_runs(
     if both := {name for name, _ in runs} & {name for name, _ in texts}:
         raise UserError(f"{min(both)} names a run and a text: give the text another name")
     check_baseline(baseline, metric, names=[name for name, _ in (*runs, *texts)])
-    read = [read_run(name, path, data=data) for name, path in runs]
+    read = [read_run(name, path) for name, path in runs]
     _check_trainings(read)
     for run in read:
         metric.check(run)
@@ -390,7 +388,7 @@ def _check_trainings(runs: Sequence[TrainedRun]) -> None:
 
 def _note_on_checkpoints(runs: Sequence[TrainedRun]) -> str:
     """Names of the runs whose checkpoint is missing."""
-    gone = [f"{run.name} (seed {run.figures['seed']})" for run in runs if run.model is None]
+    gone = [f"{run.name} (seed {run.figures['seed']})" for run in runs if not run.checkpoint.exists()]
     return f"By log and text alone, without the checkpoint: {'; '.join(gone)}." if gone else ""
 
 

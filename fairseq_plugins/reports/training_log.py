@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
-from fairseq.models import BaseFairseqModel
 
-from fairseq_plugins.evaluation.checkpoints import load_with_task, training_config
+from fairseq_plugins.evaluation.checkpoints import training_config
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS
 from fairseq_plugins.models.checkpoints import check_checkpoints, read_state
 from fairseq_plugins.options import UserError
@@ -220,13 +219,11 @@ class TrainedRun:
     Attributes:
         name: name in tables. Runs of one name differ in their seed.
         checkpoint: path in the ``--save-dir``, beside ``train.log``. The file may be missing.
-        model: model of the checkpoint, or None if it is missing.
         figures: figures of every report: name, parameters, seed, and those of the log.
     """
 
     name: str
     checkpoint: Path
-    model: Optional[BaseFairseqModel]
     figures: Dict[str, Any]
 
     @property
@@ -240,35 +237,30 @@ def best_checkpoint(path: Path) -> Path:
     return path / "checkpoint_best.pt" if path.is_dir() else path
 
 
-def read_run(name: str, path: Path, *, data: str) -> TrainedRun:
+def read_run(name: str, path: Path) -> TrainedRun:
     """Read a finished run, by its ``--save-dir``, whose ``checkpoint_best.pt`` is taken, or by a checkpoint in it.
 
-    If ``checkpoint_best.pt`` is missing, for example because only small files were copied from another machine, seed
-    and size of the model come from the log. Raises UserError or OSError if the log or a given checkpoint is missing or
-    cannot be read, or if they belong to different runs.
+    ``checkpoint_best.pt`` may be missing, for example because only small files were copied from another machine. Raises
+    UserError or OSError if the log or a given checkpoint is missing or cannot be read, or if they belong to different
+    runs.
     """
     checkpoint = best_checkpoint(path)
     if not path.is_dir():
         check_checkpoints([checkpoint])
     log = TrainingLog(checkpoint.parent)
     of_log = log.figures()
-    if not checkpoint.exists():
-        model, (parameters, learning), seed = None, log.num_parameters, log.seed
-    else:
+    if checkpoint.exists():
         log.check_belongs_to(checkpoint)
-        model, config, _ = load_with_task(checkpoint, data)
-        sizes = [(parameter.numel(), parameter.requires_grad) for parameter in model.parameters()]
-        parameters, learning = sum(size for size, _ in sizes), sum(size for size, learns in sizes if learns)
-        seed = config.common.seed
+    parameters, learning = log.num_parameters
     figures = {
         "name": name,
-        "checkpoint": None if model is None else checkpoint.name,
+        "checkpoint": checkpoint.name if checkpoint.exists() else None,
         "parameters": parameters,
         "learning_parameters": learning,
-        "seed": seed,
+        "seed": log.seed,
         **of_log,
     }
-    return TrainedRun(name=name, checkpoint=checkpoint, model=model, figures=figures)
+    return TrainedRun(name=name, checkpoint=checkpoint, figures=figures)
 
 
 def check_seeds(trainings: Iterable[Tuple[str, int, Path]]) -> None:

@@ -4,7 +4,6 @@ import inspect
 import json
 import math
 import shutil
-from types import SimpleNamespace
 
 import pytest
 from binarised_data import copy_data
@@ -13,7 +12,6 @@ from fairseq.logging.progress_bar import format_stat
 from fairseq.trainer import Trainer
 from paths import SMALL_MODELS
 
-from fairseq_plugins.reports import training_log
 from fairseq_plugins.reports.comparison import PerplexityMetric
 from fairseq_plugins.reports.training_log import TrainingLog, figures_of, read_log, read_run
 
@@ -148,40 +146,6 @@ def test_a_log_without_them_is_refused(read, told, tmp_path):
     assert read_log(log.read_text()) == []
 
 
-DATA = str(SMALL_MODELS / "data/translation")
-
-
-@pytest.fixture
-def finished(tmp_path):
-    shutil.copy(SMALL_MODELS / "lstm_encdec_doc.pt", tmp_path / "checkpoint_best.pt")
-    (tmp_path / "train.log").write_text(
-        "x | INFO | valid | epoch 001 | loss 1 | ppl 2.5 | wps 5\n"
-        "x | INFO | train | epoch 001 | loss 1 | ppl 2.5 | wps 50 | wall 90\n"
-    )
-    return tmp_path
-
-
-def test_the_best_checkpoint_is_taken_unless_another_is_named(finished):
-    shutil.copy(finished / "checkpoint_best.pt", finished / "checkpoint_last.pt")
-    best, last = (read_run("A", path, data=DATA) for path in (finished, finished / "checkpoint_last.pt"))
-    assert (best.checkpoint, best.save_dir) == (finished / "checkpoint_best.pt", finished)
-    assert (last.checkpoint, last.save_dir) == (finished / "checkpoint_last.pt", finished)
-    for missing in (finished / "checkpoint_9.pt", finished / "none"):
-        with pytest.raises(ValueError, match=f"{missing} does not exist: give a checkpoint"):
-            read_run("A", missing, data=DATA)
-
-
-def test_parameters_that_do_not_learn_are_told(finished, monkeypatch):
-    whole = read_run("A", finished, data=DATA)
-    figures = whole.figures
-    assert figures["learning_parameters"] == figures["parameters"]
-    embedding = whole.model.decoder.embedding.weight.requires_grad_(False)
-    flags = SimpleNamespace(common=SimpleNamespace(seed=5))
-    monkeypatch.setattr(training_log, "load_with_task", lambda *_: (whole.model, flags, None))
-    frozen = read_run("A", finished, data=DATA).figures
-    assert frozen["learning_parameters"] == figures["parameters"] - embedding.numel()
-
-
 BEGIN = (
     "x | INFO | fairseq_cli.train | {{'_name': None, 'common': {{'_name': None, 'seed': {seed}}}}}\n"
     "x | INFO | fairseq_cli.train | num. shared model params: {size} (num. trained: {learning})\n"
@@ -189,46 +153,64 @@ BEGIN = (
     "x | INFO | fairseq.trainer | Preparing to load checkpoint checkpoint_last.pt\n"
 )
 ANEW = "x | INFO | fairseq.trainer | No existing checkpoint found checkpoint_last.pt\n"
+EPOCH = (
+    "x | INFO | valid | epoch 001 | loss 1 | ppl 2.5 | wps 5\n"
+    "x | INFO | train | epoch 001 | loss 1 | ppl 2.5 | wps 50 | wall 90\n"
+)
+OWN = BEGIN.format(seed=3, size="1,234,567", learning="1,234,500") + ANEW
 
 
-def test_a_log_tells_what_a_checkpoint_that_is_gone_was(finished):
-    epochs = (finished / "train.log").read_text()
-    (finished / "checkpoint_best.pt").unlink()
+@pytest.fixture
+def finished(tmp_path):
+    shutil.copy(SMALL_MODELS / "lstm_encdec_doc.pt", tmp_path / "checkpoint_best.pt")
+    (tmp_path / "train.log").write_text(OWN + EPOCH)
+    return tmp_path
+
+
+def test_the_best_checkpoint_is_taken_unless_another_is_named(finished):
+    shutil.copy(finished / "checkpoint_best.pt", finished / "checkpoint_last.pt")
+    best, last = (read_run("A", path) for path in (finished, finished / "checkpoint_last.pt"))
+    assert (best.checkpoint, best.save_dir) == (finished / "checkpoint_best.pt", finished)
+    assert (last.checkpoint, last.save_dir) == (finished / "checkpoint_last.pt", finished)
+    for missing in (finished / "checkpoint_9.pt", finished / "none"):
+        with pytest.raises(ValueError, match=f"{missing} does not exist: give a checkpoint"):
+            read_run("A", missing)
+
+
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_seed_and_size_are_those_of_the_last_run_in_the_log(is_gone, finished):
     another = BEGIN.format(seed=8, size="90", learning="90") + ANEW
-    own = BEGIN.format(seed=3, size="1,234,567", learning="1,234,500")
-    (finished / "train.log").write_text(another + epochs + own + ANEW + epochs)
-    run = read_run("A", finished, data="nowhere")
+    (finished / "train.log").write_text(another + EPOCH + OWN + EPOCH)
+    if is_gone:
+        (finished / "checkpoint_best.pt").unlink()
+    run = read_run("A", finished)
     figures = run.figures
-    assert (run.model, run.save_dir, figures["checkpoint"]) == (None, finished, None)
+    assert (run.save_dir, figures["checkpoint"]) == (finished, None if is_gone else "checkpoint_best.pt")
     assert (figures["seed"], figures["parameters"], figures["learning_parameters"]) == (3, 1234567, 1234500)
     assert figures["lowest_valid_perplexity"] == 2.5
-    with pytest.raises(ValueError, match="checkpoint_best.pt does not exist: copy it there"):
-        PerplexityMetric(None).check(run)
     # what begins now has left nothing yet
     with open(finished / "train.log", "a") as log:
         log.write(another.removesuffix(ANEW))
-    assert read_run("A", finished, data="nowhere").figures["seed"] == 3
+    assert read_run("A", finished).figures["seed"] == 3
 
 
 @pytest.mark.parametrize("another", ["", BEGIN.format(seed=8, size="90", learning="90") + ANEW])
 def test_a_log_that_does_not_tell_the_size_is_refused(another, finished):
-    (finished / "checkpoint_best.pt").unlink()
-    if another:  # a training of before tells its own
-        (finished / "train.log").write_text(another + ANEW + (finished / "train.log").read_text())
+    # a training of before tells its own
+    (finished / "train.log").write_text(another + ANEW + EPOCH)
     with pytest.raises(ValueError, match="train.log holds no size of the model, .*: wait until it has, or keep all"):
-        read_run("A", finished, data=DATA)
+        read_run("A", finished)
 
 
 def test_epochs_are_counted_where_not_all_were_validated(finished):
-    log = (finished / "train.log").read_text()
-    (finished / "train.log").write_text("".join(log.replace("001", epoch) for epoch in ("002", "004")))
-    assert read_run("A", finished, data=DATA).figures["epochs"] == 4
+    (finished / "train.log").write_text(OWN + "".join(EPOCH.replace("001", epoch) for epoch in ("002", "004")))
+    assert read_run("A", finished).figures["epochs"] == 4
 
 
 def test_a_training_without_its_log(finished):
     (finished / "train.log").unlink()
     with pytest.raises(ValueError, match=r"train.log does not exist: .* \| tee -a SAVE_DIR/train.log"):
-        read_run("A", finished, data=DATA)
+        read_run("A", finished)
 
 
 VALID = "x | INFO | valid | epoch 00{} | valid on 'valid' subset | loss {} | ppl 2.5 | wps 5 | num_updates {}\n"
@@ -250,11 +232,11 @@ def test_the_log_of_another_training_is_not_believed(log, is_own, finished):
     with open(finished / "train.log", "a") as file:
         file.write(log + "x | INFO | train | epoch 003 | loss 1 | ppl 2.5 | wps 50 | wall 90\n")
     if is_own:
-        assert read_run("A", finished, data=str(SMALL_MODELS / "data/lm")).figures["valid_curve"]
+        assert read_run("A", finished).figures["valid_curve"]
         return
     told = "log is not the log of the run that left .*checkpoint_best.pt: it has no validation with loss 1.06"
     with pytest.raises(ValueError, match=told):
-        read_run("A", finished, data=str(SMALL_MODELS / "data/lm"))
+        read_run("A", finished)
 
 
 @pytest.mark.parametrize("tokenizer", ["characters", "blanks", None])
@@ -264,7 +246,7 @@ def test_bits_are_told_of_characters(tokenizer, finished, tmp_path):
     if tokenizer is not None:
         (data / "text.json").write_text(json.dumps({"tokenizer": tokenizer, "case": "kept"}))
     metric = PerplexityMetric(data)
-    figures = metric.measure(read_run("A", finished, data=str(data)))
+    figures = metric.measure(read_run("A", finished))
     cells = metric.cells(figures)
     assert cells["test perplexity"].value == figures["test_perplexity"]
     if tokenizer == "characters":
@@ -276,8 +258,11 @@ def test_bits_are_told_of_characters(tokenizer, finished, tmp_path):
 
 
 def test_a_translator_has_no_perplexity_of_a_stream(finished):
-    run = read_run("A", finished, data=DATA)
+    run = read_run("A", finished)
     log = run.figures
     assert log["valid_curve"] == {1: 2.5} and (log["words_per_second"], log["hours"]) == (50, 90 / 3600)
     with pytest.raises(ValueError, match="holds an encoder-decoder: compare it by --metric bleu or rouge"):
-        PerplexityMetric(None).measure(run)
+        PerplexityMetric(None).check(run)
+    run.checkpoint.unlink()
+    with pytest.raises(ValueError, match="checkpoint_best.pt does not exist: copy it there"):
+        PerplexityMetric(None).check(run)
