@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread, current_thread, main_thread
-from typing import IO, Any, Callable, Collection, Dict, Iterator, List, Optional, Sequence
+from typing import IO, Any, Callable, Collection, Dict, Iterator, List, Mapping, Optional, Sequence
 
 from fairseq_plugins.console import ProgramFailed
 from fairseq_plugins.options import UserError
@@ -283,15 +283,17 @@ def _read_lines(name: str, output: IO[bytes], show: Callable[[str, str], None]) 
             show(name, line.decode("utf-8", errors="replace"))
 
 
-def run_side_by_side(jobs: Sequence[Job], *, num: int, show: Callable[[str, str], None]) -> Dict[str, int]:
-    """Run commands in parallel, each as soon as fewer than ``num`` run and the jobs that it needs have succeeded.
+def run_side_by_side(
+    jobs: Sequence[Job], *, places: Sequence[Mapping[str, str]], show: Callable[[str, str], None]
+) -> Dict[str, int]:
+    """Run commands in parallel, each as soon as a place is free and the jobs that it needs have succeeded.
 
     Their standard error is shown. If one fails, only those that need it are skipped. Signals are forwarded to all that
     run, and no other starts after one. All die with this process.
 
     Args:
         jobs: with unique names, in the order of their start.
-        num: how many run at once.
+        places: as many as run at once. Each has variables that are added to the environment of its commands.
         show: gets the name of a job and a line of its standard output, in a thread of the job.
 
     Returns:
@@ -300,7 +302,8 @@ def run_side_by_side(jobs: Sequence[Job], *, num: int, show: Callable[[str, str]
     Raises:
         SystemExit: after a signal, with its status as in a shell, if no job failed by it.
     """
-    waiting = list(jobs)
+    waiting, free = list(jobs), list(range(len(places)))
+    place_of: Dict[str, int] = {}
     running: Dict[str, subprocess.Popen[bytes]] = {}
     statuses: Dict[str, int] = {}
     started_at: Dict[str, float] = {}
@@ -311,19 +314,25 @@ def run_side_by_side(jobs: Sequence[Job], *, num: int, show: Callable[[str, str]
                 for name, process in list(running.items()):
                     if process.poll() is not None:
                         statuses[name] = status = exit_status(running.pop(name))
+                        free.append(place_of[name])
                         readers.pop(name).join(timeout=1)
                         hours = (time.monotonic() - started_at[name]) / 3600
                         end = f"ended after {hours:.2f} hours" if status == 0 else f"ended with status {status}"
                         print(f"== {name} {end}", file=sys.stderr, flush=True)
                 ready = [job for job in waiting if all(statuses.get(name) == 0 for name in job.needs)]
-                for job in ready[: num - len(running)]:
+                for job in ready[: len(free)]:
                     if signals:
                         break
                     waiting.remove(job)
                     started_at[job.name] = time.monotonic()
                     print(f"== {job.name} begins ({len(started_at)} of {len(jobs)})", file=sys.stderr, flush=True)
+                    place_of[job.name] = place = free.pop(0)
                     running[job.name] = process = start_tied(
-                        job.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, process_group=0
+                        job.command,
+                        stdin=subprocess.DEVNULL,
+                        stdout=subprocess.PIPE,
+                        process_group=0,
+                        env={**os.environ, **places[place]},
                     )
                     readers[job.name] = Thread(target=_read_lines, args=(job.name, process.stdout, show), daemon=True)
                     readers[job.name].start()

@@ -146,7 +146,7 @@ def test_a_process_whose_output_cannot_be_shown_is_ended(tmp_path, monkeypatch):
 
 RUNS = {
     "logged": lambda command, log: run_logged(command, log=log),
-    "side by side": lambda command, log: run_side_by_side([Job(name="a", command=command)], num=1),
+    "side by side": lambda command, log: run_side_by_side([Job(name="a", command=command)], places=[{}] * 1),
     "of fairseq": lambda command, log: run_fairseq("train", [], log=log),
 }
 
@@ -381,23 +381,33 @@ if name in "ab": wait_for("a.there", "b.there")
 print(len([one for one in os.listdir() if one.endswith(".there")]), file=open(f"{name}.count", "w"))
 os.remove(f"{name}.there") if name not in "ab" else wait_for("a.count", "b.count") or os.remove(f"{name}.there")
 """
-    assert run_side_by_side([task(name, program) for name in "abcd"], num=2) == dict.fromkeys("abcd", 0)
+    assert run_side_by_side([task(name, program) for name in "abcd"], places=[{}] * 2) == dict.fromkeys("abcd", 0)
     assert max(int((tmp_path / f"{name}.count").read_text()) for name in "abcd") == 2
 
 
 def test_one_at_a_time_runs_in_order(task, tmp_path, capfd):
     program = "print(name, file=open('order', 'a')); print('hidden'); print('shown', file=sys.stderr)"
-    run_side_by_side([task(name, program) for name in "abc"], num=1)
+    run_side_by_side([task(name, program) for name in "abc"], places=[{}] * 1)
     assert (tmp_path / "order").read_text().split() == ["a", "b", "c"]
     printed, message = capfd.readouterr()
     assert printed == "" and message.count("shown") == 3
     assert "== b begins (2 of 3)" in message and "== b ended after 0.00 hours" in message
 
 
+def test_those_that_run_at_once_have_different_places(task, tmp_path):
+    program = """
+print(os.environ["PLACE"], file=open(f"{name}.place", "w"))
+if name in "ab": wait_for("a.place", "b.place")
+"""
+    run_side_by_side([task(name, program) for name in "abcd"], places=[{"PLACE": "first"}, {"PLACE": "second"}])
+    found = [(tmp_path / f"{name}.place").read_text().strip() for name in "abcd"]
+    assert set(found[:2]) == {"first", "second"} and set(found) == {"first", "second"}
+
+
 def test_lines_of_output_come_with_the_name(task):
     shown = []
     program = r"sys.stdout.buffer.write(b'one\n\xff\n')"
-    processes.run_side_by_side([task("doc-1", program)], num=1, show=lambda *line: shown.append(line))
+    processes.run_side_by_side([task("doc-1", program)], places=[{}] * 1, show=lambda *line: shown.append(line))
     assert shown == [("doc-1", "one\n"), ("doc-1", "\ufffd\n")]
 
 
@@ -408,7 +418,7 @@ def test_what_needs_another_waits_for_it_and_others_go_first(task, tmp_path):
         task("needs it", program, "base"),
         task("other", f"{program}; open('other.done', 'w')"),
     ]
-    assert set(run_side_by_side(tasks, num=2).values()) == {0}
+    assert set(run_side_by_side(tasks, places=[{}] * 2).values()) == {0}
     assert (tmp_path / "order").read_text().splitlines() == ["other", "base", "needs it"]
 
 
@@ -420,7 +430,7 @@ def test_one_that_fails_ends_no_other_and_leaves_out_what_needs_it(task, tmp_pat
         task("killed", "os.kill(os.getpid(), 9)"),
         task("other", "open('right', 'w')"),
     ]
-    assert run_side_by_side(tasks, num=2) == {"fails": 3, "killed": 137, "other": 0}
+    assert run_side_by_side(tasks, places=[{}] * 2) == {"fails": 3, "killed": 137, "other": 0}
     assert (tmp_path / "right").exists() and not (tmp_path / "wrong").exists()
     assert "== fails ended with status 3" in capfd.readouterr().err
 
@@ -439,7 +449,7 @@ sys.exit(len(caught))
 
     before = signal.getsignal(signal.SIGTERM)
     with signal_once(lambda: all((tmp_path / f"{name}.ready").exists() for name in "ab"), signal.SIGTERM):
-        assert run_side_by_side([task(name, program) for name in "abc"], num=2) == {"a": 1, "b": 1}
+        assert run_side_by_side([task(name, program) for name in "abc"], places=[{}] * 2) == {"a": 1, "b": 1}
     assert signal.getsignal(signal.SIGTERM) == before
 
 
@@ -450,7 +460,7 @@ def test_nothing_is_begun_after_a_signal_that_comes_as_one_is_begun(task, monkey
             os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(subprocess, "Popen", Interrupted)
-    assert set(run_side_by_side([task(name, "time.sleep(60)") for name in "ab"], num=2)) == {"a"}
+    assert set(run_side_by_side([task(name, "time.sleep(60)") for name in "ab"], places=[{}] * 2)) == {"a"}
 
 
 def test_an_interruption_is_no_good_end_though_what_ran_ended_well(task):
@@ -461,7 +471,7 @@ os.kill(os.getppid(), signal.SIGUSR1)
 time.sleep(60)
 """
     with pytest.raises(SystemExit) as end:
-        run_side_by_side([task(name, program) for name in "ab"], num=1)
+        run_side_by_side([task(name, program) for name in "ab"], places=[{}] * 1)
     assert end.value.code == 128 + signal.SIGUSR1
 
 
@@ -470,7 +480,7 @@ def test_a_signal_that_is_ignored_ends_nothing(task, monkeypatch):
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         program = "os.kill(os.getppid(), 1); time.sleep(0.5)"
-        assert run_side_by_side([task("a", program)], num=1) == {"a": 0}
+        assert run_side_by_side([task("a", program)], places=[{}] * 1) == {"a": 0}
         assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -486,7 +496,7 @@ def test_a_fault_of_its_own_ends_those_that_run(task, tmp_path, monkeypatch):
     monkeypatch.setattr(time, "sleep", fails)
     program = "print(os.getpid(), file=open('aside', 'w')); os.rename('aside', 'pid'); time.sleep(600)"
     with pytest.raises(OSError, match="no clock"):
-        run_side_by_side([task("a", program)], num=1)
+        run_side_by_side([task("a", program)], places=[{}] * 1)
     pid = int((tmp_path / "pid").read_text())
     with suppress(ChildProcessError):  # it has ended, and Python has waited for it
         assert os.waitpid(pid, 0)[1] == signal.SIGTERM

@@ -1,8 +1,11 @@
 """All runs of a recipe's table: trained, decoded, compared."""
 
 import argparse
+import os
 import sys
 from typing import Dict, List, Mapping, Sequence, Tuple
+
+import torch
 
 from fairseq_plugins.command_line import add_cpu, add_data, add_out, choose_device
 from fairseq_plugins.commands.compare import write_comparison
@@ -68,9 +71,9 @@ def _add_run_arguments(parser: argparse.ArgumentParser) -> None:
         type=count,
         default=1,
         metavar="N",
-        help="runs, each with its decoding, at once, which go on where one fails; on CPUs give each a core by "
-        "OMP_NUM_THREADS=1 in the environment, and a shared GPU goes further under NVIDIA's multi-process service "
-        "(default: 1, which stops where one fails)",
+        help="runs, each with its decoding, at once, which go on where one fails; they share the cores, or use "
+        "OMP_NUM_THREADS cores each, and take the GPUs in turn; a shared GPU goes further under NVIDIA's multi-process "
+        "service (default: 1, which stops where one fails)",
     )
     add_cpu(parser)
     add_out(parser, help="directory for the table (default: no table is made)", required=False)
@@ -201,7 +204,7 @@ def _run_side_by_side(
         )
         for one in unfinished
     ]
-    statuses = run_side_by_side(jobs, num=args.jobs, show=_show_validation)
+    statuses = run_side_by_side(jobs, places=_places(args), show=_show_validation)
     failed = {name: status for name, status in statuses.items() if status != 0}
     if failed:
         left_out = [job.name for job in jobs if job.name not in statuses]
@@ -216,6 +219,19 @@ def _run_side_by_side(
             remedy = f"see {', '.join(map(str, logs.values()))}, and repeat the command without the cause"
         print(f"{message}: {remedy}", file=sys.stderr)
         raise SystemExit(next(iter(failed.values())))
+
+
+def _places(args: argparse.Namespace) -> List[Dict[str, str]]:
+    """Variables of the environment for each run at once: its share of the cores, and one of several GPUs.
+
+    Runs on more than one GPU each, by ``--distributed-world-size``, see all of them.
+    """
+    shares = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS") or str(max(1, torch.get_num_threads() // args.jobs))}
+    num_gpus = torch.cuda.device_count()
+    if num_gpus < 2 or "--distributed-world-size" in values_by_flag(args.more):
+        return [shares] * args.jobs
+    gpus = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(num_gpus)))).split(",")[:num_gpus]
+    return [{**shares, "CUDA_VISIBLE_DEVICES": gpus[number % num_gpus]} for number in range(args.jobs)]
 
 
 def _show_validation(name: str, line: str) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -17,6 +18,9 @@ from fairseq_plugins.recipes import training
 
 LM, PAIRS = SMALL_MODELS / "data/lm", SMALL_MODELS / "data/translation"
 LOG = """\
+x | INFO | fairseq_cli.train | arch any, seed {seed}
+x | INFO | fairseq_cli.train | num. shared model params: 900 (num. trained: 900)
+x | INFO | fairseq.trainer | Preparing to load checkpoint checkpoint_last.pt
 x | INFO | train_inner | epoch 001: 1 / 9 loss=3, wps=900, wall=9
 x | INFO | valid | epoch 001 | valid on 'valid' subset | loss 3 | ppl 8.25 | wps 2000
 """
@@ -33,15 +37,16 @@ def trained(monkeypatch):
 
     def run_logged(command, *, log):
         trained.append(log.parent.name)
+        seed = int(log.parent.name.rpartition("-")[2])
         if trained.status == 0:
             pairs = any(word == str(PAIRS) or "pairs" in word for word in command)
             checkpoint = torch.load(
                 SMALL_MODELS / ("lstm_encdec_doc.pt" if pairs else "lstm_lm_doc.pt"), weights_only=True
             )
-            checkpoint["cfg"]["common"]["seed"] = int(log.parent.name.rpartition("-")[2])
+            checkpoint["cfg"]["common"]["seed"] = seed
             for which in ("best", "last"):
                 torch.save(checkpoint, log.parent / f"checkpoint_{which}.pt")
-        log.write_text(LOG + trained.error)
+        log.write_text(LOG.format(seed=seed) + trained.error)
         return trained.status
 
     monkeypatch.setattr(training, "run_logged", run_logged)
@@ -168,7 +173,7 @@ def calls(monkeypatch):
     """Names of the tasks that were run side by side, each by this command in this process."""
     calls = []
 
-    def run_side_by_side(tasks, *, num, show):
+    def run_side_by_side(tasks, *, places, show):
         statuses = {}
         for task in tasks:
             if any(statuses.get(name) != 0 for name in task.needs):
@@ -179,7 +184,7 @@ def calls(monkeypatch):
                 statuses[task.name] = 0
             except SystemExit as ended:
                 statuses[task.name] = ended.code
-        calls.append((num, [task.name for task in tasks]))
+        calls.append((len(places), [task.name for task in tasks]))
         return statuses
 
     monkeypatch.setattr(run_command, "run_side_by_side", run_side_by_side)
@@ -201,10 +206,31 @@ def test_trainings_side_by_side_are_those_of_one_after_the_other(run, trained, c
     assert run(*given, "--jobs", 3)[0] == 0 and calls[1:] == [(3, [])] and not trained
 
 
+@pytest.mark.parametrize(
+    "variables, num_gpus, more, expected",
+    [
+        ({}, 0, [], [("4", None)] * 3),
+        ({"OMP_NUM_THREADS": "7"}, 1, [], [("7", None)] * 3),
+        ({}, 2, [], [("4", "0"), ("4", "1"), ("4", "0")]),
+        ({"CUDA_VISIBLE_DEVICES": "5,3"}, 2, [], [("4", "5"), ("4", "3"), ("4", "5")]),
+        ({}, 2, ["--distributed-world-size", "2"], [("4", None)] * 3),
+    ],
+)
+def test_runs_at_once_share_cores_and_gpus(variables, num_gpus, more, expected, monkeypatch):
+    for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(run_command.torch, "get_num_threads", lambda: 12)
+    monkeypatch.setattr(run_command.torch.cuda, "device_count", lambda: num_gpus)
+    places = run_command._places(SimpleNamespace(jobs=3, more=more))
+    assert [(one["OMP_NUM_THREADS"], one.get("CUDA_VISIBLE_DEVICES")) for one in places] == expected
+
+
 def test_validations_of_trainings_side_by_side_are_shown(run, trained, monkeypatch):
     begin = "2026-11-30 07:54:41 | INFO |"
 
-    def run_side_by_side(tasks, *, num, show):
+    def run_side_by_side(tasks, *, places, show):
         show("doc-1", f"{begin} valid | epoch 012 | valid on 'valid' subset | loss 5.17302 | ppl 36.1 | wps 1.5\n")
         show("doc-1", f"{begin} train | epoch 012 | loss 5.2 | ppl 36.8 | wps 1.5\n")
         return {}
