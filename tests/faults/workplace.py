@@ -37,6 +37,7 @@ def furnish(folder: Path, *, python: str) -> Path:
         torch.save(state, folder / f"run/checkpoint{epoch}.pt")
     (folder / "run/train.log").write_text(
         "2026-11-21 09:59:50 | INFO | fairseq_cli.train | {'_name': None, 'common': {'_name': None, 'seed': 1}}\n"
+        "2026-11-21 09:59:55 | INFO | fairseq_cli.train | num. shared model params: 900 (num. trained: 900)\n"
         "2026-11-21 10:00:00 | INFO | train_inner | epoch 001: 10 / 20 loss=3, ppl=8, wps=900.5, ups=5, wall=9\n"
         "2026-11-21 10:00:01 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 3 | ppl 8.25 | wps 2000\n"
         "2026-11-21 10:00:02 | INFO | train | epoch 001 | loss 3 | ppl 8 | wps 900.5 | wall 10\n"
