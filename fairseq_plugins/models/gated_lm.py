@@ -186,9 +186,7 @@ class GatedLanguageModelConfig(FairseqDataclass):
     )
     output_precision: Optional[OutputPrecisionName] = field(
         default=None,
-        metadata={
-            "help": "precision of the base models' output layers, in training and decoding (default: each model's own)"
-        },
+        metadata={"help": "precision of the base models' output layers in training (default: each model's own)"},
     )
 
 

@@ -146,7 +146,6 @@ class RecurrentAttentionalDecoder(CachingDecoder):
             tokens=tokens,
             attention=outputs.attention,
             source=encoder_out["src_tokens"][0],
-            incremental=incremental_state is not None,
         )
         scores = self.output(states, gate_state=self.cached(incremental_state).get("gate"), **loss)
         kept: Dict[str, Any] = {"stack": outputs.state, "gate": scores.gate_state}

@@ -86,7 +86,6 @@ class RecurrentDecoder(StreamDecoder):
             layers=[embedded, *outputs.layers, *last],
             top=last[0] if last else outputs.top,
             tokens=tokens,
-            incremental=incremental,
         )
         return states, outputs.state
 

@@ -72,7 +72,7 @@ class SlidingDecoder(StreamDecoder):
                 context = context[:, self.length - kept :]
                 key_values.clear()
         layers = [torch.cat(parts, dim=1) for parts in zip(*pieces)]
-        states = DecoderStates(layers=layers, top=layers[-1], tokens=tokens, incremental=incremental)
+        states = DecoderStates(layers=layers, top=layers[-1], tokens=tokens)
         return states, [context[:, :0] if self.training else context, key_values]
 
     def _read_behind(self, context: Tensor, tokens: Tensor, key_values: Optional[KeyValues]) -> List[Tensor]:

@@ -165,7 +165,6 @@ class TransformerDecoderWithOutputLayer(CachingDecoder, TransformerDecoderBase):
             tokens=prev_output_tokens[:, -features.size(1) :],
             attention=extra["attn"][0],
             source=encoder_out["src_tokens"][0] if encoder_out is not None else None,
-            incremental=incremental_state is not None,
         )
         scores = self.output(states, gate_state=self.cached(incremental_state).get("gate"), **loss)
         self.cache(incremental_state, {"gate": scores.gate_state})

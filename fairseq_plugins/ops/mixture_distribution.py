@@ -54,7 +54,7 @@ def mixture_log_probs_from_latents(
         weight: W, (V, d).
         bias: b, (V).
         gate: g, with features (*, D_g): then z = g * (W k + b).
-        chunk_dtype: torch.bfloat16 to hold, multiply and mix a chunk in 16 bits. It serves a search: log-probabilities
+        chunk_dtype: torch.bfloat16 to hold, multiply and mix a chunk in 16 bits. Then log-probabilities
             err by some hundredths where logits are up to about 16, and by more where they are larger. Probabilities
             add up to one within 1 %.
         kernels: the functions that it runs on; by default those of the device.

@@ -224,8 +224,8 @@ class OutputPrecision(nn.Module):
     """The dtype in which an output layer computes logits and probabilities, apart from the rest of the model.
 
     Training uses the precision of the flag. "auto" is bfloat16 on processors that multiply in it natively, else
-    float32. Beam search uses the precision of the flag where it is native, and scores are in float32. :meth:`score_in`
-    overrides both.
+    float32. Scores and beam search are in float32, so that all processors find the same, unless :meth:`score_in` is
+    called.
 
     Each ``for_*`` method returns torch.bfloat16, or None for the dtype of the model.
 
@@ -233,7 +233,7 @@ class OutputPrecision(nn.Module):
         name: a value of ``--output-precision``; "float32" leaves the dtype of the model as it is.
 
     Attributes:
-        scores_in: the value of ``--output-precision`` that overrides the precision of scores and search, or None.
+        scores_in: the value of ``--output-precision`` for scores and search, or None for the dtype of the model.
 
     Raises:
         UserError: if there is no such value.
@@ -275,12 +275,6 @@ class OutputPrecision(nn.Module):
             elif self.name == "auto":
                 logger.info(f"--output-precision auto: {'bfloat16' if is_native else 'float32'} ({has})")
         return dtype
-
-    def for_search(self) -> Optional[torch.dtype]:
-        """The precision of the flag if it is native here, unless :meth:`score_in` overrides it."""
-        if self.scores_in is not None:
-            return self.for_scores()
-        return None if self.name == "float32" else self._dtype("auto")
 
     def for_scores(self) -> Optional[torch.dtype]:
         """The dtype of the model, unless :meth:`score_in` overrides it."""

@@ -148,8 +148,8 @@ class ProjectedOptions(FairseqDataclass):
     output_precision: OutputPrecisionName = field(
         default="float32",
         metadata={
-            "help": "precision of the output layer alone, in training and decoding; perplexity is always computed "
-            "in float32. bfloat16: logits and probabilities in 16 bits, in half the time on processors with "
+            "help": "precision of the output layer alone in training; perplexities and translations are always "
+            "computed in float32. bfloat16: logits and probabilities in 16 bits, in half the time on processors with "
             "bfloat16 matrix products; auto: bfloat16 on such processors, else float32; float32: that of "
             "the rest of the model (default: float32)"
         },
@@ -238,7 +238,7 @@ class ProjectedOutput(OutputLayer):
             log_probs = mixture_log_probs(self._logits(hidden, gate), log_prior)
         else:
             hidden, bias = self._at_temperature(hidden)
-            dtype = self.precision.for_search() if states.incremental else self.precision.for_scores()
+            dtype = self.precision.for_scores()
             log_probs = mixture_log_probs_from_latents(
                 hidden,
                 log_prior,

@@ -51,7 +51,6 @@ class DecoderStates:
         tokens: the input tokens, (B, T).
         attention: attention weights over the source, (B, T, S), or None.
         source: the source tokens, (B, S), or None.
-        incremental: whether this is a step of beam search.
     """
 
     layers: List[Tensor]
@@ -59,7 +58,6 @@ class DecoderStates:
     tokens: Tensor
     attention: Optional[Tensor] = None
     source: Optional[Tensor] = None
-    incremental: bool = False
 
 
 Gradients = Literal["sparse", "dense"]

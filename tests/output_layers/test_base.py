@@ -183,40 +183,15 @@ def test_scores_are_in_float32_unless_asked(name):
         narrow.precision.score_in("float32")
 
 
-@every_projected_layer
 @torch.no_grad()
-def test_a_search_takes_it_where_it_is_native_or_what_scores_were_asked_for(name, monkeypatch):
-    exact, narrow = (layer.eval() for layer in pair(name))
-    states = make_states(WIDTHS)
-    states.incremental = True
-
-    def are_equal():
-        return torch.equal(narrow(states).log_probs, exact(states).log_probs)
-
-    assert not are_equal()
-    narrow.precision.score_in("float32")
-    assert are_equal()
-    exact.precision.score_in("bfloat16")
-    assert not are_equal()
-    narrow.precision.scores_in = None
-    assert are_equal()
-    exact.precision.scores_in = None
-    missing(monkeypatch)
-    assert are_equal()
-
-
-@torch.no_grad()
-def test_only_steps_of_a_decoder_are_a_search():
+def test_a_search_is_in_float32_on_every_processor():
     models = [build_tiny_encdec("doc", output_precision=name).eval() for name in ("float32", "bfloat16")]
     source, lengths, tokens = torch.tensor([[5, 6, 2]]), torch.tensor([3]), torch.tensor([[2, 7]])
-    results = []
-    for model in models:
-        encoded = model.encoder(source, src_lengths=lengths)
-        results.append(
-            [model.decoder(tokens, encoder_out=encoded, incremental_state=state)[0][:, -1] for state in (None, {})]
-        )
-    assert torch.equal(results[0][0], results[1][0])
-    assert not torch.equal(results[0][1], results[1][1])
+    exact, narrow = (
+        model.decoder(tokens, encoder_out=model.encoder(source, src_lengths=lengths), incremental_state={})[0]
+        for model in models
+    )
+    assert torch.equal(narrow, exact)
 
 
 def test_a_matrix_in_16_bits_is_kept_between_steps_and_made_again_when_weights_change():
@@ -262,9 +237,9 @@ def test_auto_is_bfloat16_where_it_is_native_and_says_so_once(is_native, dtype, 
     monkeypatch.setattr(module, "has_native_bfloat16", lambda device: is_native)
     precision = OutputPrecision("auto")
     with caplog.at_level(logging.INFO):
-        assert precision.for_search() == precision.for_loss() == precision.for_loss() == dtype
+        assert precision.for_loss() == precision.for_loss() == dtype
     assert [record.message.partition(" (")[0] for record in caplog.records] == [f"--output-precision auto: {told}"]
-    assert precision.eval().for_loss() is None and precision.for_search() == dtype
+    assert precision.eval().for_loss() is None and precision.for_scores() is None
     precision.score_in("auto")
     assert precision.for_scores() == dtype and not precision.state_dict()
 
