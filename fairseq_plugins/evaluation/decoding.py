@@ -19,7 +19,7 @@ from fairseq_plugins.data.pairs import Languages, check_split
 from fairseq_plugins.evaluation.checkpoints import translation_languages
 from fairseq_plugins.files import file_digest, name_of, read_json, read_lines, replaced_file, write_json
 from fairseq_plugins.options import UserError
-from fairseq_plugins.own_parts import user_dir
+from fairseq_plugins.own_parts import PACKAGE, user_dir
 from fairseq_plugins.processes import run_fairseq
 
 GENERATED_FILE = "generate.txt"
@@ -34,14 +34,17 @@ SCORED_FILES = (HYPOTHESES_FILE, "scores.txt", "rouge.txt")
 RUN_FILE = "run.json"
 """File beside it: the record of the decoding.
 
-It has the ``command`` line, the digests of the ``models`` by path and of the ``data`` files by name, ``flags`` without
-model and data, ``max_tokens``, the ``languages``, and the package's ``version``.
+It has the ``command`` line, the digests of the ``models`` by path, of the ``data`` files by name and of the user's own
+``parts`` by path in their folder, ``flags`` without model and data, ``max_tokens``, the ``languages``, and the
+``version`` of the package.
 """
 
 Record = Dict[str, Any]
 """The content of :data:`RUN_FILE`."""
 
-_FIELDS = {"command": str, "models": dict, "data": dict, "flags": list, "max_tokens": int, "languages": list}
+_DECIDING = {"data": dict, "parts": dict, "flags": list, "max_tokens": int, "languages": list, "version": str}
+"""Fields of a record that decide what is written, beside the digests of the models. Folders are left out: files may
+move."""
 
 _WRONG_FLAGS = re.compile(r"^(?:Assertion|Value)Error: (?=.*(?:--|max_len))(.+)\Z", re.MULTILINE)
 """Last line of ``fairseq-generate`` when fairseq itself refuses the value of a flag."""
@@ -170,10 +173,13 @@ class Decoding:
         given = [path for path in map(Path, filter(None, values)) if path.is_file()]  # such as --lm-path
         of_data = [*sorted(self.data.glob("dict.*.txt")), *sorted(self.data.glob(f"{self.split}.*"))]
         read = [*filter(Path.is_file, of_data), *given]
+        parts = Path(user_dir())
+        code = sorted(parts.rglob("*.py")) if parts != PACKAGE else []
         return {
             "command": shlex.join(["fairseq-generate", *self.arguments]),
             "models": {model: file_digest(Path(model)) for model in self.models},
             "data": {path.name: file_digest(path) for path in read},
+            "parts": {str(path.relative_to(parts)): file_digest(path) for path in code},
             "flags": self._deciding_flags,
             "max_tokens": self.max_tokens,
             "languages": list(self.languages),
@@ -199,13 +205,13 @@ def decoding_record(folder: Path) -> Optional[Record]:
     path = folder / RUN_FILE
     if not path.is_file():
         return None
-    return read_json(path, _FIELDS, wrong="is no record of a decoding: give another folder, or remove it if damaged")
+    fields = {"command": str, "models": dict, **_DECIDING}
+    return read_json(path, fields, wrong="is no record of a decoding: give another folder, or remove it if damaged")
 
 
 def _deciding(record: Record) -> Sequence[Any]:
-    """Parts of a record that decide what is written. Folders are left out: files may move."""
     models = [(Path(path).name, digest) for path, digest in record["models"].items()]
-    return [models, *(record[name] for name in ("data", "flags", "max_tokens", "languages"))]
+    return [models, *(record[name] for name in _DECIDING)]
 
 
 def check_decoded_by(checkpoint: Path, folder: Path) -> None:

@@ -73,6 +73,17 @@ def test_a_decoding_is_done_again_where_anything_that_it_reads_has_changed(flag,
     assert decoded(*flag, beam=2) == 6
 
 
+def test_a_decoding_is_done_again_where_the_code_of_its_parts_has_changed(folder, decoded, monkeypatch):
+    (folder / "mine/cells").mkdir(parents=True)
+    parts = [folder / name for name in ("mine/__init__.py", "mine/cells/__init__.py")]
+    monkeypatch.setattr(decoding, "user_dir", lambda: str(folder / "mine"))
+    for count, path in enumerate(parts, start=1):
+        path.write_text("changed")
+        assert decoded() == decoded() == count
+    monkeypatch.setattr(decoding.fairseq_plugins, "__version__", "another")
+    assert decoded() == decoded() == 3
+
+
 def test_a_decoding_stays_wherever_the_same_files_are_and_however_they_are_named(folder, decoded, monkeypatch):
     assert decoded("--lenpen", "2") == 1
     monkeypatch.setattr(decoding, "user_dir", lambda: "another")
