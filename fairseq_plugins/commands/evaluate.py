@@ -236,8 +236,9 @@ BLEU = report_command(
 With DATA, --path and --out the split is decoded, and OUT gets generate.txt, hypotheses.txt and scores.txt.
 
 Figures are from 0 to 100, with 95 % confidence intervals from {NUM_BOOTSTRAP_SAMPLES:,} bootstrap samples. Detokenised
-text is compared with the raw reference. Compare only these figures between papers. Tokens are compared with the
-tokenised reference, in which words that the dictionary lacks match nothing. Plain text has no tokens.
+text is compared with the raw reference, both in Unicode's composed form (NFC). Compare only these figures between
+papers. Tokens are compared with the tokenised reference, in which words that the dictionary lacks match nothing. Plain
+text has no tokens.
 
 {DECODING_HELP}""",
     example="data-bin/tatoeba.de-en --path checkpoints/tatoeba --out decoded",

@@ -37,12 +37,15 @@ class EarlyEpsAdam(Adam):
     """Adam that adds eps to the root of the mean square before the correction of its start at zero."""
 
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
-        """Update all weights once. Their number of updates t is read from the state of the first parameter."""
-        num_updates = 1 + int(next((state["step"] for state in self.state.values()), 0))
+        """Update all weights once."""
         epsilons = [group["eps"] for group in self.param_groups]
-        # torch computes sqrt(v) / sqrt(1 - b2^t) + eps', which for eps' = eps / sqrt(1 - b2^t) is this form.
+        # torch computes sqrt(v) / sqrt(1 - b2^t) + eps', which for eps' = eps / sqrt(1 - b2^t) is this form. The group
+        # counts t, because reading a weight's own count would wait for the GPU.
         for group in self.param_groups:
-            group["eps"] /= (1 - group["betas"][1] ** num_updates) ** 0.5
+            if "num_updates" not in group:  # at the start, or after a run that added eps after the correction
+                group["num_updates"] = int(next((state["step"] for state in self.state.values()), 0))
+            group["num_updates"] += 1
+            group["eps"] /= (1 - group["betas"][1] ** group["num_updates"]) ** 0.5
         loss = super().step(closure)
         for group, eps in zip(self.param_groups, epsilons):
             group["eps"] = eps

@@ -102,6 +102,19 @@ def test_a_run_resumes_with_the_flags_that_it_is_given():
     assert group["lr"] == LR, "the scheduler sets it"
 
 
+def test_updates_of_a_run_with_the_other_form_are_counted():
+    models = []
+    for first in ("after-correction", "before-correction"):
+        model, optimizer = make(0.1, eps=1e-9, eps_added=first)  # so small that the form does not matter
+        update(model, optimizer, 1)
+        _, resumed = make(0.1, eps=0.5, eps_added="before-correction")
+        resumed.optimizer.param_groups[0]["params"] = list(model.parameters())
+        resumed.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        update(model, resumed, 2)
+        models.append(model)
+    torch.testing.assert_close(models[0].weight, models[1].weight, rtol=1e-6, atol=1e-7)
+
+
 def test_the_wrapped_optimizer_steps_alike_as_under_amp():
     (model, optimizer), (other, by_itself) = (make(0.1, eps=0.5, eps_added="before-correction") for _ in range(2))
     for step in range(NUM_STEPS):
