@@ -16,7 +16,7 @@ from fairseq_plugins.optim.column_norm import constrain_mean
 from fairseq_plugins.options import UserError
 
 OF_ONE_CHECKPOINT = ("last_optimizer_state", "ema", "ema_fp32_params")
-"""Entries that belong to the weights of one checkpoint, so a mean has none; the last two are in ``extra_state``."""
+"""Entries of a checkpoint that a mean does not have; the last two are in ``extra_state``."""
 
 AVERAGED = "averaged_checkpoints"
 """Key of the list of averaged files, each with its number of updates."""
@@ -26,7 +26,7 @@ Weights = Dict[str, Tensor]
 
 
 def average_checkpoints(paths: Sequence[Path]) -> Dict[str, Any]:
-    """A checkpoint with the mean of the weights of several, summed in float64, and the flags of the latest of them.
+    """A checkpoint with the mean weights of several checkpoints, summed in float64, and the flags of the latest one.
 
     The column norm constraint of ``--column-norm`` holds for the mean, too. The checkpoint has no optimiser state. Its
     ``averaged_checkpoints`` are the files and their numbers of updates. Raises UserError if there are fewer than two, a
@@ -46,7 +46,7 @@ def average_checkpoints(paths: Sequence[Path]) -> Dict[str, Any]:
         state = read_state(path)
         if AVERAGED in state:
             parts = " ".join(name for name, _ in state[AVERAGED])
-            raise UserError(f"{path} is a mean itself, whose parts would weigh less: give those in its place: {parts}")
+            raise UserError(f"{path} is itself a mean, and its parts would weigh less: give the parts instead: {parts}")
         weights: Weights = state["model"]
         num_updates: int = state["optimizer_history"][-1]["num_updates"]
         if not origins:
@@ -59,7 +59,7 @@ def average_checkpoints(paths: Sequence[Path]) -> Dict[str, Any]:
                 raise UserError(f"{path} was trained {found[0]}: give checkpoints of one run")
             if num_updates in origins:
                 raise UserError(
-                    f"{path} is of update {num_updates:,}, as {origins[num_updates]} is: give each one once"
+                    f"{path} and {origins[num_updates]} are both of update {num_updates:,}: give one of them"
                 )
         _check_shapes(weights, total, path, paths[0])
         _check_vocabularies(weights, digests, path, paths[0])
@@ -68,7 +68,7 @@ def average_checkpoints(paths: Sequence[Path]) -> Dict[str, Any]:
         origins[num_updates] = path
         if num_updates == max(origins):
             latest = state
-    means = {name: weight / len(paths) for name, weight in total.items()}  # equal integers, such as digests, stay
+    means = {name: weight / len(paths) for name, weight in total.items()}  # digests are equal, so they do not change
     means |= {name: weight for name, weight in latest["model"].items() if name.endswith("warmed_up")}
     constrain_mean(means, latest["model"], length=getattr(training_config(latest).model, "column_norm", 0.0))
     means = {name: weight.to(latest["model"][name].dtype) for name, weight in means.items()}
@@ -118,7 +118,7 @@ def _check_vocabularies(weights: Weights, expected: Weights, path: Path, first: 
 
 
 def _tied_as(weights: Weights, means: Weights) -> Weights:
-    """The means, as one tensor where several names of ``weights`` are one tensor."""
+    """The means, in which names share a tensor if they share one in ``weights``."""
     first: Dict[Tuple[int, torch.Size, Tuple[int, ...]], str] = {}
     memory = {name: (weight.data_ptr(), weight.shape, weight.stride()) for name, weight in weights.items()}
     return {name: means[first.setdefault(block, name)] for name, block in memory.items()}

@@ -1,7 +1,7 @@
 """Dynamic evaluation (Krause et al. 2018): the weights take a gradient step after each segment that was scored.
 
-Every segment is scored before the weights learn from it, so the perplexity is that of an ordinary model whose state
-includes its weights.
+Every segment is scored before the weights learn from it, so this is an ordinary perplexity. The weights are part of the
+model's state.
 """
 
 import hashlib
@@ -44,7 +44,7 @@ class DynamicOptions:
 
     @property
     def changes_weights(self) -> bool:
-        """Whether any step moves the weights. Decay alone does not: it pulls them to where they start."""
+        """Whether any step moves the weights. Without gradients the decay has nothing to undo."""
         return self.rate > 0
 
 
@@ -62,7 +62,7 @@ class AdaptingWeights:
     Args:
         model: with the trained weights.
         options: rule and constants.
-        mean_squares: of the gradients, by parameter name; unused with "sgd".
+        mean_squares: mean squared gradients by parameter name; unused with "sgd".
     """
 
     def __init__(self, model: FairseqLanguageModel, options: DynamicOptions, *, mean_squares: Dict[str, Tensor]):
@@ -81,13 +81,13 @@ class AdaptingWeights:
 
     def follow(self, loss: Tensor) -> None:
         """Take a step by the gradient of the loss, the mean NLL of the last segment. No gradient crosses a segment."""
-        # not every parameter takes part in every loss: those that do not have gradient zero and are only pulled back
+        # a loss may not use all parameters: the unused ones get a zero gradient and are only pulled back
         gradients = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
         with torch.no_grad():
             for parameter, trained, pull, rate, gradient in zip(
                 self.parameters, self._trained, self._pulls, self._rates, gradients
             ):
-                # lerp first: the pull reads theta of before the step, and the decay does not shrink the new gradient
+                # lerp first: the pull reads theta before the step, and the decay does not shrink the new gradient
                 parameter.lerp_(trained, pull).addcmul_(gradient, rate, value=-1)
 
     @torch.no_grad()
@@ -127,8 +127,8 @@ def kept_gradient_statistics(
 ) -> Dict[str, Tensor]:
     """:func:`mean_squared_gradients`, read from a file beside the checkpoint or computed and written to it.
 
-    A file of another checkpoint or text, or one that cannot be read, is replaced. If it cannot be written, a line on
-    the standard error says so.
+    A file of another checkpoint or text, or one that cannot be read, is replaced. If the new file cannot be written,
+    a line on the standard error says so.
     """
     path = checkpoint.with_name(f"{checkpoint.stem}.gradients-{num_rows}x{segment}.pt")
     key = {

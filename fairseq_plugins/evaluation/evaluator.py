@@ -165,9 +165,9 @@ def evaluate_ngram_model(
 ) -> Tuple[Perplexity, Perplexity]:
     """Perplexity over all tokens, as in the literature on n-gram models, and without the first, as for recurrent ones.
 
-    The stream (n,) int64 has at least two tokens. End marks are predicted, and contexts do not cross lines. Components
-    that are ``mixed`` in have weights; the first token has the probability of the model alone. Raises UserError if a
-    token has probability zero.
+    The stream (n,) int64 has at least two tokens. End marks are predicted, and contexts do not cross lines. ``mixed``
+    has the weights of the components that are mixed in. The first token has the probability of the model alone. Raises
+    UserError if a token has probability zero.
     """
     text = EvaluatedText(tokens, dictionary=model.dictionary, num_rows=1)
     log_probs = model.log_probs(tokens)

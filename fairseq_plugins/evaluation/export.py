@@ -43,27 +43,25 @@ def export_model(
 ) -> Dict[str, Any]:
     """Write a folder from which a model or an ensemble can be used without its corpus.
 
-    It has the weights as ``checkpoint_best.pt``, ``checkpoint_best2.pt`` and so on without state of the optimiser, the
-    dictionaries, the subwords and ``text.json``, the corpus' licence if there is one beside its data, and
-    ``export.json``. Of paths of this machine it keeps the last part. The folder is written aside and renamed.
+    The folder has the weights without optimiser state (``checkpoint_best.pt``, ``checkpoint_best2.pt`` and so on), the
+    dictionaries, the subwords, ``text.json``, the corpus' licence if its data have one, and ``export.json``. Absolute
+    paths in flags are cut to their last part. The folder is written under another name and renamed at the end.
 
     Args:
         paths: checkpoints of language models or of encoder-decoders.
-        data: the folder that data-prep wrote; by default that of the first training.
+        data: the folder that data-prep wrote; by default the data that the first model was trained on.
         out: the folder to write; an earlier export is replaced.
-        command: that is recorded.
+        command: the command line to record.
         programs: whether to write the steps of the model for torch alone, too; see
             :func:`~fairseq_plugins.evaluation.programs.write_programs`.
 
     Returns:
-        the content of ``export.json``: command, version, SHA-256 of all files that were read, checkpoints by the names
-        that they get, and of those that were written, the names of licences, and the folders of the user's parts that
-        the models were trained with.
+        the content of ``export.json``: command, version, SHA-256 of all files that were read (checkpoints under their
+        new names) and of all that were written, names of licences, and the ``--user-dir`` folders of the user's parts.
 
     Raises:
-        UserError: if a file is missing or damaged, a vocabulary is not the data's, a model is of another kind, or
-            ``out`` holds anything but an export, or has to do with the folders that are read, or torch cannot export
-            the programs.
+        UserError: if a file is missing or damaged, a vocabulary is not the data's, a model is of another kind, ``out``
+            holds anything but an export or overlaps a folder that is read, or torch cannot export the programs.
     """
     folder, out = corpus_of(paths[0], data), Path(os.path.realpath(out))
     _check_out(out, folder, paths)
@@ -103,7 +101,7 @@ def export_model(
 def _replaced_folder(path: Path) -> Iterator[Path]:
     """Yield a new folder, which takes the place of ``path`` at the end of the block unless the block fails."""
     aside, former = (path.with_name(f".{path.name}.{os.getpid()}{end}") for end in ("", ".old"))
-    shutil.rmtree(aside, ignore_errors=True)  # of a killed process with this number
+    shutil.rmtree(aside, ignore_errors=True)  # left by a killed process with the same number
     aside.mkdir(parents=True)
     try:
         yield aside
@@ -131,7 +129,7 @@ def _read_all(
         model, dictionaries, content = _read(path, folder)
         if names and dictionaries != names:
             others = f"{', '.join(dictionaries)}, and {paths[0]} {', '.join(names)}"
-            raise UserError(f"{path} reads {others}: export them apart")
+            raise UserError(f"{path} reads {others}: export them separately")
         names = dictionaries
         models.append(model)
         contents[exported_checkpoint(number)] = content
@@ -139,9 +137,9 @@ def _read_all(
 
 
 def _read_text_files(folder: Path) -> Tuple[Dict[str, Path], Optional[Dict[str, Any]]]:
-    """The files by which raw text is prepared, by the names that they get, and the record if it changes.
+    """The files that prepare raw text, by their names in the export, and the record if it changes.
 
-    The tokenizer of a record may lie anywhere. It gets a name in the export.
+    The record may name a tokenizer in any folder. The export holds a copy, and its record names the copy.
     """
     subwords, record = find_subwords(folder), read_record(folder)
     files = {} if subwords is None else {subwords.name: subwords}
@@ -168,7 +166,7 @@ def _read(path: Path, folder: Path) -> Tuple[BaseFairseqModel, List[str], Dict[s
     if isinstance(task, TranslationTask):
         languages = {"source_lang": str(task.cfg.source_lang), "target_lang": str(task.cfg.target_lang)}
         names = [f"dict.{language}.txt" for language in languages.values()]
-        _flags_of(values["task"]).update(languages)  # older checkpoints take them from the names of a split's files
+        _flags_of(values["task"]).update(languages)  # else fairseq reads them off the names of a split's files
     rest = without(("model", *OF_ONE_CHECKPOINT), state)
     rest["extra_state"] = without(OF_ONE_CHECKPOINT, state.get("extra_state", {}))
     return model, names, {**_without_folders({**rest, "args": None, "cfg": values}), "model": state["model"]}
@@ -190,7 +188,7 @@ def _without_folders(value: Any) -> Any:
 
 
 def _check_out(out: Path, data: Path, paths: Sequence[Path]) -> None:
-    """Refuse a folder that is no export, or has other files, or has to do with folders or checkpoints that are read."""
+    """Refuse a folder that has other files than an export, or overlaps folders or checkpoints that are read."""
     output_folder(str(out))
     exports = [path.parent for path in paths if (path.parent / EXPORT_RECORD).is_file()]
     for folder in map(Path.resolve, [data, *exports]):

@@ -96,7 +96,7 @@ class Sampling:
             log_probs: (R, V) float64, -inf for words that are left out; they need not be normalised.
             draws: (R,) float64 within [0, 1). Equal draws give equal words.
         """
-        highest = log_probs.max(dim=1, keepdim=True).values  # 0 after the shift, so that no temperature overflows
+        highest = log_probs.max(dim=1, keepdim=True).values  # shifted to 0, so that no temperature overflows
         scaled = torch.log_softmax((log_probs - highest) / self.temperature, dim=1)
         if self.top_k is None and self.top_p is None:
             return _drawn_columns(scaled.exp(), draws)
@@ -132,7 +132,7 @@ SEED = 1
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationOptions:
-    """How beginnings are continued, by the names of the flags of ``lm generate``.
+    """How prefixes are continued. The attributes are named like the flags of ``lm generate``.
 
     Attributes:
         num: number of texts.
@@ -169,7 +169,7 @@ class GenerationOptions:
             if check_at_least_one(self.beam, flag="--beam") < self.num:
                 raise UserError(f"--num {self.num} of a beam of {self.beam}: give a --beam of at least {self.num}")
             if sampling != Sampling() or self.seed is not None:
-                raise UserError("--top-k, --top-p, --temperature and --seed draw words: leave them out, or --beam")
+                raise UserError("--top-k, --top-p, --temperature and --seed are for sampling: leave them or --beam out")
 
     @property
     def drawn_by(self) -> Sampling:
@@ -185,8 +185,8 @@ ROWS_AT_A_TIME = 256
 class Continuation:
     """A prefix and its continuation as detokenised text, in which each end mark is a line break.
 
-    ``tokens`` are those of the continuation, with the end mark if it ended there, ``log_probs`` natural logarithms of
-    their probabilities.
+    ``tokens`` has the tokens of the continuation, with the end mark if it ended there, and ``log_probs`` the natural
+    logarithms of their probabilities.
     """
 
     text: str
@@ -238,14 +238,14 @@ class TextGenerator:
 
     @contextmanager
     def open_stream(self, text: Sequence[str]) -> Iterator[ScoredStream]:
-        """A stream within the block that has read lines, for prefixes to follow."""
+        """Yield a stream that has read the lines of a text, for prefixes to continue."""
         numbers = [number_words(self.text.split(line), self.dictionary) for line in text]
         with ScoredStream(self.models) as stream:
             stream.score(torch.cat([torch.empty(0, dtype=torch.long), *numbers]))
             yield stream
 
     def continuations(self, prefix: str, *, after: ScoredStream) -> List[Continuation]:
-        """Texts that begin with a prefix, which may be empty and follows a stream, which does not change.
+        """Texts that begin with a prefix, which may be empty. It follows the stream ``after``, which does not change.
 
         A sample depends only on the prefix, the seed and its own index: it has its own random generator. A beam search
         returns the best texts by their mean log-probability of a token, the best first. A text ends at an end mark
@@ -292,7 +292,7 @@ class TextGenerator:
         alive = [_Row()]
         ended: List[_Row] = []
         for step in range(self.options.max_length):
-            # each row has one end mark, so 2 * beam candidates hold at least beam that go on
+            # a row has one candidate that ends it, so at least beam of 2 * beam candidates continue
             candidates = self._candidates(alive, words.log_probs(), num=2 * beam)
             best = [(row, source) for row, source in candidates[:beam] if self._stops(row.numbers[-1])]
             ended += [row for row, _ in best]

@@ -106,7 +106,7 @@ class TrainedLanguageModel:
     ) -> Iterator[ScoredLine]:
         """Score lines as they come, in their order. There is no warning about tokenised text.
 
-        Every token of a line is predicted, the first one after an end mark, and its end mark as well. A blank line is a
+        Every token of a line and its end mark are predicted, the first one after another end mark. A blank line is a
         single end mark.
 
         Args:
@@ -117,8 +117,8 @@ class TrainedLanguageModel:
                 buffer. Does not change the result beyond rounding.
 
         Raises:
-            UserError: at once if there is no such context. Later if reading fails, after the scores of the lines
-                before, or if an NLL is not finite, after those of the buffers before.
+            UserError: at once if there is no such context. If reading fails, after the scores of the lines before. If
+                an NLL is not finite, after the scores of the buffers before.
         """
         check_choice(context, CONTEXTS, flag="context")
         return self._score_buffers(buffered(lines, num_lines=buffer), context)
@@ -221,7 +221,7 @@ def load_trained_language_model(
     precision: str = "float32",
     max_tokens: int = 4096,
 ) -> TrainedLanguageModel:
-    """A language model from checkpoints, of which several are an ensemble, and the folder of its corpus.
+    """Load a language model from a checkpoint, or an ensemble from several, and the folder of its corpus.
 
     For ``text``, ``precision`` and ``max_tokens`` see :func:`fairseq_plugins.load`. Raises UserError as
     :func:`load_language_models`, :func:`load_side_text` and :func:`prepare_to_score` do.

@@ -76,8 +76,8 @@ class DecoderStep(nn.Module):
     """Reads one target token of each sentence. The first is the end mark.
 
     Args:
-        model: of which this is the decoder.
-        like: a state of one sentence in its parts.
+        model: the model whose decoder this is.
+        like: the state of one sentence, for the names and sizes of its parts.
 
     Shape:
         tokens: (B), int64; state: (B, K); source: (B, S), as the encoder read it; annotations: (B, S, D); output:
@@ -110,8 +110,8 @@ def write_programs(model: BaseFairseqModel, folder: Path, *, origin: Path) -> No
 
     Args:
         model: in evaluation mode. It is changed and must not be used afterwards.
-        folder: in which the files are written.
-        origin: of the model, for the messages.
+        folder: where the files are written.
+        origin: the checkpoint, for messages.
 
     Raises:
         UserError: if the model has no such step, or torch cannot export it.
@@ -119,7 +119,7 @@ def write_programs(model: BaseFairseqModel, folder: Path, *, origin: Path) -> No
     batch, length = torch.export.Dim("batch", min=1), torch.export.Dim("length", min=1)
     with torch.no_grad():
         _simplify(model)
-    model.requires_grad_(True)  # the formulas that autograd differentiates are plain operations of torch
+    model.requires_grad_(True)  # with gradients the formulas use only plain operations of torch
     tokens, rows = torch.full((2,), 4), {0: batch}
     without_step = UserError(
         f"{origin} holds a {type(model).__name__}, which has no recurrent step: leave --torch-export out"
@@ -136,7 +136,7 @@ def write_programs(model: BaseFairseqModel, folder: Path, *, origin: Path) -> No
     if not isinstance(model, RecurrentEncoderDecoder):
         raise without_step
     encoder, source = EncoderProgram(model), tokens.repeat(3, 1).t().contiguous()
-    with torch.no_grad():  # torch.export differentiates loops
+    with torch.no_grad():  # otherwise torch.export differentiates loops
         annotations, like = encoder.initial_state(source)
         _replace_forward(model.encoder, _scan)
         _write(encoder, (source,), ({0: batch, 1: length},), folder / ENCODER, origin)
@@ -159,15 +159,15 @@ def _simplify(model: nn.Module) -> None:
 
 
 def _replace_forward(module: nn.Module, forward: Callable[..., Tuple[Tensor, LayerState]]) -> None:
-    """Run the cells in a module by another function, :meth:`RecurrentCell.forward` or one of the same arguments."""
+    """Let the cells in a module run ``forward``, which takes the arguments of :meth:`RecurrentCell.forward`."""
     for cell in module.modules():
         if isinstance(cell, RecurrentCell):
             vars(cell)["forward"] = partial(forward, cell)  # the method stays as it is
 
 
 def _scan(cell: RecurrentCell, x: Tensor, state: LayerState, context: CellContext) -> Tuple[Tensor, LayerState]:
-    """:meth:`RecurrentCell.forward` as a loop of the program. Python's would fix the number of its rounds."""
-    from torch._higher_order_ops.scan import scan  # a prototype of torch, needed here alone
+    """:meth:`RecurrentCell.forward` as a loop of the program. A Python loop would fix the number of steps."""
+    from torch._higher_order_ops.scan import scan  # a prototype in torch, used only here
 
     assert context.leading_padding is not None and context.tokens is not None
 
@@ -202,7 +202,7 @@ def _write(
                 node.meta.pop("stack_trace", None)
     for weight in program.parameters():
         weight.requires_grad_(False)
-    archive = io.BytesIO()  # torch aborts the process where it cannot write a file
+    archive = io.BytesIO()  # torch aborts the process if it cannot write a file
     torch.export.save(program, archive)
     with replaced_file(path) as aside:
         aside.write_bytes(archive.getbuffer())

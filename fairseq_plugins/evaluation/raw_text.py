@@ -79,7 +79,7 @@ class Subwords(ABC):
 class WholeWords(Subwords):
     """Each word is one piece."""
 
-    kind = "subword_nmt"  # joining finds no mark
+    kind = "subword_nmt"  # finds no marks to join
 
     def split(self, words: str) -> List[str]:
         return words.split()
@@ -160,7 +160,7 @@ def find_subwords(data: Path) -> Optional[Path]:
     """Path of the subword codes or model in ``data``, or None. Raises UserError if there are several."""
     found = [name for name in SUBWORD_FILES if (data / name).is_file()]
     if len(found) > 1:
-        raise UserError(f"{data} has {' and '.join(found)}: leave the one that its text was split with")
+        raise UserError(f"{data} has {' and '.join(found)}: keep only the one that its text was split with")
     return data / found[0] if found else None
 
 
@@ -204,7 +204,7 @@ def is_language(name: str) -> bool:
 def check_language(name: str, *, flag: str) -> None:
     """Check that this is a language, because Moses silently takes the rules of English for others."""
     if not is_language(name):
-        raise UserError(f"{flag} {name}: no language; give its code, such as de")
+        raise UserError(f"{flag} {name}: not a language; give a code, such as de")
 
 
 # One side of a corpus.
@@ -293,7 +293,7 @@ class SideText:
 
 @dataclass(frozen=True)
 class TextRecord:
-    """How data-prep made tokens of a text; the defaults are those of a folder without :data:`TEXT_RECORD`.
+    """How data-prep made tokens of a text; the defaults are for a folder without :data:`TEXT_RECORD`.
 
     Attributes:
         tokenizer: one of :data:`TOKENIZERS`.
@@ -310,7 +310,7 @@ class TextRecord:
 
 
 def read_record(data: Path) -> TextRecord:
-    """The record of the text in ``data``; that of a folder without one has the defaults.
+    """The record of the text in ``data``, or the defaults if there is none.
 
     Raises UserError if it is invalid, or the file of the subwords is missing.
     """
@@ -356,9 +356,9 @@ def load_side_text(data: Path, *, kind: TextKind = "raw") -> SideText:
         return SideText(Blanks(), unicode=read_record(data).unicode, kind=kind)
     if not (data / TEXT_RECORD).is_file():
         raise UserError(
-            f"{data / TEXT_RECORD} is missing, which tells how raw text of a language model becomes words: give the "
-            "folder of the model's corpus, as its data-prep/<corpus>/prepare.sh makes it, or give tokenised text "
-            "(--tokenised, text='tokenised')"
+            f"{data / TEXT_RECORD} is missing, so it is unknown how raw text becomes words: give the folder of the "
+            "model's corpus, as its data-prep/<corpus>/prepare.sh makes it, or give tokenised text (--tokenised, "
+            "text='tokenised')"
         )
     record = read_record(data)
     tokenizer = side_tokenizer(data, record, "en")
@@ -371,7 +371,7 @@ def compared_case(data: Path) -> LetterCase:
 
 
 def load_detokenizer(data: Optional[Path], *, language: str) -> Tokenizer:
-    """The tokenizer whose words a translator of ``data`` writes, in this language; Moses without a record.
+    """The tokenizer of what a translator of ``data`` writes in this language; Moses without a record.
 
     Raises UserError if the record is invalid, or the tokenizer's file or library is missing.
     """
@@ -387,8 +387,8 @@ def load_pair_texts(data: Path, *, source: str, target: str) -> Tuple[SideText, 
     if not (data / TEXT_RECORD).is_file():
         if find_subwords(data) is None:
             raise UserError(
-                f"{data} has no {', '.join(SUBWORD_FILES)}, and no {TEXT_RECORD}: put the subword model there that its "
-                "text was split with, or the record of how its text was prepared, as data-prep does"
+                f"{data} has no {', '.join(SUBWORD_FILES)} and no {TEXT_RECORD}: copy the subword model there that its "
+                "text was split with, or the record that data-prep wrote"
             )
         logger.warning(
             f"{data} has no {TEXT_RECORD} of data-prep: its text is taken as tokens of Moses in their own case"

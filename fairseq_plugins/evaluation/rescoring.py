@@ -52,7 +52,7 @@ class NBestLists:
     """Candidates of a text.
 
     Attributes:
-        candidates: of each sentence, in the order of the text and of its list, not empty.
+        candidates: the list of each sentence, not empty; sentences are in the order of the text.
         sources: a sentence each, or empty if the lists have none.
         references: a sentence each, or empty if the lists have none.
         unicode: form that texts are converted to.
@@ -111,8 +111,8 @@ def _write_moses(number: int, candidate: Candidate, score: str) -> str:
 class ListFormat:
     """A format of n-best lists; ``form`` describes it in messages.
 
-    ``read`` parses a line; it gives None for a line without content, and raises ``ValueError`` or ``IndexError`` for
-    other forms. ``write`` makes a line of the number of the sentence, the candidate and its score.
+    ``read`` parses a line. It returns None for a line without content, and raises ``ValueError`` or ``IndexError`` if
+    the line has another form. ``write`` makes a line of the number of the sentence, the candidate and its score.
     """
 
     form: str
@@ -161,7 +161,7 @@ def read_nbest(paths: Sequence[Path], *, form: str, unicode: UnicodeForm = "NFC"
                 texts[found.kind][found.number] = found.text
     if not candidates:
         raise UserError(f"{name_of(*paths)} holds no candidate: lines are {LIST_FORMATS[form].form}")
-    order = range(max([*candidates, *texts["S"], *texts["T"]]) + 1)  # output that is cut short may end in a source
+    order = range(max([*candidates, *texts["S"], *texts["T"]]) + 1)  # truncated output may end in a source
     missing = next((number for number in order if number not in candidates), None)
     if missing is not None:
         raise UserError(f"{name_of(*paths)}: sentence {missing} has no candidate; sentences are numbered from 0")
@@ -302,8 +302,8 @@ def _log_probs(model: BaseFairseqModel, lists: NBestLists, **options: Any) -> Li
     return [totals[pair] for pair in lists.numbered]
 
 
-# Tuning (Och 2003). The metric is constant wherever no sentence's choice changes, so the search needs no gradients:
-# Nelder and Mead's, by scipy, from several starts, on features that are divided by their deviations.
+# Tuning (Och 2003). The metric is piecewise constant in the weights, so the search cannot use gradients. It is
+# Nelder and Mead's, by scipy, from several starts, on features that are divided by their standard deviations.
 
 
 def weighted_sums(values: np.ndarray, is_candidate: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -333,8 +333,8 @@ ENOUGH = 1e-3
 def tune_weights(data: TuningSet, *, num_restarts: int, seed: int) -> np.ndarray:
     """Weights (F,) of the highest metric that was found; their magnitudes sum to 1.
 
-    The search starts from the first feature alone, so that the result is never worse than the order of the list, from
-    equal weights, and ``num_restarts`` times at random.
+    The first search starts from the first feature alone, so the result is never worse than the order of the list. The
+    second starts from equal weights, and ``num_restarts`` others from random ones.
     """
     deviations = _deviations(data)
     scaled = replace(data, values=data.values / deviations)
@@ -351,7 +351,7 @@ def tune_weights(data: TuningSet, *, num_restarts: int, seed: int) -> np.ndarray
 
 
 def _deviations(data: TuningSet) -> np.ndarray:
-    """Standard deviation of each feature among the candidates of a sentence, (F,); 1 if all of it is rounding."""
+    """Standard deviation of each feature among the candidates of a sentence, (F,); 1 if it is only rounding error."""
     counts = data.is_candidate.sum(1)[:, None]
     means = data.values.sum(1) / counts
     centered = np.where(data.is_candidate[..., None], data.values - means[:, None], 0)
@@ -368,9 +368,9 @@ class CandidateTexts:
     """Candidates with subwords joined, if they have marks, and tokenisation undone, if a language is given.
 
     Args:
-        reference: a file of references; None takes those of the lists, if there are any.
+        reference: a file of references; None takes the references of the lists, if there are any.
         language: of the tokenisation to undo, or None.
-        data: folder whose tokenisation it is, or None for that of Moses.
+        data: folder of the corpus with this tokenisation, or None for Moses.
         case: whether case counts in metrics.
     """
 
@@ -403,7 +403,7 @@ class CandidateTexts:
         return self._readable([found[index].text for found, index in zip(self.lists.candidates, indices)])
 
     def gains(self, chosen: Sequence[int], *, metric: str) -> List[Comparison]:
-        """The candidates ``chosen`` by index against the decoder's choice, by a metric and those printed beside it."""
+        """Compare the candidates ``chosen`` by index with the decoder's, by a metric and those printed beside it."""
         metrics = SACREBLEU_METRICS if metric in SACREBLEU_METRICS else ROUGE_METRICS
         before, after = self.chosen(self.lists.first), self.chosen(chosen)
         return compare(after, before, self.references, metrics=metrics, case=self._case, language=self._language or "")
@@ -429,13 +429,13 @@ class CandidateTexts:
         check_raw_references(targets, {name: lines}, name="the list")
         if self._language is None and _are_raw(lines) and not _are_raw(self.chosen([0] * len(lines))):
             raise UserError(
-                f"{name} is raw text, and the lists are tokens, so that hardly a word before a full stop would match: "
+                f"{name} is raw text and the lists are tokenised, so words before punctuation would not match: "
                 "give --target-lang LANGUAGE"
             )
         return lines
 
     def _of_lists(self) -> List[str]:
-        """References of the lists. Their unknown words must not match those of hypotheses."""
+        """References of the lists. Their unknown words must not match unknown words of hypotheses."""
         check_blank_references({"the references of the lists": self.lists.references})
         words = [text.replace(UNKNOWN_REFERENCE, NO_HYPOTHESIS_HAS_THIS) for text in self.lists.references]
         return self._readable(words)

@@ -61,7 +61,7 @@ def average_nll(nll: Sequence[Tensor]) -> Tensor:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """The device of a model, whose parameters are on one."""
+    """The device of a model with all parameters on one device."""
     return next(model.parameters()).device
 
 
@@ -79,7 +79,7 @@ class ScoredWindow:
         nll: of the targets in nats, (B, T) float64 without gradient, of the models' averaged probabilities.
         states: input of each output layer, M; the outputs of the recurrent layers are in ``states[m].layers``.
         scores: result of each output layer, M. ``scores[m].loss`` is the NLL summed over the window, if only the
-            targets are scored. Otherwise ``scores[m].log_probs`` are those of all words, (B, T, V).
+            targets are scored. Otherwise ``scores[m].log_probs`` has all words, (B, T, V).
     """
 
     position: int
@@ -102,14 +102,14 @@ def score_windows(
     """Score a stream in order. State is carried through each row, from zeros at its start.
 
     Every token except the first of a row is predicted once. Tokens at the end that do not fill a row are left out. The
-    models are put into evaluation mode for each window. Carried state of other streams, such as that of training, is
+    models are put into evaluation mode for each window. Carried state of other streams, such as the training text, is
     neither read nor changed. The caller may change weights between windows.
 
     Args:
         models: language models that carry their state, on one device. Several are averaged as probabilities.
         tokens: (n,) int64, cut into ``num_rows`` rows, B.
         window: tokens of a row in one forward pass; does not change the result beyond rounding.
-        words: whose probabilities are computed; "targets" never holds those of all words.
+        words: compute the probabilities of all words, or only of the targets, which takes less memory.
         with_gradients: whether ``states`` and ``scores`` have gradients. None crosses a window.
 
     Raises:
@@ -507,7 +507,7 @@ def perplexity_of(
         num_tokens += target.numel()
         num_unknown += int(target.eq(unknown).sum())
     if not total.isfinite():
-        raise NonFiniteLoss(f"the loss of the text is {float(total)}: what is mixed gives a word no finite probability")
+        raise NonFiniteLoss(f"the loss of the text is {float(total)}: the mixture gives a word no finite probability")
     return Perplexity(
         num_tokens=num_tokens,
         nll=float(total) / num_tokens,
@@ -529,8 +529,8 @@ def prepare_to_score(models: Sequence[Model], *, device: str, precision: str) ->
     check_choice(precision, OUTPUT_PRECISIONS, flag="--output-precision")
     if precision == "bfloat16" and not all(_output_precisions([model]) for model in models):
         raise UserError(
-            f"--output-precision {precision}: a model's output layer computes in no other precision than the model's; "
-            "leave it out"
+            f"--output-precision {precision}: a model's output layer computes only in the model's precision; leave "
+            "it out"
         )
     moved = [model.to(device) for model in models]
     for part in _output_precisions(moved):

@@ -45,8 +45,8 @@ class ComponentScores(NamedTuple):
 
     Attributes:
         log_probs: in nats, (B, T) float64, -inf where a probability is zero.
-        known: where the component has a distribution at all, (B, T) bool. Elsewhere ``log_probs`` has no meaning, and
-            the component's weight goes to the model. An empty cache is such a case.
+        known: where the component has a distribution, (B, T) bool; an empty cache has none. Elsewhere ``log_probs`` has
+            no meaning, and the component's weight is added to the model's.
     """
 
     log_probs: Tensor
@@ -68,7 +68,7 @@ class EvaluatedText:
         return max(1, self.tokens.numel() // self.num_rows)
 
     def ngram_log_probs(self, path: Path) -> Tensor:
-        """Log-probability of each token by an n-gram model, (n,) float64, in nats; it is read once.
+        """Log-probability of each token by an n-gram model, (n,) float64, in nats. The file is read once.
 
         Raises UserError if the file holds no such model.
         """
@@ -82,7 +82,7 @@ Reader = Callable[[ScoredWindow], ComponentScores]
 
 
 class Component(ABC):
-    """A distribution that is mixed with a model's. It is hashable: a grid search reads a text once for all points."""
+    """A distribution that is mixed with a model's. Components are hashable, so a grid search scores each only once."""
 
     @abstractmethod
     def reader(self, text: EvaluatedText) -> Reader:
@@ -105,14 +105,14 @@ def interpolate(log_probs: Tensor, components: Sequence[ComponentScores], weight
     rest = 1 - torch.stack(known_weights).sum(dim=0)
     parts = [log_probs + rest.log()]
     for (one, _), weight in zip(weighted, known_weights):
-        # log_probs of an unknown component may be NaN, which -inf for its weight would not remove
+        # log_probs of an unknown component may be NaN, and NaN plus a log-weight of -inf is NaN
         parts.append(torch.where(one.known, one.log_probs + weight.log(), -torch.inf))
     return torch.logsumexp(torch.stack(parts), dim=0)
 
 
 @contextmanager
 def softmax_temperature(models: Sequence[FairseqLanguageModel], *, temperature: float) -> Iterator[None]:
-    """Divide the logits of all softmaxes, those of every expert included, by the temperature within the block.
+    """Divide the logits of all softmaxes, also of every expert, by the temperature within the block.
 
     Raises UserError if the temperature is not 1 and a model's output layer has no logits.
     """
@@ -242,7 +242,7 @@ def iter_chunks(target: Tensor, *, num_kept: int, length: int) -> Iterator[Chunk
     """All tokens of a window in order. Each sees the W = ``length`` tokens before it, or as many as there are.
 
     Without chunks a cache would hold all pairs (B, T, n + T), of which only a band of width W counts. ``target`` is
-    that of the window, (B, T), and ``num_kept`` is n.
+    the window's, (B, T), and ``num_kept`` is n.
     """
     num_rows, num_tokens = target.shape
     size = max(1, min(CHUNK_TOKENS, CHUNK_ELEMENTS // (num_rows * (length + CHUNK_TOKENS))))
@@ -364,7 +364,7 @@ class NGrams(Component):
 class Passes:
     """Methods that change how models read a text. With other values the models must read it again.
 
-    ``temperature`` is that of all softmaxes, above 0.
+    ``temperature`` divides the logits of all softmaxes and is above 0.
     """
 
     temperature: float = 1.0
@@ -373,7 +373,7 @@ class Passes:
 
 
 class Methods(NamedTuple):
-    """Methods of an evaluation: how models read a text, and what is mixed with them, by weights of a sum below 1."""
+    """Methods of an evaluation: how models read a text, and what is mixed with them, by weights with a sum below 1."""
 
     passes: Passes
     mixed: Dict[Component, float]
@@ -397,7 +397,7 @@ def score_tokens(
         models: language models that carry their state, on one device. Several are averaged as probabilities.
         passes: how the models read the text.
         components: readers of other distributions, none of which has read anything yet.
-        mean_squares: of each model's gradients, for dynamic evaluation by the rule "rms".
+        mean_squares: mean squared gradients of each model, for dynamic evaluation by the rule "rms".
         window: tokens of a row in one forward pass. Dynamic evaluation reads its segments instead.
 
     Raises:

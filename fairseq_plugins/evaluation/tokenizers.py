@@ -113,11 +113,11 @@ class Moses(Tokenizer):
     No text can then look like one of fairseq's symbols, such as ``<unk>``.
 
     sacremoses makes a token of every character that is neither a letter nor a digit. So it splits words at zero-width
-    joiners, soft hyphens, accents and other combining marks, and splits emoji. Here it sees one character for each
-    grapheme cluster. The other characters of the cluster are put back afterwards.
+    joiners, soft hyphens, accents and other combining marks, and splits emoji. Here Moses sees one character for
+    each grapheme cluster. The other characters of the cluster are put back afterwards.
 
     Args:
-        language: such as "de"; Moses has the rules of English for those that it does not know.
+        language: such as "de"; Moses applies its English rules to languages that it does not know.
     """
 
     def __init__(self, language: str):
@@ -177,7 +177,7 @@ class HuggingFace(Tokenizer):
             self._tokenizer = Library.from_file(str(path))
         except Exception as error:  # the library raises no narrower class
             raise TokenizerError(f"{path} is no file of a HuggingFace tokenizer ({error})") from None
-        self._tokenizer.no_truncation()  # a file may ask for both, which are for the batches of a model
+        self._tokenizer.no_truncation()  # a file may ask for truncation and padding of batches
         self._tokenizer.no_padding()
 
     def split(self, line: str) -> List[str]:
@@ -221,7 +221,7 @@ def split_words(line: str, tokenizer: Tokenizer, case: str) -> List[str]:
 class TokenSigns:
     """Counts lines that look tokenised, or split into subwords, where raw text is expected.
 
-    Text that need not be raw may have tokens of Moses as its own; in it only subwords are counted.
+    Text that need not be raw may be tokenised on purpose, so only subwords are counted in it.
     """
 
     def __init__(self, *, is_raw: bool):

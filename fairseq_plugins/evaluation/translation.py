@@ -63,9 +63,9 @@ class SearchOptions:
         nbest: number of translations of each line, at most ``beam``.
         lenpen: scores are divided by the length to this power.
         max_len: largest number of subwords of a translation. Default: see :data:`EXTRA_PIECES`.
-        replace_unk: replace unknown words by the source words that the attention reads most, or by what a file of
-            ``source target`` lines gives for these.
-        sampling: draw the hypotheses instead of searching. What is drawn depends on the line and the seed alone.
+        replace_unk: replace unknown words by the source words that the attention reads most, or by their translations
+            in a file of ``source target`` lines.
+        sampling: draw the hypotheses instead of searching. They depend only on the line and the seed.
         top_k, top_p, temperature: see :class:`~fairseq_plugins.evaluation.generation.Sampling`.
         seed: of sampling, 0 or more; default :data:`SEED`.
         flags: further flags of ``fairseq-generate``, of :data:`GENERATION_FLAGS`.
@@ -96,7 +96,7 @@ class SearchOptions:
             check_at_least_one(self.max_len, flag="--max-len")
         sampling = self.drawn_by
         if not self.sampling and (sampling != Sampling() or self.seed is not None):
-            raise UserError("--top-k, --top-p, --temperature and --seed are of --sampling: add it, or leave them out")
+            raise UserError("--top-k, --top-p, --temperature and --seed need --sampling: add it, or leave them out")
         check_whole(self.seed or 0, flag="--seed")
         _ = self.config, self.unknown_words
 
@@ -141,7 +141,7 @@ class SearchOptions:
         return {source: target for source, target in pairs}
 
     def longest(self, num_pieces: int) -> int:
-        """Largest number of pieces of a translation, without end mark, for a source with this many, with end mark."""
+        """Largest number of pieces of a translation, without end mark; ``num_pieces`` of the source include it."""
         if self.max_len is not None:
             return self.max_len
         if self.config.match_source_len:
@@ -156,7 +156,7 @@ _OWN_FLAGS = {
     **{"sampling_topk": "--top-k", "sampling_topp": "--top-p", "seed": "--seed", "path": "--path", "cpu": "--cpu"},
     **{"batch_size": "--batch-size", "max_sentences": "--batch-size", "print_alignment": "--json"},
 }
-"""Options of ``fairseq-generate`` that the command has itself, with its flags."""
+"""Options of ``fairseq-generate`` for which ``translate`` has flags of its own, with these flags."""
 
 
 def _read_flags(flags: Sequence[str]) -> Dict[str, Any]:
@@ -192,7 +192,7 @@ class TranslatedSentence:
         text: the translation as plain text.
         source: S pieces that the models read, without the end mark.
         target: T pieces that they wrote, without the end mark.
-        attention: weights (T + 1, S + 1) float32, the mean of the models. The last row and column are those of the end
+        attention: weights (T + 1, S + 1) float32, the mean of the models. The last row and column belong to the end
             marks. None if no model has attention.
         score: log2 of the probability of the pieces and the end mark, divided by their number to the power
             ``lenpen``, as ``fairseq-generate`` prints it.
@@ -312,9 +312,9 @@ class Translator:
     ) -> Iterator[TranslatedSentence]:
         """Translate raw lines in order as they come; see :meth:`translate`. Lines with newlines are not refused.
 
-        ``buffer`` lines are read before they are translated, sorted by length among themselves. ``name`` is that of the
-        text, in messages. Raises UserError if a line is shorter than its translation must be, or, after the
-        translations of the lines before, if one is longer than the models can read.
+        ``buffer`` lines are read before they are translated, sorted by length among themselves. ``name`` names the text
+        in messages. Raises UserError if ``--min-len`` is above the largest length of a translation, or, after the
+        translations of the lines before, if a line is longer than the models can read.
         """
         check_at_least_one(batch_size, flag="--batch-size")
         num_read = 0
@@ -356,7 +356,7 @@ class Translator:
         self, sentences: Sequence[List[str]], search: SearchOptions, *, longest: int
     ) -> List[TranslatedSentence]:
         if longest < 1:
-            raise UserError("--max-len-a, --max-len-b: they leave a translation no subword; give larger ones")
+            raise UserError("--max-len-a, --max-len-b: they allow translations no subword; give larger ones")
         if search.config.min_len > longest:
             raise UserError(f"--min-len {search.config.min_len}: a translation has at most {longest} subwords here")
         tokens = [number_words(sentence, self.task.source_dictionary) for sentence in sentences]
@@ -399,16 +399,16 @@ class Translator:
         return replace(sentence, text=self._join(self._replace_unknown(sentence, search.unknown_words)))
 
     def _replace_unknown(self, sentence: TranslatedSentence, table: Dict[str, str]) -> List[str]:
-        """Pieces of a translation. The source word, or its word in the table, stands for each unknown piece.
+        """Pieces of a translation, with each unknown piece replaced by the source word or its word in the table.
 
-        A model that copies may have written the other pieces of the source word around it. Then it stands for one.
+        If a copying model wrote the other pieces of the source word around it, only the missing piece replaces it.
         """
         if sentence.alignment is None:
-            raise UserError("--replace-unk: the model has no attention, which would tell what to copy: leave it out")
+            raise UserError("--replace-unk needs attention, and the model has none: leave it out")
         source, unknown = sentence.source, self.task.target_dictionary.unk_word
         aligned = list(zip(sentence.target, (read for read, _ in sentence.alignment)))
         copied = [source[read] if piece == unknown else piece for piece, read in aligned]
-        spans: List[Tuple[str, int, int]] = []  # for each piece of the source its word, and where that begins and ends
+        spans: List[Tuple[str, int, int]] = []  # for each source piece its word, and the word's begin and end
         for word in self.source.group(source):
             spans += [("".join(word), len(spans), len(spans) + len(word))] * len(word)
         pieces: List[str] = []
@@ -429,7 +429,7 @@ class Translator:
 def load_translator(
     paths: Sequence[Union[str, Path]], data: Union[str, Path], *, device: str = "cpu", precision: str = "float32"
 ) -> Translator:
-    """A translator from checkpoints, of which several are an ensemble, and a folder of pairs that data-prep wrote.
+    """Load a translator from a checkpoint, or an ensemble from several, and a folder of pairs by data-prep.
 
     For ``precision`` see :func:`fairseq_plugins.load`. Raises UserError if a file is missing, unreadable or not of an
     encoder-decoder, if its vocabulary is not the data's, if the data are not sentence pairs or lack subword codes, or
@@ -461,12 +461,12 @@ class WordAttention:
 
 
 def word_attention(sentence: TranslatedSentence, subwords: Subwords) -> WordAttention:
-    """Attention between words: summed over the pieces of a source word, averaged over those of a target word.
+    """Attention between words: summed over the pieces of a source word, averaged over the pieces of a target word.
 
     Raises UserError if the sentence has no attention.
     """
     if sentence.attention is None:
-        raise UserError("the model has no attention: there is none to draw")
+        raise UserError("the model has no attention to draw")
     source, target = ([*subwords.group(pieces), [END]] for pieces in (sentence.source, sentence.target))
     per_target = [rows.mean(0) for rows in sentence.attention.split([len(word) for word in target])]
     per_word = [columns.sum(1) for columns in torch.stack(per_target).split([len(word) for word in source], dim=1)]

@@ -204,7 +204,7 @@ def test_a_checkpoint_counts_once_and_is_not_written_over(altered, tmp_path, ref
     first, out = altered("first.pt"), tmp_path / "mean.pt"
     shutil.copy(first, tmp_path / "copy.pt")
     told = refusal("--path", first, tmp_path / "copy.pt", "--out", out)
-    assert "copy.pt is of update" in told and told.endswith("first.pt is: give each one once\n")
+    assert "copy.pt and " in told and " are both of update " in told and told.endswith(": give one of them\n")
     assert "give two or more" in refusal("--path", first, "--out", out)
     assert "is read by this command: give another name" in refusal("--path", first, ENCDEC, "--out", first)
     assert "none.pt does not exist" in refusal("--path", first, tmp_path / "none.pt", "--out", out)
@@ -218,6 +218,8 @@ def test_a_mean_of_means_is_refused(altered, tmp_path, refusal):
     parts = [str(altered(f"{number}.pt")) for number in (1, 2, 3)]
     type_command("average", ["--path", *parts[:2], "--out", str(tmp_path / "mean.pt")])
     told = refusal("--path", str(tmp_path / "mean.pt"), parts[2], "--out", str(tmp_path / "both.pt"))
-    expected = f"mean.pt is a mean itself, whose parts would weigh less: give those in its place: {' '.join(parts[:2])}"
+    expected = (
+        f"mean.pt is itself a mean, and its parts would weigh less: give the parts instead: {' '.join(parts[:2])}"
+    )
     assert expected in told
     assert not (tmp_path / "both.pt").exists()

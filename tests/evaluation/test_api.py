@@ -172,7 +172,7 @@ def test_what_is_missing_is_told(lm_data, pair_data, lm):
         (lambda: load("nowhere", lm_data, text="tokenized"), "text tokenized: choose one of raw, tokenised"),
         (lambda: load(model, lm_data, max_tokens=0), "max_tokens 0: give at least 1"),
         (lambda: load(model, lm_data, device="gpu"), "device gpu: there is none here; give 'cpu', or 'cuda'"),
-        (lambda: lm.continuations("the", beam=2, top_k=3), "--seed draw words: leave them out, or --beam"),
+        (lambda: lm.continuations("the", beam=2, top_k=3), "--seed are for sampling: leave them or --beam out"),
         (lambda: lm.sample("the", seed=-1), "seed -1: give at least 0"),
         (lambda: lm.sample("the", seed=1.5), "seed 1.5: give a whole number"),
         (lambda: lm.score("the dog"), "is one text: give a list of lines"),

@@ -193,7 +193,7 @@ def test_a_beam_of_one_takes_the_most_probable_word_as_the_coldest_sampling_does
         assert found.tokens == cold.tokens
 
 
-SEARCH_DRAWS_NOTHING = "--top-k, --top-p, --temperature and --seed draw words: leave them out, or --beam"
+SEARCH_DRAWS_NOTHING = "--top-k, --top-p, --temperature and --seed are for sampling: leave them or --beam out"
 
 
 @pytest.mark.parametrize(

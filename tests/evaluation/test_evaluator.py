@@ -75,7 +75,7 @@ def test_the_loss_of_points_whose_mixture_is_no_number_is_infinite(evaluator, to
     assert [math.isinf(nll) for nll in evaluator.tune(text, points)] == [True, False, False]
     with pytest.raises(ValueError, match="--tune: no point of the grid has a finite loss: give other values"):
         evaluator.tune(text, points[:1])
-    with pytest.raises(ValueError, match="the loss of the text is nan: what is mixed gives a word no finite"):
+    with pytest.raises(ValueError, match="the loss of the text is nan: the mixture gives a word no finite"):
         evaluator.evaluate(text, points[0])
 
 

@@ -79,7 +79,7 @@ def test_tokenised_text_needs_no_record(tmp_path):
 
 
 def test_a_folder_without_the_record_is_refused_with_its_name_and_the_remedy(tmp_path):
-    with pytest.raises(ValueError, match="text.json is missing, which tells .*prepare.sh makes it.*--tokenised"):
+    with pytest.raises(ValueError, match="text.json is missing, so it is.*prepare.sh makes it.*--tokenised"):
         load_side_text(tmp_path)
 
 
@@ -234,7 +234,7 @@ def test_headlines_are_english(data):
 
 def test_data_without_subwords_is_refused_with_what_is_missing(tmp_path):
     with pytest.raises(
-        ValueError, match="has no bpe.codes, sentencepiece.bpe.model, .*text.json: put the subword model"
+        ValueError, match="has no bpe.codes, sentencepiece.bpe.model, .*text.json: copy the subword model"
     ):
         load_pair_texts(tmp_path, source="de", target="en")
 

@@ -262,7 +262,7 @@ def test_raw_references_are_not_compared_with_tokens(tmp_path):
     raw, tokens = ["das Haus ist da.", "der Hund läuft."], ["das Haus ist da .", "der Hund läuft ."]
     path = tmp_path / "references.de"
     path.write_text("\n".join(raw), encoding="utf-8")
-    with pytest.raises(ValueError, match=r"references.de is raw text, and the lists are tokens.* give --target-lang"):
+    with pytest.raises(ValueError, match=r"references.de is raw text and the lists are tokenised.* give --target-lang"):
         _ = texts_of([], reference=path).references
     assert texts_of([], language="de", reference=path).references == raw
     for lines in (tokens, ["das Haus ist da", "der Hund läuft"], ["das Haus ist da", "der Hund läuft ."]):

@@ -375,6 +375,6 @@ def test_what_no_layer_takes_is_refused(monkeypatch):
     models = [build_tiny_lm("doc"), build_tiny_lm("own")]
     with pytest.raises(ValueError, match="--output-precision float8: choose one of"):
         prepare_to_score(models[1:], device="cpu", precision="float8")
-    with pytest.raises(ValueError, match="--output-precision bfloat16: a model's output layer computes in no other"):
+    with pytest.raises(ValueError, match="--output-precision bfloat16: a model's output layer computes only in"):
         prepare_to_score(models, device="cpu", precision="bfloat16")
     assert prepare_to_score(models, device="cpu", precision="float32") == models

@@ -259,7 +259,7 @@ def test_another_text_is_refused(targets, references, message):
             "reference is not the reference of the text that the list was decoded from",
         ),
         ("\n", [], "reference, line 1: blank, nothing could be compared with it"),
-        ("xyzab\n", ["--target-lang", "xx"], "--target-lang xx: no language; give its code, such as de"),
+        ("xyzab\n", ["--target-lang", "xx"], "--target-lang xx: not a language; give a code, such as de"),
     ],
 )
 def test_lists_refuse_references_of_another_text(content, flags, message, tmp_path, monkeypatch, capsys):

@@ -45,7 +45,7 @@ REFUSALS = {
     f"{GENERATE} --top-p 2": "top-p 2.0",
     f"{GENERATE} --beam 2 --num 3": "--num 3 of a beam of 2",
     f"{GENERATE} --beam 2 --top-k 3": "--beam",
-    f"{GENERATE} --beam 2 --seed 3": "--seed draw words: leave them out, or --beam",
+    f"{GENERATE} --beam 2 --seed 3": "--seed are for sampling: leave them or --beam out",
     f"{GENERATE} --after nowhere.txt": "nowhere.txt does not exist",
     f"{GENERATE} --after -": "--after - and --input -",
     f"{GENERATE} --input nowhere.txt": "nowhere.txt does not exist",

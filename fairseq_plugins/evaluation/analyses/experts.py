@@ -25,9 +25,9 @@ class ExpertUse:
     Attributes:
         layers: the layer that each expert reads, J; 0 is the embedding.
         mass: the prior of each expert, summed over the words of the text, (J,) float64.
-        total_entropy: of each expert's own distribution in nats, summed over the words, (J,) float64.
+        total_entropy: entropy of each expert's own distribution in nats, summed over the words, (J,) float64.
         num_words: predicted words, end marks included; the sum of ``mass``.
-        vocab_size: words of the distributions, whose entropy is at most its logarithm.
+        vocab_size: V; an expert's entropy is at most log V.
     """
 
     layers: List[int]
@@ -53,7 +53,7 @@ class ExpertUse:
 
     @property
     def sample_balance(self) -> float:
-        """The same with the sample's standard deviation, which divides by J - 1; NaN for one expert."""
+        """:attr:`balance` with the standard deviation that divides by J - 1; NaN for one expert."""
         if len(self.layers) == 1:
             return float("nan")
         return float(self.mass.std(correction=1) / self.mass.mean())
@@ -75,7 +75,7 @@ def mixture_output(model: BaseFairseqModel) -> MixtureOutput:
     """The output layer of a model with a mixture. Raises UserError if the model has no mixture."""
     decoder = getattr(model, "decoder", None)
     if isinstance(decoder, GatedDecoder):
-        raise UserError("the model is a gate on trained models, which have the experts: give a base model's checkpoint")
+        raise UserError("a gated model has no experts itself: give the checkpoint of its base model")
     output = getattr(decoder, "output", None)
     if not isinstance(output, MixtureOutput):
         raise UserError("the model has no mixture of softmaxes: give one with --output-layer mos or doc")
@@ -112,7 +112,7 @@ def expert_use(model: BaseFairseqModel, scored: Iterable[Union[ScoredWindow, Sco
 
 
 def word_experts(model: Union[FairseqLanguageModel, FairseqEncoderDecoderModel], scored: ScoredBatch) -> WordExperts:
-    """Priors in a line or the target of a pair, a batch that the model has scored alone.
+    """Priors in a batch of one line, or of the target of one pair, that this model alone has scored.
 
     Raises UserError if the model has no mixture.
     """
@@ -130,7 +130,7 @@ WINDOW = 500
 """Positions of a forward pass."""
 
 NOISE = 4 * math.sqrt(torch.finfo(torch.float64).eps)
-"""Relative error of singular values: eigenvalues err by a few eps of the largest one, and these are their roots."""
+"""Relative error of singular values: the root of the error of eigenvalues, a few eps of the largest one."""
 
 
 def singular_values(model: FairseqLanguageModel, tokens: Tensor, **options: Any) -> Tensor:

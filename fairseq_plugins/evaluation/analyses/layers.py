@@ -41,7 +41,7 @@ class LayerLearning:
 
 
 def layer_learning(model: BaseFairseqModel, batches: Iterable[ScoredBatch]) -> LayerLearning:
-    """Measure what ``score_lines`` or ``score_pairs`` reads by this model, without dropout.
+    """Measure a model on batches that it has scored with ``score_lines`` or ``score_pairs``, without dropout.
 
     Raises UserError if the model has no mixture, or there is no sentence.
     """
@@ -103,7 +103,7 @@ def changed_layer_outputs(model: FairseqLanguageModel, change: Callable[[int, Te
 
 
 LAYER_MASKS = ("element", "locked")
-"""A new mask for every element of every time step, or one for each feature of a row that lasts for a whole run."""
+"""A new mask at every time step, or one mask (B, D_n) for a whole run."""
 
 
 @dataclass(frozen=True)
@@ -113,10 +113,10 @@ class MaskedRuns:
     Attributes:
         model: its name.
         layers: "all", or the number of the only layer that is masked.
-        probability: of masking.
+        probability: probability that an element is masked.
         mask: a value of :data:`LAYER_MASKS`.
         perplexity: the mean over the runs.
-        perplexities: of each run; one with probability 0.
+        perplexities: the perplexity of each run; probability 0 takes one run.
     """
 
     model: str
@@ -144,7 +144,7 @@ def masking_curves(
     """
     depths = {len(recurrent_stack(model).layers) for model in models.values()}
     if len(depths) > 1:
-        raise UserError(f"models with {' and '.join(map(str, sorted(depths)))} layers: compare those of one depth")
+        raise UserError(f"models with {' and '.join(map(str, sorted(depths)))} layers: compare models of one depth")
     layers = range(1, depths.pop() + 1)
     masked = {"all": list(layers), **{str(n): [n] for n in layers if len(layers) > 1}}
     cases = [
@@ -174,7 +174,7 @@ def masked_perplexity(
 ) -> float:
     """Perplexity with random masks that set outputs of ``layers``, from 1 on, to zero. Other outputs are not rescaled.
 
-    ``probability`` is that of an element to be set to zero, 0 <= P <= 1.
+    An element is set to zero with ``probability``, between 0 and 1.
     """
     assert kind in LAYER_MASKS and 0 <= probability <= 1
     generator = torch.Generator(device=device_of(model)).manual_seed(seed)
@@ -230,7 +230,7 @@ def correlation_matrices(model: FairseqLanguageModel, tokens: Tensor, **options:
     options are those of :func:`~fairseq_plugins.evaluation.scoring.score_windows`.
     """
     origins: Dict[int, Tensor] = {}
-    sums: Dict[int, Tensor] = {}  # of products of features, of features, and of ones: (D_n + 1, D_n + 1)
+    sums: Dict[int, Tensor] = {}  # sums of x^T x, where x has a column of ones: (D_n + 1, D_n + 1)
     for window in score_windows([model], tokens, **options):
         for n, output in enumerate(window.states[0].layers[1:]):
             x = output.flatten(0, 1).double()
@@ -339,9 +339,9 @@ class Timescales:
 
     Attributes:
         layer: its number, from 1 on.
-        values: of the units with 0 < r < 1, the longest first.
+        values: timescales of the units with 0 < r < 1, the longest first.
         num_alternating: number of units with r < 0, whose sign changes at every token.
-        num_without: number of units with r = 0, which keep nothing, or 1, which forget nothing.
+        num_without: number of units without a timescale: r = 0 keeps nothing, r = 1 forgets nothing.
     """
 
     layer: int

@@ -27,7 +27,7 @@ class FrequencyBand:
         lowest: occurrences in the training text, inclusive.
         below: occurrences, exclusive, or None without an upper bound.
         num_types: number of words of the band in the scored text.
-        num_tokens: number of their occurrences there.
+        num_tokens: number of occurrences of these words in the scored text.
         mean_of_types: mean over the types of 100 (B - O) / O, the statistic of the paper's figure, with the losses B of
             the first model and O of the second summed over the occurrences of a type. A few rare words with a small O
             dominate it.
@@ -101,7 +101,7 @@ class RaisedWord:
 def word_gate(model: BaseFairseqModel) -> InputToOutputGate:
     """The gate of a model, which must read only the input word.
 
-    Raises UserError if there is none, or it reads more.
+    Raises UserError if the model has no gate, or its gate reads more than the word.
     """
     gates = [module for module in model.modules() if isinstance(module, OutputGate) and module.name != NoGate.name]
     if not gates:
@@ -143,7 +143,7 @@ def raised_words(
     values = torch.sigmoid(gate.linear(gate.embedding(word_indices(words, dictionary).to(device)))).cpu()
     frequent = (counts >= min_count).nonzero().squeeze(-1)
     if not len(frequent):
-        raise UserError(f"--min-count {min_count}: no word of train occurs as often; give a lower one")
+        raise UserError(f"--min-count {min_count}: no word of train occurs so often; give a lower number")
     best = values[:, frequent].sort(dim=-1, descending=True, stable=True)
     return {
         word: [

@@ -65,7 +65,7 @@ def test_there_are_no_more_words_than_frequent_ones(gate):
     counts[7] = 5
     found = raised_words(gate, ["w1"], dictionary=make_dictionary(V), counts=counts, min_count=5, num_words=3)
     assert [(one.word, one.count) for one in found["w1"]] == [("w3", 5)] and isinstance(found["w1"][0], RaisedWord)
-    with pytest.raises(ValueError, match="--min-count 6: no word of train occurs as often"):
+    with pytest.raises(ValueError, match="--min-count 6: no word of train occurs so often"):
         raised_words(gate, ["w1"], dictionary=make_dictionary(V), counts=counts, min_count=6, num_words=3)
 
 
