@@ -43,7 +43,7 @@ class Checkpoints(argparse.Action):
 
 
 def _model(text: str) -> str:
-    """Return a value of ``--path``. The flag takes all words behind it, even DATA if that does not come first."""
+    """Return a value of ``--path``. The flag takes all words behind it, even DATA if DATA does not come first."""
     path = given_path(split_name(text)[1] or text)
     is_export = (path / EXPORT_RECORD).is_file()
     if any(path.glob("dict*.txt")) and not is_export and not any(path.glob("*.pt")):
@@ -78,7 +78,7 @@ RUN_FOLDER_HELP = "; the folder of a run stands for its checkpoint_best.pt, or e
 def add_checkpoints(
     parser: argparse.ArgumentParser, *, help: str, required: bool = True, metavar: str = "CKPT"
 ) -> None:
-    """Declare ``--path CKPT...`` or ``--path NAME=CKPT...``, ``args.path``: texts, the latter for ``named_paths``.
+    """Declare ``--path CKPT...`` or ``--path NAME=CKPT...``, ``args.path``: texts, which ``named_paths`` splits.
 
     Paths joined by colons are split, unless a file has the whole name. The folder of a run becomes its checkpoint.
     """

@@ -111,8 +111,8 @@ FREQUENCY = report_command(
     plot="draw both statistics, such as bands.png",
     description="""\
 Words are put into bands by their frequency in the training text. B is the summed loss of the first model, the baseline,
-and O that of the second. For each band the table has two gains in per cent: the mean of (B - O) / O over word types, as
-in figure 3 of Pappas & Henderson 2019, and (B - O) / B of the whole band. The end mark is left out; the unknown
+O the second model's. For each band the table has two gains in per cent: the mean of (B - O) / O over word types, as in
+figure 3 of Pappas & Henderson 2019, and (B - O) / B of the whole band. The end mark is left out; the unknown
 word counts as one word.""",
     example="data-bin/ptb --path tied=checkpoints/tied drill=checkpoints/drill --plot bands.png",
 )
@@ -190,12 +190,12 @@ def _add_masking_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="P",
         help="from 0 to 1 (default: 0 to 0.5 in steps of 0.05)",
     )
-    parser.add_argument("--runs", type=count, default=5, help="runs of each, seeds 1, 2, ... (default: %(default)s)")
+    parser.add_argument("--runs", type=count, default=5, help="runs for each probability (default: %(default)s)")
     parser.add_argument(
         "--mask",
         choices=LAYER_MASKS,
         default="element",
-        help="element: a fresh mask for every element; locked: one a feature for the whole run (default: %(default)s)",
+        help="element: a new mask at every position; locked: one mask for the whole run (default: %(default)s)",
     )
     parser.add_argument(
         "--rows",
@@ -361,6 +361,6 @@ validation perplexity generalizes better. If both are on one curve, one is only 
 The log's training perplexity is the mean over the updates of an epoch, with dropout. Validation follows the epoch. So
 compare runs with equal dropout and epochs, at levels that both pass slowly. A run that learns fast within an epoch, as
 in the first epoch or after the learning rate falls, looks better than it is. Noise-contrastive estimation logs no
-training perplexity. Date, code and machine in --json are those of this command.""",
+training perplexity. Date, code and machine in --json describe this command, not the runs.""",
     example="--path doc=checkpoints/doc tied=checkpoints/tied --at 80 60 --plot generalization.png",
 )

@@ -1,6 +1,6 @@
 """The console script ``fairseq-plugins``: all commands by name, and the choice among them.
 
-Only the chosen command's module is imported, and with it torch and fairseq, so that lists of commands come at once.
+Commands are listed without importing torch and fairseq: only the chosen command's module imports them.
 """
 
 import logging

@@ -139,7 +139,7 @@ def _compare_curves(args: argparse.Namespace) -> Report:
     if validated and len(validated) < len(logs):
         early = ", ".join(str(log.path) for _, log in logs if not log.has_validation)
         print(f"left out, because they have no validation yet: {early}", file=sys.stderr)
-    shown = validated or logs  # without any, the first log says so
+    shown = validated or logs  # if none is, the first log raises the error
     runs = [{"name": name, "seed": log.seed, **log.figures()} for name, log in shown]
     check_seeds((name, log.seed, log.path.parent) for name, log in shown)
     return learning_report(runs)
@@ -153,7 +153,7 @@ CURVES = report_command(
 Reads only train.log, so runs may still train, be stopped, or have lost their checkpoints. Runs before their first
 validation are left out. Prints the last and the lowest validation perplexity, the best scores if the run decoded its
 validation set, speed and hours. --plot and --json have every epoch. Runs of one name differ in their seed only and get
-a mean and standard deviation. Date, code and machine in --json are those of this command. For finished runs, compare
-runs also measures the test set.""",
+a mean and standard deviation. Date, code and machine in --json describe this command. For finished runs, compare runs
+also measures the test set.""",
     example="--path doc=checkpoints/doc tied=checkpoints/tied --plot curves.png",
 )

@@ -63,7 +63,7 @@ NOT_FORWARDED = {
     **dict.fromkeys(("-s", "-t", "--source-lang", "--target-lang"), "leave it out, the models decide the direction"),
     "--quiet": "leave it out, the sentences are read from the output",
     "--score-reference": "leave it out, references would be scored as if a model had written them",
-    "--prefix-size": "leave it out, what is written would begin with the reference",
+    "--prefix-size": "leave it out, translations would begin with the reference",
     "--constraints": "leave it out, DATA has no words that a translation must have",
     "--replace-unk": "leave it out, it needs the text of DATA; fairseq-plugins translate has it",
     "--dataset-impl": "leave it out, fairseq sees the form of DATA",

@@ -92,10 +92,10 @@ class ScoredText:
                 )
 
     def decode(self, references: Mapping[str, Sequence[str]], *, result: str) -> None:
-        """Decode, unless that was done or the text is in files. Results of an earlier scoring are removed first.
+        """Decode, unless the text is in files or was decoded before. Results of an earlier scoring are removed first.
 
-        Raises UserError if a sentence has only blank ``references``, which are lines of files by name, or a file has
-        not one a sentence. Then earlier results stay.
+        ``references`` holds the lines of each file. Raises UserError and keeps earlier results if a sentence has only
+        blank references, or a file does not have one line a sentence.
         """
         if self.decoding is None:
             return
@@ -142,7 +142,7 @@ def add_scored_text(parser: argparse.ArgumentParser, *, several_references: bool
         nargs="+",
         action="extend",
         help="raw, untokenised reference, a sentence a line"
-        + (", or several, of which each sentence has one in each file" if several_references else "")
+        + (", or several files, each with a reference for each sentence" if several_references else "")
         + " (default, with DATA: DATA/raw/SPLIT.TARGET)",
     )
 
@@ -165,7 +165,7 @@ def read_scored_text(args: argparse.Namespace) -> ScoredText:
     if args.input or args.input_format:
         raise UserError("give DATA with --path, to decode, or --input, with its --input-format, but not both")
     if not args.path or not args.out:
-        raise UserError("DATA needs --path CKPT... and --out DIR; texts that are there are given with --input")
+        raise UserError("DATA needs --path CKPT... and --out DIR; give existing texts with --input")
     decoding = read_decoding(args)
     references = regular_files(args.reference or [raw_reference(args.data, args.split, decoding.languages[1])])
     return ScoredText([decoding.generated], "generate", references, decoding)
@@ -182,8 +182,7 @@ def _add_bleu_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--lowercase",
         action="store_true",
-        help="ignore case, as sacrebleu -lc; signatures say so (default: with DATA whose text was put into lower "
-        "case; elsewhere case counts)",
+        help="ignore case, as sacrebleu -lc; signatures say so (default: if DATA is in lower case)",
     )
     parser.add_argument(
         "--against",
@@ -199,7 +198,7 @@ def _evaluate_bleu(args: argparse.Namespace) -> Report:
     text = read_scored_text(args)
     if len(text.references) > 1:
         raise UserError(
-            f"--reference {' '.join(map(str, text.references))}: BLEU is of one file of references here: give one"
+            f"--reference {' '.join(map(str, text.references))}: BLEU takes one file of references here: give one"
         )
     text.check_side()
     against = None if args.against is None else _baseline_file(args.against)
@@ -211,7 +210,7 @@ def _evaluate_bleu(args: argparse.Namespace) -> Report:
     language = args.target_lang or text.language
     if not language and text.format == "generate":
         raise UserError(
-            f"{text.references[0]} does not end in a language: name that of the detokeniser with --target-lang"
+            f"{text.references[0]} does not end in a language: give the detokeniser's language with --target-lang"
         )
     case: LetterCase = "ignored" if args.lowercase else text.case
     metric = BleuMetric(text.references[0], language=language, case=case, data=text.data)
@@ -267,7 +266,7 @@ def _baseline_file(path: Path) -> Path:
 
 
 def translation_report(scores: List[Score], comparisons: List[Comparison]) -> Report:
-    """All figures, and lines of them."""
+    """Scores and comparisons, as figures and as lines of text."""
     lines = [f"{item.name:<38}{item.value:6.2f} +- {item.interval:.2f}  {item.signature}" for item in scores]
     lines += [
         f"{item.metric} against the baseline: {item.value:.2f} and {item.other_value:.2f}, p = {item.p:.4f} "

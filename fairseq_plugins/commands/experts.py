@@ -102,8 +102,8 @@ def _add_experts_arguments(parser: argparse.ArgumentParser) -> None:
     add_split(parser, help="split that is counted")
     add_input(
         parser,
-        help="sentences to draw, raw; for encoder-decoders sources, which are translated first (default: those of "
-        "the split)",
+        help="sentences to draw, raw; for encoder-decoders sources, which are translated first (default: sentences "
+        "of the split)",
     )
     add_tokenised(parser)
     parser.add_argument(
@@ -121,7 +121,7 @@ def _add_experts_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _analyze_experts(args: argparse.Namespace) -> Report:
     if args.tokenised and not args.input:
-        raise UserError("--tokenised tells how --input is to be read: give it, or leave out --tokenised")
+        raise UserError("--tokenised says how --input is read: give --input, or leave out --tokenised")
     lines: Optional[List[str]] = None
     if args.input:
         found = (line for path in args.input for line in read_lines(path, unicode="kept") if line.strip())
@@ -202,7 +202,7 @@ def _sentences_of_split(model: Model, config: DictConfig, args: argparse.Namespa
 
 
 def _given_sentences(model: Model, path: str, args: argparse.Namespace, lines: Sequence[str]) -> Sentences:
-    """The lines of ``--input``, or these raw sources and their translations by an encoder-decoder."""
+    """The lines of ``--input``; for an encoder-decoder they are raw sources, which it translates."""
     target = model.decoder.dictionary
     if isinstance(model, FairseqEncoderDecoderModel):
         found = load_translator([path], args.data, device=choose_device(args)).translate(lines)
@@ -267,7 +267,7 @@ these checkpoints and each layer that experts read, the table has
 
   share     the mean prior of the layer's experts
   gradient  the mean norm of the gradient that the output layer sends to the layer's output for the loss of a word, in
-            nats. The layer learns by it.
+            nats. The layer learns from it.
 
 Reads the first sentences of the split without dropout. Language models start each from a fresh state.""",
     example="data-bin/ptb --path doc=checkpoints/doc --plot experts.png",

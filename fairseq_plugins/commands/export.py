@@ -13,7 +13,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         metavar="CKPT",
         help="a language model or an encoder-decoder; several are an ensemble",
-        default_data="that of its training",
+        default_data="the folder of its training",
     )
     add_out(parser, help="folder to write")
     parser.add_argument(
@@ -30,7 +30,7 @@ def _export(args: argparse.Namespace) -> None:
     )
     print(f"{' and '.join(args.path)} written to {args.out}: {', '.join(made['files'])}")
     if not made["licences"]:
-        print("no licence was found beside the data: add that of the corpus before you pass the model on")
+        print("no licence was found beside the data: add the corpus' licence before you pass the model on")
     for folder in made["user_dirs"]:
         print(f"the model was trained with parts of {folder}: pass that folder on, too, for --user-dir")
 

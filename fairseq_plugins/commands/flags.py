@@ -17,7 +17,7 @@ from fairseq_plugins.options import UserError
 from fairseq_plugins.tasks.scored_translation import EvalScorerConfig
 
 OWN_OPTIMIZERS = {"adagrad": "damped_adagrad", "l2_adam": "l2_adam", "nt_asgd": "nt_asgd"}
-"""Optimiser of this package whose flags are explained, by the optimiser of a preset."""
+"""Optimiser of a preset, and the optimiser of this package whose flags are listed for it."""
 
 
 class KnownDefaultsFormatter(argparse.ArgumentDefaultsHelpFormatter):

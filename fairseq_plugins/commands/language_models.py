@@ -290,7 +290,7 @@ def _add_generate_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--seed",
         type=whole_number(at_least=0),
-        help=f"of sampling: the same one draws the same texts (default: {SEED})",
+        help=f"seed of sampling; equal seeds draw equal texts (default: {SEED})",
     )
     parser.add_argument(
         "--max-length", type=count, default=100, metavar="N", help="maximum number of tokens to write (default: 100)"
@@ -337,7 +337,7 @@ GENERATE = Command(
 Each input line is the beginning of a text. A blank line is an empty beginning. Prints up to --num texts for each
 beginning, one a line. Samples depend only on the beginning and the seed. The probabilities of several checkpoints are
 averaged. With --stop length, end marks are words like others and are printed as </s>. --json prints an object for each
-text, in which they are line breaks.""",
+text, in which end marks are line breaks.""",
     example="data-bin/ptb --path checkpoints/doc --input beginnings.txt --num 3",
 )
 

@@ -31,7 +31,7 @@ FLAGS: Dict[str, Tuple[str, str]] = {
     "temperature": (
         "T",
         "divide the logits of all softmaxes by T, gate included, before they are normalised; the "
-        "statistics of --dynamic rms are those at temperature 1",
+        "statistics of --dynamic rms are computed at temperature 1",
     ),
     "cache": (
         "WINDOW,WEIGHT,THETA",
@@ -51,10 +51,10 @@ FLAGS: Dict[str, Tuple[str, str]] = {
     ),
     "dynamic": (
         "|".join(RULES),
-        "let the weights follow the text, a step after each segment that was scored: by gradients over their root mean "
-        "squares on train, which are kept beside the checkpoint CKPT.pt, in CKPT.gradients-*.pt, or by plain "
-        "gradients. All weights adapt, including those of a gated model's base models. There is no dropout. Each model "
-        "of an ensemble follows its own loss",
+        "adapt the weights to the text by a gradient step after each scored segment. rms divides gradients by their "
+        "root mean squares on train, which are kept beside the checkpoint CKPT.pt, in CKPT.gradients-*.pt. sgd takes "
+        "plain gradients. All weights adapt, also of a gated model's base models. There is no dropout. Each model of "
+        "an ensemble follows its own loss",
     ),
     "dynamic-rate": (
         "RATE",
@@ -62,8 +62,8 @@ FLAGS: Dict[str, Tuple[str, str]] = {
     ),
     "dynamic-decay": (
         "DECAY",
-        "part of the distance to the trained weights that each step goes back, for rms times their normalised root "
-        "mean squares (default: 2e-3 for rms, 0 for sgd)",
+        "share of the distance to the trained weights that each step takes back; rms multiplies it by the normalised "
+        "root mean squares (default: 2e-3 for rms, 0 for sgd)",
     ),
     "dynamic-epsilon": ("EPSILON", "added to the root mean squares (default: 2e-5)"),
     "dynamic-segment": ("TOKENS", "tokens of a segment; takes the place of --window (default: 5)"),
@@ -128,7 +128,7 @@ def read_methods(flags: FlagValues) -> Methods:
     total = math.fsum(mixed.values())
     if total > 1 - ROUNDING:
         weights = " + ".join(f"--{name} WEIGHT" for name in given)
-        raise UserError(f"{weights} is {total:g}: give less than 1, which leaves the model a weight")
+        raise UserError(f"{weights} is {total:g}: give less than 1, so that the model keeps a weight")
     return Methods(passes, mixed)
 
 
@@ -174,10 +174,10 @@ def _dynamic(flags: FlagValues) -> DynamicOptions:
             if name in flags:
                 raise UserError(f"--{name} belongs to --dynamic rms: leave it out")
         if "dynamic-rate" not in flags:
-            raise UserError("--dynamic sgd needs a --dynamic-rate: see which does best on valid by --tune")
+            raise UserError("--dynamic sgd needs a --dynamic-rate: choose it on valid by --tune")
     decay = _number("--dynamic-decay", flags.get("dynamic-decay", "2e-3" if rule == "rms" else "0"))
     if rule == "sgd" and decay > 1:
-        raise UserError(f"--dynamic-decay {decay:g}: with sgd it is at most 1, which goes all the way back")
+        raise UserError(f"--dynamic-decay {decay:g}: with sgd give at most 1, which takes back the whole distance")
     return DynamicOptions(
         rule=rule,
         rate=_number("--dynamic-rate", flags.get("dynamic-rate", "5e-5")),

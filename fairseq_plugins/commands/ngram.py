@@ -36,7 +36,7 @@ def _estimate(args: argparse.Namespace) -> Report:
         orders, values = ", ".join(map(str, not_estimated)), ", ".join(f"{one:g}" for one in FALLBACK)
         print(
             f"fairseq-plugins ngram train: the counts of order {orders} define no discounts (small texts, few "
-            f"different words): {values} are taken there",
+            f"different words): {values} are used instead",
             file=sys.stderr,
         )
     return _estimate_report(estimate)

@@ -92,8 +92,8 @@ def _add_rescore_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metric",
         choices=CORPUS_METRICS,
-        help="what is tuned to, and which metrics are printed: BLEU and chrF, or ROUGE (default: what the weights "
-        f"were tuned to, and {DEFAULT_METRIC} with --tune)",
+        help="metric to tune to, and metrics to print: BLEU and chrF, or ROUGE (default: the metric of --weights; with "
+        f"--tune {DEFAULT_METRIC})",
     )
     parser.add_argument(
         "--restarts",
@@ -101,7 +101,7 @@ def _add_rescore_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"random starts of the search (default: {RESTARTS})",
     )
-    parser.add_argument("--seed", type=whole_number(at_least=0), help=f"of the search (default: {SEED})")
+    parser.add_argument("--seed", type=whole_number(at_least=0), help=f"seed of the search (default: {SEED})")
     parser.add_argument(
         "--output",
         choices=OUTPUTS,

@@ -29,7 +29,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         parser,
         metavar="DIR",
         help="an export or a checkpoint, of an encoder-decoder or language model; several are an ensemble",
-        default_data="the export, or that of the training",
+        default_data="the export, or the folder of the training",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (default: %(default)s, this machine)")
     parser.add_argument("--port", type=_port, default=8000, help="port; 0 takes any free one (default: %(default)s)")
@@ -41,7 +41,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=Limits.seconds,
         metavar="SECONDS",
-        help="for a request, and for a connection without one (default: %(default)s)",
+        help="for a request, and for an idle connection (default: %(default)s)",
     )
     add_cpu(parser)
 

@@ -69,17 +69,16 @@ def _train(args: argparse.Namespace) -> None:
     training.run()
     if was_finished:
         ends = "--max-epoch, --max-update or --patience"
-        print(f"{args.save_dir} is trained; to train on, give a larger {ends}, whichever ended it")
+        print(f"training of {args.save_dir} has ended; to continue, raise the one of {ends} that ended it")
 
 
 TRAIN = Command(
     add_arguments=_add_train_arguments,
     run=_train,
     description="""\
-Flags that this command does not know go to fairseq-train and override those of the recipe. A recipe's --bf16 is left
+Flags that this command does not know go to fairseq-train and override the recipe's. A recipe's --bf16 is left
 out where the processor has no matrix products in bfloat16. The output is shown and appended to DIR/train.log. The exit
-status is that of fairseq-train. Repeat the command to resume. With other flags than those of the first time it is
-refused.""",
+status is that of fairseq-train. Repeat the command with the same flags to resume. Other flags are refused.""",
     example="ptb_small doc data-bin/ptb --save-dir checkpoints/doc",
     passes_on=True,
 )
@@ -135,7 +134,7 @@ def _add_fine_tune_arguments(parser: argparse.ArgumentParser) -> None:
         "--rounds",
         type=count,
         metavar="N",
-        help="with --arch: at most this many, 1 for the papers' single fine-tuning (default: until one brings no gain)",
+        help="with --arch: maximum number of rounds, 1 as in the papers (default: until a round brings no gain)",
     )
     add_cpu(parser)
 
@@ -158,11 +157,11 @@ FINE_TUNE = Command(
     description="""\
 Trains a translator or a language model on another corpus. Prepare the corpus with the model's vocabulary, by --codes,
 --source-dict and --target-dict of data-prep/own/prepare.sh. Model, criterion, optimizer and batches are those of the
-checkpoint's run. The learning rate is constant, a tenth of the first one of that run. Training ends after 10 epochs
+checkpoint's run. The learning rate is constant, a tenth of that run's first. Training ends after 10 epochs
 (--max-epoch), or after 2 in which valid has not improved (--patience). DIR/run.json records the checkpoint.
 
-With --arch, a language model is trained on with its own corpus ("fin" in Takase et al. 2018): rounds of averaged SGD,
-each with a fresh average from its first update, and each from the best model so far. DIR gets round1, round2, ... and
+With --arch, a language model is trained on with its own corpus ("fin" in Takase et al. 2018): rounds of averaged SGD.
+Each starts from the best model so far and averages from its first update. DIR gets round1, round2, ... and
 the best model as checkpoint_fin.pt. Flags that shaped the model, such as --hidden-sizes, must be given again.
 
 Flags that this command does not know go to fairseq-train and override all others. Repeat the command to resume.""",

@@ -40,8 +40,8 @@ def _add_rerank_arguments(parser: argparse.ArgumentParser) -> None:
     add_data(parser)
     add_checkpoints(
         parser,
-        help="one language model or several, each alone and all together; or NAME=CKPT for each, where models of "
-        "one NAME are of runs that differ in their seed",
+        help="one language model or several, each alone and all together; or NAME=CKPT for each, with one NAME "
+        "for models that differ in their seed",
     )
     parser.add_argument(
         "--lists",
@@ -155,7 +155,7 @@ is two-sided.
 SPLIT.reranked.trees, the tree of each sentence that all models together choose, and SPLIT.scores.tsv, a line for each
 candidate: the parser's log-probability, then -log p in nats by each model and by models together (the lowest wins).
 
-Lists have one of two forms. That of Charniak's parser is COUNT<TAB>ID and then, for each candidate, a line with its
+Lists have one of two forms. Charniak's parser writes COUNT<TAB>ID and then, for each candidate, a line with its
 log-probability and a line with its tree; lists are in the order of the gold trees. The other is a line
 ID<TAB>SCORE<TAB>TREE for each candidate, in any order. Gold trees are one a line, ID<TAB>TREE or TREE. Without IDs, the
 ID of a gold tree is the number of its line, from 0. Files may be compressed by gzip.""",
@@ -201,7 +201,7 @@ def paired_files(lists: Sequence[Path], gold: Sequence[Path]) -> Dict[str, Tuple
         raise UserError(f"--lists names {len(lists)} files and --gold {len(gold)}: give as many, in the same order")
     names = [path.name.removesuffix(".gz").removesuffix(".trees") for path in gold]
     if len(set(names)) < len(names):
-        raise UserError("--gold: two files have the same name, which the results are told apart by")
+        raise UserError("--gold: two files have the same name, and results are named after them")
     return dict(zip(names, zip(lists, gold)))
 
 

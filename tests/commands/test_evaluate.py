@@ -65,7 +65,7 @@ def test_the_kind_of_subwords_is_found_in_the_data(name, kind, data):
 def test_several_models_of_subwords_are_refused_unless_the_kind_is_named(data):
     for name in ("bpe.codes", "sentencepiece.bpe.model"):
         (data / name).touch()
-    with pytest.raises(ValueError, match="has bpe.codes and sentencepiece.bpe.model: leave the one"):
+    with pytest.raises(ValueError, match="has bpe.codes and sentencepiece.bpe.model: keep only the one"):
         chosen()
     assert chosen("--bpe", "sentencepiece")[2] == "sentencepiece"
 
@@ -87,7 +87,7 @@ def test_an_unknown_kind_of_subwords_is_refused(data, capsys):
         (["--help"], "--help after the --: leave it out"),
         (["--results-path", "out"], "--results-path after the --: leave it out, --out is where the output goes"),
         (["--score-reference"], "--score-reference after the --: leave it out, references would be scored"),
-        (["--prefix-size=3"], "--prefix-size=3 after the --: leave it out, what is written would begin with"),
+        (["--prefix-size=3"], "--prefix-size=3 after the --: leave it out, translations would begin with"),
         (["--num-shards", "2"], "--num-shards after the --: leave it out, a decoding is of the whole split"),
         (["--beam=2"], "--beam=2 after the --: give it before the --"),
         (["--max-tokens", "9"], "--max-tokens after the --: give it before the --"),

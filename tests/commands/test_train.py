@@ -156,7 +156,7 @@ def test_a_finished_training_is_left_as_it_is_unless_it_is_to_be_longer(commands
     for flags, num_trainings in (([], 1), ([], 1), (["--max-epoch", "9"], 2), (["--max-epoch=9"], 3)):
         train_again(tmp_path, *flags)
         assert len(commands) == num_trainings, flags
-    assert "doc is trained; to train on, give a larger --max-epoch, --max-update or" in capsys.readouterr().out
+    assert "doc has ended; to continue, raise the one of --max-epoch, --max-update or" in capsys.readouterr().out
     train_again(tmp_path, "--max-epoch=9", "--stop-time-hours", "1")
     train_again(tmp_path, "--max-epoch=9", "--stop-time-hours", "1")
     assert len(commands) == 5, "a training that was stopped goes on"
