@@ -203,7 +203,7 @@ def gated(logits: Tensor, features: Tensor, weight: Tensor, bias: Tensor) -> Ten
 def lowered(logits: Tensor, latents: Tensor, weight: Tensor, target: Tensor, epsilon: float) -> Tensor:
     """z_{j,v} + [v = y] [w_y . k_j > 0] dw_j . k_j with dw_j = -eps |w_y| k_j / |k_j|: z (*, J, V).
 
-    The change dw_j of the label is a constant of the gradient, the k_j that it is multiplied by is not.
+    The gradient treats the change dw_j of the label as a constant, so the change has a gradient by k_j only.
     """
     w, k = weight.detach()[target].unsqueeze(-2), latents.detach()
     changes = -epsilon * w.norm(dim=-1, keepdim=True) * torch.nn.functional.normalize(k, dim=-1, eps=1e-300)

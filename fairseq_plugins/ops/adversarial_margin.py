@@ -1,8 +1,8 @@
 """Margins by which adversarial training lowers the logits of target words (Wang, Gong & Liu 2019).
 
-The logit of a target y is that of a changed label, (w_y + dw_j) . k_j with dw_j = -eps |w_y| k_j / |k_j|, where
-w_y . k_j > 0. The change dw_j is a constant for the gradient, and the k_j that it is multiplied by is not. So the
-margin eps |w_y| |k_j| has a gradient with respect to k_j and none with respect to w_y.
+Where w_y . k_j > 0, the label of a target y is changed: the logit becomes (w_y + dw_j) . k_j with
+dw_j = -eps |w_y| k_j / |k_j|, which lowers it by the margin eps |w_y| |k_j|. The gradient treats dw_j as a constant, so
+the margin has a gradient with respect to k_j and none with respect to w_y.
 
 Shapes: N tokens, J experts, d width of their hidden states, V words.
 """
@@ -30,17 +30,17 @@ class TargetMargins(NamedTuple):
     slopes: Tensor
 
     def subtract(self, logits: Tensor) -> None:
-        """Lower the targets' logits among those of all words, (N * J, V), in place."""
+        """Lower the targets' logits in the logits of all words, (N * J, V), in place."""
         places = self._places(logits)
         lowered = logits.take(places) - self.values.flatten()
         logits.view(-1)[places] = lowered.to(logits.dtype)
 
     def at_targets(self, logits: Tensor) -> Tensor:
-        """The elements of the targets, (N, J), among those of all words, (N * J, V)."""
+        """The targets' elements, (N, J), of a tensor for all words, (N * J, V)."""
         return logits.take(self._places(logits)).view_as(self.values)
 
     def latent_gradient(self, d_logits: Tensor, latents: Tensor) -> Tensor:
-        """dL/dk that the margins add, (N, J, d), given that of the targets' lowered logits, (N, J)."""
+        """The margins' part of dL/dk, (N, J, d), given the gradient by the targets' lowered logits, (N, J)."""
         return -(d_logits * self.slopes).unsqueeze(-1) * latents
 
     def _places(self, logits: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class TargetMargins(NamedTuple):
 def adversarial_margins(latents: Tensor, weight: Tensor, target: Tensor, *, epsilon: float) -> TargetMargins:
     """The margins eps |w_y| |k_j| where w_y . k_j > 0, otherwise 0.
 
-    The worst change of w_y by a vector of length eps |w_y| lowers the target's logit by so much.
+    The worst change of w_y by a vector of length eps |w_y| lowers the target's logit by this margin.
 
     Args:
         latents: k, (N, J, d).

@@ -1,8 +1,8 @@
 """All steps of an LSTM decoder with attention and input feeding as one function with a written-out backward pass.
 
-Taken one by one, each of some fifty operations of a step is a node of autograd, which sums the gradients of every
-matrix step by step. Here a step is 13 launches forwards and 14 backwards with two layers, and the gradient of each
-matrix is one product after the loop.
+Autograd would record some fifty operations a step, and add to the gradient of every matrix at each step. Here a step
+takes 13 launches forwards and 14 backwards with two layers, and the gradient of each matrix is one product after the
+loop.
 
 Shapes: T steps, B sentences, S source positions, M width of the annotations, D_n width of layer n of N. The first layer
 reads the last h~, of width D_0 = D_N.

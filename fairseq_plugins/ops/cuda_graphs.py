@@ -1,8 +1,8 @@
 """Loops over time steps as CUDA graphs.
 
 Kernels of a single time step are so short that a loop takes as long as Python needs to launch them. A CUDA graph
-records the launches of a whole loop and replays them as one, always on the same memory: arguments are copied there, and
-results from there.
+records the launches of a whole loop and replays them as one, always on the same memory: arguments are copied
+into it, and results out of it.
 """
 
 import logging
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 Tensors = Tuple[Optional[Tensor], ...]
 
 CALLS_BEFORE_RECORDING = 2
-"""Calls with arguments of the same shapes that run as usual, because shapes that do not recur are not worth a graph."""
+"""Calls with arguments of the same shapes before a graph is recorded, because rare shapes are not worth a graph."""
 MAX_GRAPHS = 16
 """Graphs of a process. Each holds the memory that a forward pass keeps for its backward pass."""
 
@@ -41,7 +41,7 @@ class Recorder:
         """Record the launches of a function.
 
         Returns:
-            its results, which hold no values yet, and what replays the launches and so writes the results.
+            its results, which hold no values yet, and a function that replays the launches and writes the results.
         """
         before, generator = torch.cuda.current_stream(), torch.cuda.default_generators[torch.cuda.current_device()]
         state = generator.graphsafe_get_state()
@@ -51,22 +51,22 @@ class Recorder:
         before.wait_stream(self._warm_up)
         graph = torch.cuda.CUDAGraph()
         try:
-            generator.graphsafe_set_state(state.clone_state())  # one that a failed recording may spoil
-            # other threads, such as that of a process group, may use the GPU meanwhile
+            generator.graphsafe_set_state(state.clone_state())  # a copy, because a failed recording may spoil it
+            # other threads, such as a process group's, may use the GPU meanwhile
             with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
                 results = function()
         finally:
             generator.graphsafe_set_state(state)
-            torch.cuda.set_stream(before)  # torch does not where a recording fails
+            torch.cuda.set_stream(before)  # torch does not restore it if a recording fails
         return results, graph.replay
 
     @cached_property
     def _warm_up(self) -> torch.cuda.Stream:
-        return torch.cuda.Stream()  # one for all, because each has memory of its own
+        return torch.cuda.Stream()  # one for all graphs, because each stream has memory of its own
 
     @cached_property
     def _pool(self) -> Any:
-        """Memory of all graphs: one graph runs at a time, and what must last is never freed."""
+        """Memory that all graphs share: one runs at a time, and values that must last are never freed."""
         return torch.cuda.graph_pool_handle()
 
 
@@ -114,7 +114,7 @@ class LoopGraphs:
         try:
             graph = _Graph(function, args, recorder=self._recorder)
             graph.check()
-        except Exception as error:  # whatever a driver or version raises: loops run without graphs as well
+        except Exception as error:  # drivers and versions differ; loops run without graphs as well
             self._may_record = False
             logger.info(f"--cuda-graphs: no more are recorded ({' '.join(str(error).split())[:200]})")
             return None
@@ -127,7 +127,7 @@ CUDA_GRAPHS = LoopGraphs(Recorder())
 
 
 def run_loop(graphs: Optional[LoopGraphs], function: Type[torch.autograd.Function], *args: Any, like: Tensor) -> Any:
-    """``function.apply(learns, *args)``, replayed where there are graphs.
+    """``function.apply(learns, *args)``, replayed if there are graphs.
 
     Tensors get the type that products of ``like`` are taken in. Where nothing ``learns``, the function keeps no steps.
     """
@@ -149,7 +149,7 @@ class _Context:
         self.saved_tensors = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
-        """All gradients of results are given."""
+        """No effect, because the gradients of all results are given."""
 
 
 class _Graph:
@@ -160,9 +160,9 @@ class _Graph:
         self._args = [x.detach().clone() if isinstance(x, Tensor) else x for x in args]
         self._needs_input_grad = [isinstance(x, Tensor) and x.requires_grad for x in args]
         self.has_several_results = True
-        self._context = _Context(self._needs_input_grad)  # replays use what it keeps
+        self._context = _Context(self._needs_input_grad)  # replays use the tensors that it keeps
         with torch.no_grad():
-            # The order is that of replays, because a backward pass may overwrite what the forward pass has kept.
+            # Recorded in the order of replays, because a backward pass may overwrite what the forward pass has kept.
             results, self._replay_forward = recorder.record(lambda: self._forward(self._context))
             self._results = [x for x in results if x is not None]
             self._d_results = [torch.ones_like(x) for x in self._results]
@@ -177,7 +177,7 @@ class _Graph:
         return self._function.backward(context, *self._d_results)
 
     def check(self) -> None:
-        """Raise RuntimeError unless results and gradients for the recorded arguments are the function's."""
+        """Raise RuntimeError unless a replay gives the function's results and gradients for the recorded arguments."""
         context = _Context(self._needs_input_grad)
         with torch.no_grad():
             expected = self._forward(context)
@@ -186,7 +186,7 @@ class _Graph:
             expected = [*expected, *(x for x in self._backward(context) if x is not None)]
             replayed = [*self._results, *(x for x in self._gradients if x is not None)]
             for x in replayed:
-                x.fill_(torch.nan)  # which a replay must overwrite
+                x.fill_(torch.nan)  # a replay must overwrite it
             self._replay_forward()
             self._replay_backward()
             for a, b in zip(replayed, expected):
@@ -205,7 +205,7 @@ class _Graph:
         for ours, given in zip(self._d_results, d_results):
             ours.copy_(given)
         self._replay_backward()
-        # autograd may take a gradient for .grad as it is, and the next replay would overwrite that
+        # copies, because autograd may keep a gradient as .grad, and the next replay overwrites the original
         return tuple(None if x is None else x.clone() for x in self._gradients)
 
 

@@ -14,11 +14,11 @@ logger = logging.getLogger(__name__)
 KERNEL_NAMES = ["auto", "plain", "triton"]
 """Values of ``--output-kernels``."""
 TRITON_CAPABILITY = (8, 0)
-"""Compute capability from which on Triton's kernels are taken."""
+"""Lowest compute capability on which Triton's kernels are used."""
 
 
 def choose_kernels(device: torch.device, name: str = "auto") -> Kernels:
-    """The set for a device. "auto" is Triton's where it works, else plain torch, and on a CPU its own set.
+    """The set for a device. "auto" is the CPU's own set, on other devices Triton's if it works, else plain torch.
 
     Args:
         name: a value of ``--output-kernels``.
@@ -42,7 +42,7 @@ def choose_kernels(device: torch.device, name: str = "auto") -> Kernels:
 
 @lru_cache(maxsize=None)
 def trouble_with_triton(device: torch.device) -> str:
-    """Why Triton's kernels cannot be taken on a device, or "" where they can. The reason is logged once on a GPU."""
+    """Why Triton's kernels cannot be used on a device, or "" if they can. The reason is logged once on a GPU."""
     trouble = _trouble_with_triton(device)
     if device.type == "cuda":
         logger.info(f"--output-kernels: plain ({trouble})" if trouble else "--output-kernels: triton")
@@ -59,12 +59,12 @@ def _trouble_with_triton(device: torch.device) -> str:
         from fairseq_plugins.ops.triton_mixture import TRITON
 
         return "" if equals_plain(TRITON, device) else "its results differ from those of plain torch"
-    except Exception as error:  # whatever a missing compiler, driver or version raises: plain torch serves
+    except Exception as error:  # compilers, drivers and versions raise many types
         return f"Triton does not run: {' '.join(str(error).split())[:200]}"
 
 
 def equals_plain(kernels: Kernels, device: torch.device) -> bool:
-    """Whether a set of functions has the losses, gradients and distributions that plain torch gives in float32.
+    """Whether a set of functions gives the same losses, gradients and distributions as plain torch in float32.
 
     Small chunks try both types of logits, with and without label smoothing and interpolation, in pairs. Kernels for
     other numbers of words are compiled when they are first used.

@@ -1,6 +1,7 @@
-"""Steps of the mixture's loss that are written differently for each device: for CPUs, and in plain torch for others.
+"""Steps of the mixture's loss that depend on the device: a set of functions for CPUs, and plain torch for others.
 
-``triton_mixture.py`` has Triton's kernels. All give the same values up to rounding, and tests run them on any device.
+``triton_mixture.py`` has a set of Triton kernels. All sets give the same values up to rounding, and tests run each on
+any device.
 """
 
 from typing import Any
@@ -22,10 +23,10 @@ class Kernels:
         name: for benchmarks.
         vocab_multiple: W gets rows of zeros up to a multiple of this many words. Rows of logits then start at multiples
             of 16 bytes, which fast matrix products and wide loads need.
-        may_synchronize: whether Python may read values of tensors, for which a GPU would have to wait. Then tokens of
-            weight zero are left out, and improbable tokens computed again.
-        bfloat16_logits: whether operands in bfloat16 have logits and probabilities in it, too, with statistics in
-            float32. Otherwise these are in float32.
+        may_synchronize: whether Python may read values of tensors, which would make it wait for a GPU. If it may,
+            tokens of weight zero are left out, and improbable tokens are computed again.
+        bfloat16_logits: whether the logits and probabilities of operands in bfloat16 are in bfloat16, too. Otherwise
+            they are in float32, as statistics always are.
     """
 
     name = "plain"
@@ -34,11 +35,11 @@ class Kernels:
     bfloat16_logits = False
 
     def fuses_bias_gradient(self, dtype: torch.dtype, like: Tensor) -> bool:
-        """Whether the gradient of the bias is one more column of the product for that of W, which saves a pass.
+        """Whether one product gives the gradient of W and, in one more column, of the bias, which saves a pass.
 
         Args:
-            dtype: of the operands. Where products are rounded to it, the bias would be, too.
-            like: a tensor of the device in the type of the sums.
+            dtype: of the operands. If products are rounded to it, the gradient of the bias would be, too.
+            like: a tensor on the device in the type of the sums.
         """
         return dtype == like.dtype or like.is_cuda and has_wide_products(dtype)
 
@@ -67,7 +68,7 @@ class Kernels:
             log_prior: log pi, (n, J).
 
         Returns:
-            False where this set has no such kernel. Nothing is written then.
+            False if this set has no such kernel. Then nothing is written.
         """
         return False
 

@@ -86,8 +86,8 @@ def multiply_by_gate(logits: Tensor, values: Tensor) -> None:
 def gate_gradient(products: Tensor, values: Tensor) -> Tensor:
     """Gradient by the scores F U' + c of a chunk, (n, V): (1 - g) sum_j z_j dL/dz_j.
 
-    The logits z are those after the gate. The derivative of z by a score is g (1 - g) times the logit before the gate,
-    which is (1 - g) z. So the logits before the gate need not be kept, nor z be divided by g.
+    Here z are the logits after the gate. The derivative of z by a score is g (1 - g) times the logit before the gate,
+    which equals (1 - g) z. So the logits before the gate are not needed.
 
     Args:
         products: z dL/dz, (n * J, V); overwritten where J = 1.

@@ -44,13 +44,13 @@ def add_matmul(total: Tensor, a: Tensor, b: Tensor) -> None:
         for block, part in zip(total.split(num_rows), (a @ b).split(num_rows)):
             block.add_(part.to(total.dtype))
     elif onednn_kernel(a) is not None and total.numel() * total.itemsize <= MAX_PRODUCT_BYTES:
-        total.add_(matmul(b.t(), a.t()).t())  # for a tall result faster than a b
+        total.add_(matmul(b.t(), a.t()).t())  # faster than a b if the result is tall
     else:
         total.addmm_(a, b)
 
 
 def project(rows: Tensor, weight: Tensor, bias: Optional[Tensor], *, dtype: torch.dtype) -> Tensor:
-    """Scores W k + b of rows k, (m, V), in ``dtype``, which may be wider than that of the operands."""
+    """Scores W k + b of rows k, (m, V), in ``dtype``, which may be wider than the operands' type."""
     if dtype == rows.dtype:
         return matmul(rows, weight.t(), None if bias is None else bias.to(dtype))
     if rows.is_cuda and dtype == torch.float32 and has_wide_products(rows.dtype):
@@ -61,8 +61,8 @@ def project(rows: Tensor, weight: Tensor, bias: Optional[Tensor], *, dtype: torc
 
 
 def onednn_kernel(x: Tensor) -> Optional[Callable[[Tensor, Tensor, Optional[Tensor]], Tensor]]:
-    """oneDNN's x W' + b, or None where torch's own product serves."""
-    if torch.compiler.is_compiling():  # a test of the operator would fail, and that would be remembered
+    """oneDNN's x W' + b, or None where torch's own product is used."""
+    if torch.compiler.is_compiling():  # a test of the operator would fail, and its result is cached
         return None
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.bfloat16) or not x.numel():
         return None
@@ -178,7 +178,7 @@ def has_wide_products(dtype: torch.dtype) -> bool:
 
 
 def is_recorded(inputs: Iterable[Tensor]) -> bool:
-    """Whether autograd records what is computed from these: gradients are enabled, and one of them needs its own."""
+    """Whether autograd records what is computed from these: gradients are enabled, and one needs its gradient."""
     return torch.is_grad_enabled() and any(x.requires_grad for x in inputs)
 
 

@@ -89,8 +89,8 @@ class _RowSums(NamedTuple):
 
     Attributes:
         on_target: q_j(y).
-        rest: the sum of q_j over the other words. The total less q_j(y) would lose 1 - p_j(y) of a confident
-            prediction, above all in 16 bits.
+        rest: the sum of q_j over the other words. Computed as the total less q_j(y), it would cancel for confident
+            predictions, above all in 16 bits.
         total: of q_j.
         log_prob: log p_j(y).
         log_sum: log sum_v e^(z_j(v)), or None if only label smoothing would need it.
@@ -113,8 +113,8 @@ class MixtureChunk(Chunk):
         log_prior: log pi, (n, J).
         target: y, (n).
         keep_logits: whether the caller needs the logits later. The softmax then takes another tensor of their size.
-        recompute_logits: function from indices of tokens, (m), to their logits, (m, J, V). It serves the tokens whose
-            P(y) may have been rounded to zero. Finding them waits for the device. None computes all tokens by the
+        recompute_logits: function from indices of tokens, (m), to their logits, (m, J, V). It is called for tokens
+            whose P(y) may have been rounded to zero. Finding them waits for the device. None computes all tokens by the
             largest logit of each row instead, which takes another pass over the chunk. Label smoothing needs the
             largest logits in any case, except in 16 bits.
         label_smoothing: e.
@@ -210,7 +210,7 @@ class MixtureChunk(Chunk):
     def _exponentiate(self, logits: Tensor) -> _RowSums:
         """Take e^z, which in 16 bits takes half the time of a softmax.
 
-        The logits were centered, so that it rarely leaves the range. Where it does, the total is not normal.
+        The logits were centered, so e^z rarely leaves the range. If it does, the total is not normal.
         """
         torch.exp(logits, out=self._probs)
         on_target, rest, total = self._split_off_targets()
@@ -219,7 +219,7 @@ class MixtureChunk(Chunk):
     def _split_off_targets(self, *, sum_in: Optional[torch.dtype] = None) -> Tuple[Tensor, Tensor, Tensor]:
         """q(y), the sum of q over the other words, and the total, (n * J, 1) each. Overwrites q(y) by zero.
 
-        On a CPU a sum of 16 bits ``sum_in`` 32 copies the chunk.
+        On a CPU, to sum 16-bit numbers ``sum_in`` float32 copies the chunk.
         """
         on_target = self._probs.take(self._targets).unsqueeze(1).to(self._dtype)
         self._write_targets(torch.zeros_like(on_target))
@@ -271,7 +271,7 @@ class Interpolation(NamedTuple):
     log_other: Tensor
 
     def nll(self, mixture_nll: Tensor) -> Tensor:
-        """-log P(y), (*), given that of the mixture."""
+        """-log P(y), (*), given the mixture's."""
         return -torch.logaddexp(self.log_weight - mixture_nll, self.log_other)
 
     def mixture_posterior(self, mixture_nll: Tensor, nll: Tensor) -> Tensor:
@@ -286,7 +286,7 @@ class Interpolation(NamedTuple):
 class MeanLogits:
     """mean_v of W k + b, and its gradients, for label smoothing without a pass over the logits.
 
-    The mean over the words is that of W's rows times k, plus that of b. Its gradient is the same for all words.
+    It is k times the mean row of W, plus the mean of b. Its gradient is the same for all words.
 
     Args:
         weight: W, (V, d).
@@ -308,9 +308,9 @@ class MeanLogits:
     def subtract_gradients(
         self, uniform: Tensor, latents: Tensor, tokens: Tokens, *, gradients: Dict[str, Tensor]
     ) -> None:
-        """Subtract the gradients of sum_j uniform_j mean_v(z_j) from those of the ``tokens``: uniform (n, J).
+        """Subtract the gradients of sum_j uniform_j mean_v(z_j) for some ``tokens``, with ``uniform`` (n, J).
 
-        Those of W and b are subtracted at the end, by :meth:`finish`: they are one row for all words.
+        The gradients of W and b are one row for all words, which :meth:`finish` subtracts at the end.
         """
         if "latents" in gradients:
             gradients["latents"][tokens] -= uniform.unsqueeze(-1) * self._row
@@ -346,8 +346,8 @@ def default_chunk_size(num_experts: int, vocab_size: int, *, dtype: torch.dtype,
     """The number of tokens of a chunk that runs fastest.
 
     Their logits fill :data:`CPU_CHUNK_BYTES`, or on a GPU :data:`GPU_CHUNK_SHARE` of its memory. They have about
-    :data:`MIN_CHUNK_ROWS` rows, or more, whatever the vocabulary. ``dtype`` is that of the losses: logits of 16 bits
-    take half as much.
+    :data:`MIN_CHUNK_ROWS` rows, or more, whatever the vocabulary. ``dtype`` is the
+    type of the losses; 16-bit logits then fill half as much.
     """
     if device.type == "cuda":
         chunk_bytes = torch.cuda.get_device_properties(device).total_memory * GPU_CHUNK_SHARE
@@ -369,8 +369,8 @@ def even_chunk_size(num_tokens: int, chunk_size: int) -> int:
 def float16_scale(rows: Tensor, weight: Tensor, factors: Tensor, *, chunk_size: int) -> Tensor:
     """The power of two that brings a chunk's gradients near the largest float16 without passing it.
 
-    The gradients of the scores ``rows`` W' of one token add up to at most twice its factor in absolute value, and to
-    no more than the factor for any word.
+    The absolute gradients of one token's scores ``rows`` W' add up to at most twice the token's factor, and none
+    exceeds the factor.
 
     Args:
         rows: one or several for each token, (N, ..., d).

@@ -44,9 +44,9 @@ def mixture_log_probs_from_latents(
 ) -> Tensor:
     """:func:`mixture_log_probs` of z = W k + b, without gradients and in a fraction of its time.
 
-    The probabilities are mixed outside log space, in the memory of the logits and a chunk at a time. So each is
-    exponentiated once and stays in the cache. Tokens with a word that is too improbable for this are computed again in
-    log space. Triton mixes in log space at once.
+    The probabilities are mixed outside log space, in the memory of the logits and a chunk at a time. So each
+    logit is exponentiated once and stays in the cache. Tokens with a word that is too improbable for this are computed
+    again in log space. Triton mixes in log space directly.
 
     Args:
         latents: k, hidden states of the experts, (*, J, d).
@@ -54,10 +54,10 @@ def mixture_log_probs_from_latents(
         weight: W, (V, d).
         bias: b, (V).
         gate: g, with features (*, D_g): then z = g * (W k + b).
-        chunk_dtype: torch.bfloat16 to hold, multiply and mix a chunk in 16 bits. Then log-probabilities
-            err by some hundredths where logits are up to about 16, and by more where they are larger. Probabilities
-            add up to one within 1 %.
-        kernels: the functions that it runs on; by default those of the device.
+        chunk_dtype: torch.bfloat16 to hold, multiply and mix a chunk in 16 bits. Then log-probabilities err by some
+            hundredths where logits are up to about 16, and by more where they are larger. Probabilities add up to one
+            within 1 %.
+        kernels: the set of functions to use; by default the device's.
 
     Returns:
         (*, V) in the type of ``log_prior``.
@@ -146,7 +146,7 @@ def mean_log_probs(log_probs: Sequence[Tensor]) -> Tensor:
 def responsibilities(log_probs: Sequence[Tensor]) -> Sequence[Tensor]:
     """Posterior probability of each distribution under their mean, (*) each. They add up to one.
 
-    The gradient of the mean's logarithm is that of each distribution's logarithm times its responsibility.
+    The gradient of the mean's logarithm by each distribution's logarithm is its responsibility.
     """
     return torch.softmax(torch.stack(list(log_probs)), dim=0).unbind(0)
 

@@ -84,12 +84,12 @@ def mixture_nll(
 
     **Adversarial training.** With an ``adversarial_epsilon`` the logits of each target y are lower by eps |w_y| |k_j|
     for the experts with w_y . k_j > 0 (Wang, Gong & Liu 2019). The margin is subtracted before the gate, and P is the
-    distribution of the lowered logits throughout, label smoothing included. The margin is a change of w_y, which is a
-    constant, times k_j, which is not: w_y gets no gradient, and dL/dk_j gains
-    (1 - p_j(y)) r_j eps |w_y| k_j / |k_j|. It reads one row of W per token and adds no work that grows with V.
+    distribution of the lowered logits throughout, label smoothing included. eps |w_y| is treated as a constant, so only
+    k_j gets a gradient from the margin: dL/dk_j gains (1 - p_j(y)) r_j eps |w_y| k_j / |k_j|. The margin reads one row
+    of W per token and adds no work that grows with V.
 
-    **An interpolation** makes P(target) that of the mixture and another distribution. Only the NLL in the sum above is
-    that of both. The smoothing term remains the mixture's.
+    **An interpolation** mixes P(target) with the probability by another distribution. The NLL above is then the NLL of
+    the interpolated P. The smoothing term depends on the mixture alone.
 
     Args:
         latents: k, hidden states of the experts, (*, J, d).
@@ -98,20 +98,20 @@ def mixture_nll(
         target: words to score, (*), int64, 0 <= target < V where a token's weight is not zero.
         bias: b, (V), finite.
         gate: g, one value a token and word that multiplies the logits of all experts, with features (*, D_g).
-        interpolation: of the mixture with another distribution, whose gradients are formed as well.
+        interpolation: of the mixture with another distribution; its gradients are formed, too.
         token_weights: factor of each token's loss, (*), without gradient; by default one.
         label_smoothing: e, 0 <= e < 1.
         adversarial_epsilon: eps, 0 <= eps < 1; 0 subtracts nothing.
-        chunk_size: tokens of a chunk; by default as the device's memory or cache suggests. Results differ by
+        chunk_size: tokens of a chunk; by default chosen by the device's memory or cache. Results differ by
             rounding only.
         chunk_dtype: torch.bfloat16 to hold and multiply a chunk in 16 bits, whatever the type of latents and W:
             operands and results of its products, logits and probabilities. It takes half the time where a processor
             has such products. Losses, sums over chunks and gradients stay in float32 or wider; with a gate, logits
             and probabilities do as well.
-        kernels: the functions that it runs on; by default those of the device.
+        kernels: the set of functions to use; by default the device's.
 
     Raises:
-        UserError: on a CPU, if a target is no word where its weight is not zero.
+        UserError: on a CPU, if a target of non-zero weight is no word.
         RuntimeError: if a second derivative is taken.
     """
     leading, wide = latents.shape[:-2], accumulation_dtype(latents)
@@ -139,7 +139,7 @@ def mixture_nll(
     has_ignored = token_weights is not None
     drop_ignored = has_ignored and kernels.may_synchronize
     with torch.no_grad(), torch.autocast(latents.device.type, enabled=False):
-        if has_ignored and (not drop_ignored or operand_dtype == torch.float16):  # its scale reads the values of all
+        if has_ignored and (not drop_ignored or operand_dtype == torch.float16):  # float16's scale reads all values
             inputs = inputs.without_ignored_values()
         if adversarial_epsilon > 0:
             margins = adversarial_margins(inputs.latents, weight, inputs.target, epsilon=adversarial_epsilon)
@@ -162,7 +162,7 @@ def mixture_nll(
 
 
 def check_targets(target: Tensor, token_weights: Optional[Tensor], *, vocab_size: int) -> None:
-    """Check that targets are words where their weight is not zero; on CPUs alone, because a GPU would have to wait."""
+    """Check that targets of non-zero weight are words. Only on a CPU, because reading values waits for a GPU."""
     if target.device.type != "cpu":
         return
     is_wrong = (target < 0) | (target >= vocab_size)
@@ -206,13 +206,13 @@ class _FusedLoss:
     """The losses of all tokens, and the gradients of their sum, formed together a chunk at a time.
 
     Args:
-        inputs: of all tokens.
-        learned: those of their tensors that need a gradient, by name.
-        operand_dtype: of the operands of matrix products.
-        logits_dtype: of logits and probabilities.
+        inputs: the tensors of all tokens.
+        learned: the inputs that need a gradient, by name.
+        operand_dtype: dtype of the operands of matrix products.
+        logits_dtype: dtype of logits and probabilities.
 
     Attributes:
-        gradients: those of ``learned``, in float32 or wider, because sums of many chunks in 16 bits would stop growing.
+        gradients: by name, in float32 or wider, because sums of many chunks in 16 bits would stop growing.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class _FusedLoss:
     ):
         self.label_smoothing, self.logits_dtype, self.kernels = label_smoothing, logits_dtype, kernels
         wide, weights, gate = inputs.log_prior.dtype, inputs.token_weights, inputs.gate
-        # float16 ends at 65,504 and loses precision below 6e-5: gradients are held in it times a power of two
+        # float16 ends at 65,504 and loses precision below 6e-5, so gradients in it are scaled by a power of two
         self.scale: Optional[Tensor] = None
         self.gate_scale: Optional[Tensor] = None
         if operand_dtype == torch.float16 and len(weights):
@@ -240,8 +240,8 @@ class _FusedLoss:
         if logits_dtype != wide:
             inputs = inputs.centered(logits_dtype, kernels)
         inputs = inputs.with_operands_in(operand_dtype)
-        # A gate needs the gradient of the logits itself, before any matrix product. So do products in 16 bits of logits
-        # that were computed in 32: the gradient is rounded for them, and must be rounded after its factors are applied.
+        # A gate needs the gradient of the logits as one tensor. So do 16-bit products of 32-bit logits: the gradient is
+        # rounded for them, which must happen after its factors are applied.
         self.materialize = gate is not None or operand_dtype != logits_dtype
         self.means: Optional[MeanLogits] = None
         if not self.materialize:
@@ -295,7 +295,7 @@ class _FusedLoss:
             logits=logits,
             log_prior=inputs.log_prior,
             target=inputs.target,
-            keep_logits=self.gate_learns,  # the gradient of the gate is one of products with the logits
+            keep_logits=self.gate_learns,  # the gradient of the gate needs them
             recompute_logits=recompute_logits if self.kernels.may_synchronize else None,
             label_smoothing=self.label_smoothing,
             mean_logits=mean_logits,
@@ -321,7 +321,7 @@ class _FusedLoss:
         if self.materialize:
             gradient = gradient.materialize()
         if self.gate_learns:
-            logits.mul_(gradient.rows)  # z dL/dz, all that the gradient of the gate needs of both
+            logits.mul_(gradient.rows)  # z dL/dz, which the gradient of the gate is computed from
         if self.logits_learn:
             if gate_values is not None:
                 multiply_by_gate(gradient.rows, gate_values)
@@ -342,7 +342,7 @@ class _FusedLoss:
         return logits
 
     def _add_logit_gradient(self, gradient: LogitGradient, inputs: "_Inputs", tokens: Tokens) -> None:
-        """Add the gradients of k, W and b, given that of a chunk's logits W k + b."""
+        """Add the gradients of k, W and b, given the gradient of a chunk's logits W k + b."""
         gradients, joint = self.gradients, self.weight_and_bias
         rows, factors = inputs.latents.flatten(0, 1), gradient.factors
         operand = gradient.rows.to(rows.dtype)
@@ -366,7 +366,7 @@ class _FusedLoss:
             assert self.means is not None
             self.means.subtract_gradients(gradient.uniform, inputs.latents, tokens, gradients=gradients)
         if inputs.margins is not None and "latents" in gradients:
-            # Margins change with k. Their gradient needs that of the targets' logits, put together from its parts.
+            # Margins depend on k. Their gradient needs the gradient of the targets' logits, the sum of its parts.
             d_targets = inputs.margins.at_targets(gradient.rows).to(inputs.margins.values.dtype)
             if factors is not None:
                 d_targets = d_targets * factors.view_as(d_targets)
@@ -375,7 +375,7 @@ class _FusedLoss:
             gradients["latents"][tokens] += inputs.margins.latent_gradient(d_targets, inputs.latents)
 
     def _add_gate_gradient(self, d_scores: Tensor, gate: LogitGate, tokens: Tokens) -> None:
-        """Add the gradients of F, U and c, given that of a chunk's scores F U' + c, (n, V)."""
+        """Add the gradients of F, U and c, given the gradient of a chunk's scores F U' + c, (n, V)."""
         gradients = self.gradients
         if self.scale is not None and self.gate_scale is not None:
             d_scores.mul_(self.gate_scale / self.scale)
@@ -389,7 +389,7 @@ class _FusedLoss:
 
 
 class _Inputs(NamedTuple):
-    """The tensors of the loss, for all tokens or those of a chunk.
+    """The tensors of the loss, for all tokens or for a chunk.
 
     Attributes:
         latents: k, (N, J, d).
@@ -397,10 +397,10 @@ class _Inputs(NamedTuple):
         weight: W, (V, d).
         bias: b, (V), or None.
         gate: g with features (N, D_g), or None.
-        interpolation: with another distribution, (N), or None.
+        interpolation: of the mixture with another distribution, (N), or None.
         target: y, (N).
         token_weights: (N).
-        margins: that lower the targets' logits before the gate, or None. Their gradient reaches k and not W.
+        margins: subtracted from the targets' logits before the gate, or None. Their gradient reaches k and not W.
     """
 
     latents: Tensor
@@ -461,9 +461,9 @@ class _Inputs(NamedTuple):
     def centered(self, dtype: torch.dtype, kernels: Kernels) -> "_Inputs":
         """The same with W in ``dtype`` and b, less the means of the targets' rows.
 
-        It brings the logits of probable words near zero, where 16 bits are densest and e^z stays in range. All logits
-        of a row change by the same number, which no softmax notices. The gradients are the same, too, because those by
-        a row's logits add up to zero.
+        This brings the logits of probable words near zero, where 16 bits are densest and e^z stays in range. All logits
+        of a row change by the same number, so the softmax stays the same. The gradients of a row's logits add up to
+        zero, so the other gradients stay the same, too.
         """
         counts = (self.token_weights != 0).to(self.token_weights.dtype)
         frequencies = counts / counts.sum().clamp(min=1)

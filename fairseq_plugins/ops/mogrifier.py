@@ -33,7 +33,7 @@ def mogrifier_lstm(
 
     Args:
         inputs: x of each step, (T, B, K).
-        rounds: b of each round and its matrices: Q, or two of which Q is the product, the second times the first.
+        rounds: b of each round and its matrices: Q, or two whose product is Q, the second times the first.
         weight: W, (4 D, K + D), in the order i, f, g, o.
         bias: b, (4 D).
         h, c: state before the first step, (B, D).
@@ -70,7 +70,7 @@ class _MogrifierLSTM(torch.autograd.Function):
         num_kept = len(inputs) if learns else 1  # without a backward pass all steps overwrite the same buffers
         shape = (num_kept, len(h))
         operands = h.new_empty(*shape, inputs.size(2) + h.size(1))
-        # of each round the value that it gates, and beside it the gate's pre-activations
+        # for each round the gated value and, beside it, the gate's pre-activations
         pairs = [h.new_empty(*shape, 2 * len(b)) for b, *_ in rounds]
         lows = [h.new_empty(*shape, len(first)) for _, first, *others in rounds if others]
         values = _values(pairs, operands, inputs.size(2))
@@ -83,7 +83,7 @@ class _MogrifierLSTM(torch.autograd.Function):
         cells = [c.contiguous()]
         for t in range(len(inputs)):
             kept = t if learns else 0
-            if kept == 0:  # what does not depend on the step before, for all steps that are kept
+            if kept == 0:  # for all kept steps, what does not depend on the step before
                 torch.mul(inputs[t : t + num_kept], scales[0], out=values[0][0])
                 for (b, *_), pair in zip(rounds, pairs):
                     pair[..., len(b) :] = b
@@ -164,13 +164,13 @@ def _split(parameters: Sequence[Tensor], num_rounds: int) -> List[Sequence[Tenso
 
 
 def _values(pairs: Sequence[Tensor], operands: Tensor, width_in: int) -> List[List[Tensor]]:
-    """Places of x, and of h, before each round that gates it and after the last."""
+    """Views of x before each round that gates it and after the last, then the same views of h."""
     ends = operands.tensor_split([width_in], dim=2)
     return [[*(pair.chunk(2, dim=2)[0] for pair in pairs[v::2]), ends[v]] for v in (0, 1)]
 
 
 def _scale(n: int, num_rounds: int) -> float:
-    """1 / 2^k for the k rounds that still gate what round n reads: their factors 2 were multiplied in at first.
+    """1 / 2^k, where k rounds still gate what round n reads: their factors 2 were multiplied in at the start.
 
     Powers of two cause no rounding.
     """

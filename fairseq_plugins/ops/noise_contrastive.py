@@ -16,8 +16,8 @@ TOKENS_AT_ONCE = 64
 def chosen_logits(hidden: Tensor, labels: Tensor, chosen: Tensor) -> Tensor:
     """Inner products z_nk = h_n . l_c(n,k) of hidden states with chosen labels.
 
-    They cost no more than the chosen labels. No tensor of tokens x chosen labels x width is held on a CPU, nor in a
-    backward pass.
+    The cost does not depend on the number of labels. No tensor of tokens x chosen labels x width is held on a CPU, nor
+    in a backward pass.
 
     Args:
         hidden: h, (N, C).
@@ -81,8 +81,8 @@ def noise_contrast(target_log_odds: Tensor, noise_log_odds: Tensor, is_hit: Opti
     Args:
         target_log_odds: (N).
         noise_log_odds: (N, K).
-        is_hit: (N, K), noise words that are the token's target by accident and that count nothing. None counts all, as
-            in the paper. With all of them s becomes log p, without hits log p / (1 - p).
+        is_hit: (N, K), noise words that happen to be the token's target and are left out. None counts all, as in the
+            paper: then s becomes log p. Without hits it becomes log(p / (1 - p)).
 
     Returns:
         (N).

@@ -86,7 +86,7 @@ def lstm_cell(sums: Tensor, c: Tensor, *, product: Optional[Tensor] = None) -> T
     Args:
         sums: pre-activations of i, f, g, o, (B, 4 D).
         c: (B, D).
-        product: the rest of the pre-activations, or None. A CPU overwrites it, or without one the sums.
+        product: the rest of the pre-activations, or None. A CPU overwrites it, or the sums if it is None.
 
     Returns:
         h and c, (B, D), and the gates, for :func:`lstm_cell_backward`.
@@ -157,7 +157,7 @@ def recurrent_highway(
     Where nothing learns, only the result of each step is kept.
 
     Args:
-        inputs: precomputed part of the sums of the first micro-layer, (T, B, 2 D): that of h, then that of t.
+        inputs: precomputed part of the sums of the first micro-layer, (T, B, 2 D): for h, then for t.
         weights: R of each micro-layer, (2 D, D).
         biases: b of each, (2 D).
         s: state before the first step, (B, D).
@@ -213,7 +213,7 @@ class _RecurrentHighway(torch.autograd.Function):
         start, mask, keep, *saved = ctx.saved_tensors
         depth = len(saved) // 4
         weights, candidates, gates, states = (saved[n * depth : (n + 1) * depth] for n in range(4))
-        # the state before each micro-layer: for the first that after the step before, for the others the one below
+        # the state that each micro-layer reads: the last step's for the first, the micro-layer below's for the others
         before = [torch.cat([start.unsqueeze(0), states[-1][:-1]]), *states[:-1]]
         num_steps, _, width = d_outputs.shape
         d_sums = [d_outputs.new_empty(*d_outputs.shape[:2], 2 * width) for _ in range(depth)]
@@ -240,8 +240,8 @@ class _RecurrentHighway(torch.autograd.Function):
 class _FusedHighway(torch.autograd.Function):
     """:class:`_RecurrentHighway` by the kernels of :class:`torch.nn.GRUCell`: three launches a micro-layer either way.
 
-    A GRU takes s <- z s + (1 - z) tanh(n + r n'), which is a micro-layer with z = sigmoid(-t) and r = 1. The rows of
-    inputs, matrices and biases are those of r, -t and h.
+    A GRU takes s <- z s + (1 - z) tanh(n + r n'), which is a micro-layer with z = sigmoid(-t) and r = 1. Inputs,
+    matrices and biases have rows for r, -t and h.
     """
 
     @staticmethod
@@ -306,7 +306,7 @@ def fused_gru(gates: Tensor, rest: Tensor, s: Tensor) -> Tuple[Tensor, Tensor]:
 
     Args:
         gates: pre-activations of r, z and the candidate, (B, 3 D).
-        rest: a second part that is added to them, (B, 3 D); r multiplies that of the candidate.
+        rest: a second part that is added to them, (B, 3 D); r multiplies the candidate's.
         s: before the step, (B, D).
 
     Returns:
@@ -391,10 +391,10 @@ def scan_by_doubling_(x: Tensor, factors: Tensor, start: Tensor) -> Tensor:
 class StepProducts:
     """precomputed_t + x_t A for the steps t = 0 .. T-1 of a sequence, where x_t depends on the step before.
 
-    It is for cells whose steps are taken one by one by the caller. The gradient of the precomputed part, which is that
-    of all results, is also what the gradient of A needs: one product with all operands. Results are then
-    differentiable once. On a GPU, where Python takes longer than small kernels do, gradients are left to autograd,
-    except in 16 bits, where its sums would lose digits.
+    It is for cells whose caller takes the steps one by one. The gradient of the precomputed part holds the gradients of
+    all results. One product of it with all operands gives the gradient of A. Results are then differentiable once. On a
+    GPU, Python takes longer than small kernels, so gradients are left to autograd, except in 16 bits, where autograd's
+    sums would lose digits.
 
     Args:
         precomputed: the part that does not depend on the step before, (T, B, D).
@@ -408,7 +408,7 @@ class StepProducts:
         self._operands: List[Optional[Tensor]] = [None] * len(precomputed)
         self._learns = is_recorded([matrix])
         if self._gathers:
-            # A has its gradient in _GatherGradients alone, whose backward pass runs after those of all steps.
+            # Only _GatherGradients gives A a gradient. Its backward pass runs after those of all steps.
             precomputed, matrix = _GatherGradients.apply(precomputed, matrix, self._operands), matrix.detach()
         self._precomputed, self._matrix = precomputed.unbind(0), matrix
 
@@ -430,7 +430,7 @@ def gathers_gradients(matrix: Tensor) -> bool:
 
 
 class _GatherGradients(torch.autograd.Function):
-    """The precomputed part unchanged. Its gradient holds those of all steps' results, and forms that of the matrix."""
+    """The precomputed part unchanged. Its backward pass forms the gradient of the matrix from those of all results."""
 
     @staticmethod
     # pyrefly: ignore[bad-override]

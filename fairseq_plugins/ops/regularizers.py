@@ -73,7 +73,7 @@ def half_square_sum(weights: Iterable[Tensor]) -> Tensor:
 
 
 def _sum(parts: Iterable[Tensor]) -> Tensor:
-    """The sum of scalars, of which there may be none."""
+    """The sum of scalars, 0 if there are none."""
     scalars = list(parts)
     return torch.stack(scalars).sum() if scalars else torch.zeros(())
 

@@ -1,8 +1,8 @@
 """The loss of a chunk by Triton: one kernel for the rows, two for the tokens, and one for distributions.
 
 The row kernel takes the softmax in place, and its statistics in float32. It reads the logits twice, the second time
-mostly from the cache, and writes them once. The token kernels take the mixture of a token's experts and the factors of
-its gradient. Nothing is added atomically, so that results repeat to the bit.
+mostly from the cache, and writes them once. The token kernels compute the mixture of a token's experts and the factors
+of its gradient. Nothing is added atomically, so that results repeat to the bit.
 
 Import this module only where Triton is installed. With ``TRITON_INTERPRET=1`` in the environment the kernels run on a
 CPU, slowly, for tests.
@@ -152,7 +152,7 @@ def gradient_factors(
         t = (1 - smoothing) * t
         u = smoothing * weight * tl.exp(tl.load(log_prior + offsets, mask=inside, other=float("-inf")))
         factor = t + u
-        divisor = tl.where(factor == 0, 1.0, factor)  # an expert whose prior is zero has neither
+        divisor = tl.where(factor == 0, 1.0, factor)  # t and u are zero if the prior is zero
         own = tl.load(on_target + offsets, mask=inside, other=0.0)
         element = (u / divisor) * own - (t / divisor) * others
         uniform_nll = tl.load(log_sum + offsets, mask=inside, other=0.0) - tl.load(
@@ -192,7 +192,7 @@ def mix_distributions(
 class TritonChunk(Chunk):
     """The loss of a chunk with float32 statistics in three launches.
 
-    Its arguments are those of :class:`~fairseq_plugins.ops.mixture_chunk.MixtureChunk`. No logits are computed again.
+    It takes the arguments of :class:`~fairseq_plugins.ops.mixture_chunk.MixtureChunk`. No logits are computed again.
 
     The rows of its gradient are probabilities, so that their absolute values add up to at most 2.
     """
