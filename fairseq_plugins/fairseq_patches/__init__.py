@@ -1,9 +1,10 @@
 """Patches of fairseq, where it is wrong or does not work with current versions of torch and numpy.
 
-The docstring of each ``patch_...`` names the problem and the test that shows that it is still needed, and the patch if
-its code does not tell. They were written for fairseq 0.12.2 and ve-fairseq 0.12.3. ``README.md`` says what fails
-without each. All commands of fairseq except fairseq-generate, -preprocess and -score run by ``call_main``. Those that
-load models read their flags by ``parse_args_and_arch``. Only fairseq-train calls ``load_checkpoint``, at its start.
+The docstring of each ``patch_...`` names the problem, the patch if its code does not tell, and the test that shows that
+it is still needed. The patches were written for fairseq 0.12.2 and ve-fairseq 0.12.3. ``README.md`` says what fails
+without each. All commands of fairseq except fairseq-generate, -preprocess and -score run by ``call_main``. Commands
+that load models read their flags by ``parse_args_and_arch``. Only fairseq-train calls ``load_checkpoint``, at its
+start.
 """
 
 import functools
@@ -14,13 +15,13 @@ from typing import Any, Callable, Iterator, Union
 from fairseq_plugins.options import UserError
 
 SWITCH = "FAIRSEQ_PLUGINS_PATCHES"
-"""Environment variable. With the value "minimal" only the patches are applied without which nothing works."""
+"""Environment variable. With the value "minimal" only indispensable patches are applied."""
 
 
 def apply_patches() -> None:
     """Apply all patches, or those that :data:`SWITCH` selects. Calling it again has no effect.
 
-    Raises UserError if it has another value.
+    Raises UserError if :data:`SWITCH` has another value.
     """
     # imported here, because these modules import wrap
     from fairseq_plugins.fairseq_patches import (

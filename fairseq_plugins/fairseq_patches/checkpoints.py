@@ -61,8 +61,8 @@ BROADCAST_CLASSES: SafeGlobals = [
 def patch_checkpoint_classes() -> None:
     """Let ``torch.load`` read fairseq's checkpoints, in files and from another process of the run.
 
-    Problem: since torch 2.6 ``torch.load`` reads only tensors and plain containers. fairseq's checkpoints hold a few
-        more classes, and fairseq does not allow them. The configuration is among those that processes exchange.
+    Problem: since torch 2.6 ``torch.load`` reads only tensors and plain containers. fairseq's checkpoints, and the
+        configuration that processes exchange, hold a few more classes, which fairseq does not allow.
     Patch: allow :data:`CHECKPOINT_CLASSES` in the whole process, and :data:`BROADCAST_CLASSES` in ``broadcast_object``.
     Needed while ``test_checkpoint_with_a_namespace_is_read_unlike_by_fairseq_alone`` and
     ``test_a_configuration_arrives_unlike_by_fairseq_alone`` pass.
@@ -84,7 +84,7 @@ MS_DOS_DIRECTORY = 0x10
 
 
 def patch_damaged_checkpoints() -> None:
-    """Refuse a checkpoint that is damaged, truncated or diverged, by its file name.
+    """Refuse checkpoints that are damaged, truncated or diverged. The message names the file.
 
     Problem: torch does not compare the checksums of the archive, so flipped bits are read as wrong weights. Weights
         that are inf or NaN are accepted. For a file that it refuses, torch advises to load it in a way that runs code.
@@ -150,7 +150,7 @@ def check_archive(path: Union[str, os.PathLike[str]]) -> bool:
 
 
 def read_flags(path: str) -> Dict[str, Any]:
-    """The flags of a checkpoint, ``args`` or ``cfg``, without its weights where the file allows it."""
+    """The flags of a checkpoint, ``args`` or ``cfg``, read without its weights if the file allows it."""
     with open(path, "rb") as file:
         is_archive = file.read(len(ARCHIVE_START)) == ARCHIVE_START
     state = torch.load(path, map_location="cpu", mmap=is_archive)
@@ -174,8 +174,8 @@ def patch_checkpoint_fit() -> None:
     """Refuse to resume with flags that change the function of the weights.
 
     Problem: fairseq accepts flags that change the function and no weight's shape, such as another number of attention
-        heads, so the model is another one and nothing says so. To build a trained model it reads the files from which
-        its run started. It hides the reason why a model refuses a checkpoint.
+        heads, so the model is another one and nothing says so. To build a trained model fairseq reads the files from
+        which its run started. It hides the reason why a model refuses a checkpoint.
     Needed while ``test_fairseq_alone_takes_other_flags`` passes.
     """
     wrap(Trainer, "load_checkpoint", _load_and_compare_flags)
@@ -251,8 +251,8 @@ def _model_class(name: object) -> Any:
 def other_flags(config: Any, saved: Any, *, owner: str = "this model") -> List[str]:
     """A phrase for each flag that differs in two models and changes the function of the same weights.
 
-    Such as "with --activation-fn relu, this model has gelu". ``saved`` are the flags of the checkpoint, ``config``
-    those of the model that will have its weights, which ``owner`` names.
+    For example, "with --activation-fn relu, this model has gelu". ``saved`` are the flags of the checkpoint, ``config``
+    the flags of the model that gets its weights. ``owner`` names this model.
     """
     found = []
     model_class = _model_class(get_flag(config, "_name") or get_flag(config, "arch"))
@@ -292,7 +292,7 @@ def _load_and_compare_flags(
     *args: Any,
     **kwargs: Any,
 ) -> Optional[Dict[str, Any]]:
-    """Load a checkpoint into a run. If it translates the other way, it may only be the start of a new run."""
+    """Load a checkpoint into a run. A model that translates the other way may only start a new run."""
     try:
         extra_state = load_checkpoint(trainer, filename, reset_optimizer, *args, **kwargs)
     except Exception as error:
@@ -358,7 +358,7 @@ def patch_checkpoint_flags() -> None:
     """
     wrap(checkpoint_utils, "_upgrade_state_dict", _check_and_upgrade)
     for name in EVALUATING:
-        with suppress(ModuleNotFoundError):  # versions of fairseq differ in them
+        with suppress(ModuleNotFoundError):  # some versions of fairseq lack some of them
             vars(importlib.import_module(name))["eval"] = literal
 
 

@@ -49,9 +49,9 @@ def patch_changed_data() -> None:
     Problem: with another order of words in the dictionary a model reads and writes other words. fairseq asserts the
         start of an index and trusts the rest. Wrong offsets of sentences, and words that the dictionary lacks, end in
         errors of torch or are read as another text.
-    Patch: wrap ``add_from_file``, which reads dictionaries, ``make_dataset``, which opens all binarised text, and
-        ``load_checkpoint``, which only fairseq-train calls, when its text has been opened: the first run writes
-        ``digests.json`` if data-prep has not. Later runs notice changed files by it.
+    Patch: wrap ``add_from_file``, which reads dictionaries, and ``make_dataset``, which opens all binarised text, to
+        check files against ``digests.json``. Wrap ``load_checkpoint``, which only fairseq-train calls, to write that
+        file in the first run if data-prep has not.
     Needed while ``test_fairseq_alone_reads_other_words`` and ``test_fairseq_alone_reads_another_text`` pass.
     """
     wrap(Dictionary, "add_from_file", _check_digest_and_read)
@@ -108,7 +108,8 @@ def _check_digest(path: Path) -> None:
     if path.name in known and path.is_file() and known[path.name] != file_digest(path):
         raise UserError(
             f"{path} is not as it was when {path.parent / DIGESTS_FILE} was written: it is damaged or was made with "
-            f"another dictionary; copy or prepare the folder again, or remove {DIGESTS_FILE} if it was meant to change"
+            f"another dictionary; copy or prepare the folder again, or, if {path.name} was changed on purpose, remove "
+            f"{DIGESTS_FILE}"
         )
 
 
@@ -129,7 +130,7 @@ def _check_and_open(
     fix_lua_indexing: bool = False,
     dictionary: Optional[Dictionary] = None,
 ) -> Any:
-    """Open a split, whose path has no ending yet. Its dictionary is None for other data than text."""
+    """Open a split; its ``path`` has no ending. The dictionary is None if the data are no text."""
     if not IndexedDataset.exists(path):
         return make_dataset(path, impl, fix_lua_indexing, dictionary)
     if indexed_dataset.infer_dataset_impl(path) in ("mmap", None):
@@ -239,7 +240,7 @@ def _add_last_batch(
 
 
 def patch_long_sentences() -> None:
-    """Refuse sentences that are too long for the model in one line, those of the validation set before training.
+    """Refuse sentences that are too long for the model in one line. Check the validation set before training.
 
     Problem: fairseq finds them in the first validation. Its traceback ends the run, and the epoch is lost.
     Needed while ``test_fairseq_alone_finds_a_long_sentence_in_validation`` passes.
@@ -287,8 +288,8 @@ def _filter_or_refuse(
 def patch_background_batches() -> None:
     """Make batches in the main thread with ``--num-workers 0``.
 
-    Problem: with ``--data-buffer-size``, a thread makes them. It goes on while the interpreter ends, which then dies by
-        SIGABRT, status 134, whatever ended the command.
+    Problem: with ``--data-buffer-size``, a thread makes them. It still runs while the interpreter exits, which then
+        dies by SIGABRT, status 134, whatever ended the command.
     Needed while ``BackgroundConsumer`` is a daemon thread that nothing stops
     (``test_a_first_update_that_is_refused_while_batches_are_made``).
     """

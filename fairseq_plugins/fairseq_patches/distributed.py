@@ -23,16 +23,16 @@ def is_saving(cfg: CheckpointConfig, trainer: Trainer) -> bool:
 Logged = List[Dict[str, Any]]
 
 _last_logged: "WeakKeyDictionary[Trainer, Logged]" = WeakKeyDictionary()
-"""By trainer: the log of its last update that has one."""
+"""For each trainer, the log of its last update that has a log."""
 
 
 def patch_out_of_memory() -> None:
     """Let a process that ran out of memory go on with the others.
 
     Problem: fairseq's ``legacy_ddp`` shares no gradients while ``--update-freq`` accumulates them. An error in that
-        phase, which the trainer ignores, leaves it in this state, and the other processes wait forever. fairseq sums
-        logs over all processes, by the names that each process has logged itself. A process that ran out of memory has
-        logged none: sums are mixed up, or the processes wait forever.
+        phase, which the trainer ignores, leaves sharing off, and the other processes wait forever. fairseq sums logs
+        over all processes, by the names that each process has logged itself. A process that ran out of memory has
+        logged nothing: sums are mixed up, or the processes wait forever.
     Patch: wrap ``LegacyDistributedDataParallel.no_sync`` to restore the state after an error, and
         ``Trainer._fast_stat_sync_sum`` to log zeros in that process. Wrappers that share gradients during the backward
         pass, such as fairseq's ``pytorch_ddp``, are not patched.

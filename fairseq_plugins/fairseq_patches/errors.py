@@ -40,7 +40,7 @@ def patch_one_line_errors() -> None:
     Needed while ``test_other_errors_keep_their_traceback_and_those_of_fairseq_alone_all`` passes.
     """
     wrap(options, "parse_args_and_arch", _parse_with_one_line_errors)
-    _install_hook()  # for errors of --user-dir, which comes before the other flags
+    _install_hook()  # for errors of --user-dir, which is read before other flags
 
 
 def _parse_with_one_line_errors(parse_args_and_arch: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -147,7 +147,7 @@ def _interruption(cfg: Any) -> Iterator[str]:
     typed = os.environ.get(COMMAND_VARIABLE) or shlex.join([program, *sys.argv[1:]])
     if saved is not None:
         num_updates = torch.load(saved, map_location="cpu", mmap=True)["optimizer_history"][-1]["num_updates"]
-        yield f"{program}: interrupted; {saved} is that of update {num_updates:,}"
+        yield f"{program}: interrupted; {saved} is from update {num_updates:,}"
         yield f"resume: {shlex.join(_without_start(shlex.split(typed)))}"
     else:
         yield f"{program}: interrupted before the first checkpoint (more of them: --save-interval-updates N)"
@@ -183,7 +183,7 @@ def _end_on_broken_pipe(
     handle_error: Callable[..., None], handler: "logging.StreamHandler[Any]", record: logging.LogRecord
 ) -> None:
     if isinstance(sys.exception(), BrokenPipeError) and handler.stream in (sys.stdout, sys.stderr):
-        os._exit(UNREAD)  # may be any thread; no checkpoint is left half written, because they are renamed
+        os._exit(UNREAD)  # may be any thread; whole checkpoints are renamed, so none is left half written
     handle_error(handler, record)
 
 
@@ -191,7 +191,7 @@ def patch_divergence() -> None:
     """End a run that diverged, and say at which update and what to lower.
 
     Problem: fairseq clips by a norm that is inf or NaN, which makes all gradients NaN. It then runs the batch again
-        with hooks that fail where a module returns something other than tensors, and the error is that of the hooks.
+        with hooks that fail where a module returns something other than tensors, and reports the error of the hooks.
         With several processes it says that their gradients are inconsistent. With a loss that is NaN it trains on. With
         a GPU that ``--cpu`` does not use, it multiplies gradients by a norm on that GPU. Each look at a norm waits for
         the GPU, which computes the norm of each weight by itself.

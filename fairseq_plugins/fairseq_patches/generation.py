@@ -1,4 +1,4 @@
-"""Patches of generation: the direction is that of the model, and flags do what they say."""
+"""Patches of generation: the model decides the direction, and flags do what they say."""
 
 import argparse
 import os
@@ -45,7 +45,7 @@ def patch_translation_direction() -> None:
 
 
 def check_direction(given: GivenLanguages, trained: GivenLanguages, *, name: str) -> None:
-    """Refuse languages with source and target exchanged; ``name`` is that of the checkpoint that was trained so."""
+    """Refuse languages with source and target exchanged; ``name`` names the checkpoint."""
     source, target = trained
     is_known = source is not None and target is not None and source != target
     if is_known and (given[0] == target or given[1] == source):
@@ -56,13 +56,13 @@ def check_direction(given: GivenLanguages, trained: GivenLanguages, *, name: str
 
 
 def check_task_direction(task: Any, state: Dict[str, Any], *, name: str) -> None:
-    """Compare the direction of a translation task with that of a checkpoint; other tasks have none."""
+    """Refuse a translation task with the other direction than a checkpoint; other tasks have no direction."""
     if isinstance(task, TranslationTask):
         check_direction(languages_of(task.cfg), _languages_of_state(state), name=name)
 
 
 def _complete_languages_of_task(setup_task: Callable[..., Any], cfg: Any, **options: Any) -> Any:
-    """Complete the languages in the flags of a translation task, which are saved in checkpoints."""
+    """Complete the languages in the flags of a translation task, so that checkpoints save them."""
     if isinstance(cfg, DictConfig) and _is_translation(cfg) and cfg.data and None in languages_of(cfg):
         source, target = languages_of(cfg)
         trained = (None, None) if options.get("from_checkpoint") else _languages_of_path(cfg)
@@ -76,7 +76,7 @@ def _is_translation(cfg: DictConfig) -> bool:
 
 
 def _languages_of_path(cfg: DictConfig) -> GivenLanguages:
-    """Languages of the first model of ``--path``, which is among the other flags of the command."""
+    """Languages of the first model of ``--path``, a flag that is not the task's own."""
     flags: Any = cfg._get_parent()
     path = flags.common_eval.path if flags is not None and "common_eval" in flags else None
     first = utils.split_paths(path)[0] if path else ""
@@ -119,9 +119,9 @@ def patch_generation() -> None:
         nothing. ``--num-shards`` and ``--shard-id`` are not read, so every shard decodes everything.
         ``--diverse-beam-groups`` indexes a table with a row for each sentence of the batch by the sentence's number in
         the data set: it ends in an IndexError or uses another sentence. ``--match-source-len`` counts the end mark of
-        the source as a word, and longer hypotheses may win. ``--no-seed-provided`` is overwritten. The words of
-        ``--lm-path`` may have other numbers than those of the models. A shard without a batch has a perplexity of 1 in
-        ``fairseq-eval-lm``.
+        the source as a word, and longer hypotheses may win. ``--no-seed-provided`` is overwritten. The language
+        model of ``--lm-path`` may number its words in another way than the models. A shard without a batch has a
+        perplexity of 1 in ``fairseq-eval-lm``.
     Needed while a ``test_fairseq_alone_...`` of ``tests/fairseq_patches/test_patches_generation.py`` passes.
     """
     wrap(options, "parse_args_and_arch", _obey_shards_and_seed)
@@ -162,7 +162,7 @@ def _obey_shards_and_seed(
 
 
 def _check_shard(next_epoch_itr: Callable[..., Any], batches: EpochBatchIterator, *args: Any, **options: Any) -> Any:
-    """Make the batches of an epoch. A shard of the user has at least one, unlike one of distributed training."""
+    """Make the batches of an epoch. Only a shard of distributed training may be empty, not one that the user chose."""
     num_batches = len(batches.frozen_batches)
     if batches.num_shards > 1 and batches.shard_id >= num_batches and not torch.distributed.is_initialized():
         raise UserError(
@@ -202,9 +202,9 @@ def _check_flags_of_generator(
 def _generate_by_places(
     generate: Callable[..., Any], generator: SequenceGenerator, sample: Dict[str, Any], *args: Any, **options: Any
 ) -> Any:
-    """Search the hypotheses of a batch. Groups use the numbers of sentences in the batch if it has no others.
+    """Search the hypotheses of a batch. Without ids, groups count the sentences of the batch from 0.
 
-    Raises UserError if none ends, because probabilities are NaN.
+    Raises UserError if no hypothesis ends, because probabilities are NaN.
     """
     if isinstance(generator.search, DiverseBeamSearch):
         sample = {name: part for name, part in sample.items() if name != "id"}
@@ -213,7 +213,7 @@ def _generate_by_places(
     except (AssertionError, RuntimeError) as error:  # no hypothesis ends, or no word can be drawn
         if not re.search(r"\d < \d|multinomial|probability tensor", str(error)):
             raise
-        raise UserError("no word has a probability: those of the model are NaN, take another checkpoint") from error
+        raise UserError("the model gives no word a probability but NaN: take another checkpoint") from error
 
 
 def _block_repeated_ngrams(
@@ -258,7 +258,7 @@ def _end_at_length(
 
 
 VALUE_WITHOUT_A_FILE = "@@ "
-"""fairseq's default for ``--replace-unk`` without a value, which is that of ``--remove-bpe``."""
+"""fairseq's value of ``--replace-unk`` without an argument, taken from ``--remove-bpe``."""
 
 
 def patch_replace_unk() -> None:

@@ -45,7 +45,7 @@ DROPPED: Dict[str, str] = {
     "|begin dry-run|Start iterating",
     **dict.fromkeys((f"fairseq_cli.{name}" for name in ("generate", "interactive", "eval_lm", "validate")), "(?!)"),
 }
-"""Beginnings of lines of fairseq that say nothing, or what another line says, by logger."""
+"""Beginnings of fairseq's lines that say nothing, or nothing new, by logger."""
 
 
 def patch_log() -> None:
@@ -115,7 +115,7 @@ def _load_and_write_config(load_checkpoint: Callable[..., Any], cfg: Any, traine
 
 
 def _yaml(cfg: Any) -> str:
-    """The flags in YAML. A model with flags of argparse has all flags, of which those of other parts are left out."""
+    """The flags in YAML. Models with flags of argparse hold the flags of all parts; they are written once."""
     plain: Any = OmegaConf.to_container(cfg, enum_to_str=True)
     others = {*plain, *(name for part in plain.values() if isinstance(part, dict) for name in part)} - {"arch"}
     for name, part in plain.items():
@@ -131,8 +131,9 @@ _start: List[Tuple[float, float]] = []
 def patch_remaining_time() -> None:
     """Log the remaining time as ``eta`` beside ``wall``, in hours, minutes and seconds.
 
-    Problem: fairseq does not estimate it. It is the pace so far, with validations, times what remains until
-        ``--max-epoch`` or ``--max-update``. Without either there is none.
+    Problem: fairseq does not estimate it.
+    Patch: log the pace so far, validations included, times what remains until ``--max-epoch`` or ``--max-update``.
+        Without such a limit nothing is logged.
     Needed while fairseq logs no such figure.
     """
     wrap(BaseProgressBar, "update_config", _note_start)

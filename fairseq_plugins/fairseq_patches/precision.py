@@ -96,8 +96,8 @@ def _turn_tpu_off(call_main: Callable[..., Any], cfg: DictConfig, *args: Any, **
 def patch_master_weights() -> None:
     """Resume ``--fp16`` and ``--bf16`` with the same 32-bit weights.
 
-    Problem: fairseq updates 32-bit weights, saves them in 16 bits, and makes others from those when a run resumes. It
-        does not save when the scale of the loss last changed.
+    Problem: fairseq updates 32-bit weights, saves them in 16 bits, and resumes from the rounded weights. It does not
+        save when the scale of the loss last changed.
     Patch: wrap ``state_dict`` and ``load_state_dict`` of fairseq's optimizers in 16 bits to keep both.
     Needed while ``test_fairseq_alone_forgets_the_weights_in_32_bits_and_its_state_is_loaded`` passes.
     """
@@ -140,8 +140,8 @@ TAKE_SPARSE = (SGD, Adagrad)
 def patch_sparse_gradients() -> None:
     """Scale and clip sparse gradients, and refuse optimizers that cannot use them.
 
-    Problem: fairseq scales a copy of a sparse gradient, and computes its norm in a way that torch does not have. An
-        optimizer that cannot use one fails without naming cause and remedy, or momentum lets the gradient grow with
+    Problem: fairseq scales a copy of a sparse gradient, and computes its norm by a function that torch lacks. An
+        optimizer that cannot use it fails without naming cause and remedy, or momentum lets the gradient grow with
         every update.
     Needed while ``test_fairseq_alone_neither_scales_nor_clips_sparse_gradients`` passes.
     """
@@ -164,7 +164,7 @@ def _change_rows(change: Callable[..., Any], optimizer: FairseqOptimizer, *args:
 
 
 def _with_rows(param: Tensor) -> Any:
-    """A stand-in for a parameter, whose gradient is the rows of the sparse one: same norm, same memory."""
+    """A stand-in for a parameter. Its gradient is the rows of the sparse gradient: same norm, same memory."""
     if param.grad is None or not param.grad.is_sparse:
         return param
     return SimpleNamespace(grad=param.grad.values())
@@ -186,7 +186,7 @@ def patch_ema() -> None:
 
     Problem: fairseq iterates over the names of weights, so the average of a matrix with two names, such as a tied
         embedding, decays twice. It also ignores the column norm constraint of ``--column-norm``. From a checkpoint
-        without an average it cannot start one, as with ``--finetune-from-model``, because it deletes the weights first.
+        without an average, as with ``--finetune-from-model``, it starts none, because it deletes the weights first.
     Needed while ``test_fairseq_alone_decays_a_shared_matrix_twice`` passes.
     """
     wrap(EMA, "_step_internal", _step_each_weight_once)
@@ -196,7 +196,7 @@ def patch_ema() -> None:
 def _load_or_start_average(
     load_checkpoint: Callable[..., Optional[Dict[str, Any]]], trainer: Trainer, *args: Any, **kwargs: Any
 ) -> Optional[Dict[str, Any]]:
-    """Load a checkpoint, and its average or, if it has none, its weights as the start of one."""
+    """Load a checkpoint and its average. If it has none, an average starts from its weights."""
     flags = trainer.cfg.ema
     averages, flags.store_ema = flags.store_ema, False
     try:

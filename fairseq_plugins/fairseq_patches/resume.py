@@ -1,4 +1,4 @@
-"""Patches of starting runs: one that was stopped resumes, and does what it would have done in one go."""
+"""Patches of starting runs: a stopped run resumes as if it had not been stopped."""
 
 import logging
 import sys
@@ -25,7 +25,7 @@ from fairseq_plugins.options import UserError, flag_of
 logger = logging.getLogger(__name__)
 
 Loaded = Tuple[Optional[Dict[str, Any]], EpochBatchIterator]
-"""Result of ``load_checkpoint``: the extra state of the checkpoint, None without one, and the batches to go on with."""
+"""Result of ``load_checkpoint``: the extra state of the checkpoint, or None, and the batches to continue with."""
 
 PATIENCE = "patience"
 """Key in the extra state of a checkpoint: the counts of ``--patience``."""
@@ -67,9 +67,8 @@ def _check_task(
     is_inside = state["train_iterator"]["iterations_in_epoch"] > 0
     if is_inside and keeping & state.keys() != keeping & {type(trainer.task).__name__}:
         raise UserError(
-            f"{filename} stopped inside an epoch of another --task, whose batches are not this one's: give the --task "
-            "that it was trained with, or train on from these weights, beginning at epoch 1 again, with "
-            "--reset-dataloader"
+            f"{filename} stopped inside an epoch of another --task, which has other batches: give the --task that "
+            "it was trained with, or --reset-dataloader to train on from its weights, beginning at epoch 1 again"
         )
     return state
 
@@ -91,7 +90,7 @@ def _start_clock(load_state_dict: Callable[..., None], state_dict: Dict[str, Any
 
 
 def patch_resumed_validation() -> None:
-    """Resume with the decisions of past validations, and with the scheduler that took them.
+    """Resume with the decisions of past validations, and with the same scheduler.
 
     Problem: fairseq saves before ``--lr-scheduler reduce_lr_on_plateau`` is given the epoch's loss. It saves neither
         the scheduler's number of bad epochs nor the counts of ``--patience``. A resumed run has another learning rate
@@ -129,8 +128,8 @@ def _check_scheduler(
 ) -> None:
     if "best" not in state:
         raise UserError(
-            "the checkpoint is of another --lr-scheduler: give that, or take this one from here on with "
-            "--reset-lr-scheduler"
+            "the checkpoint is of another --lr-scheduler: give that one, or --reset-lr-scheduler to change "
+            "schedulers here"
         )
     load_state_dict(scheduler, state)
 
@@ -151,9 +150,9 @@ def _load_bad_epochs(
 def _load_patience_and_step_scheduler(
     load_checkpoint: Callable[..., Loaded], cfg: CheckpointConfig, trainer: Trainer, **options: Any
 ) -> Loaded:
-    """Load a checkpoint and the counts of patience; at the end of an epoch, make up for the scheduler's step."""
+    """Load a checkpoint and the counts of patience. At the end of an epoch, take the step that was not saved."""
     state, iterator = load_checkpoint(cfg, trainer, **options)
-    if state is None or trainer.get_num_updates() == 0:  # the weights alone are of the checkpoint
+    if state is None or trainer.get_num_updates() == 0:  # only the weights come from the checkpoint
         return state, iterator
     if PATIENCE in state and not cfg.reset_meters:
         for counted in _patience():
@@ -201,7 +200,7 @@ def patch_missing_checkpoint() -> None:
     """Do not start anew by mistake. ``--restore-file ''`` does so on purpose.
 
     Problem: if the file of ``--restore-file`` or ``--continue-once`` does not exist, or ``--finetune-from-model`` is a
-        folder, fairseq starts anew and only the log says so. It also does if ``checkpoint_last.pt`` alone is missing,
+        folder, fairseq starts anew and only the log says so. So it does if ``checkpoint_last.pt`` alone is missing,
         as after a kill while the first checkpoint was saved, and replaces the others.
     Needed while ``test_a_missing_checkpoint_is_refused_and_fairseq_alone_begins_anew`` passes.
     """

@@ -1,4 +1,4 @@
-"""Patches of saving: no checkpoint is half written, or replaced by a worse one or by that of another run."""
+"""Patches of saving: no checkpoint is half written, or replaced by a worse one or by another run."""
 
 import fcntl
 import hashlib
@@ -39,17 +39,17 @@ The locks are POSIX's: the system releases them when the process ends, however i
 not hold them.
 """
 COMMAND, TRAINING = 0, 1
-"""The bytes that are locked: by a command that starts a run and keeps its record and log, and by the run."""
+"""The first byte is locked by a command that starts a run and keeps its record and log, the second by the run."""
 
 _held: Dict[str, int] = {}
-"""Descriptors of the lock files of this process, by directory. Closing any other would release the lock."""
-os.register_at_fork(after_in_child=_held.clear)  # which does not inherit the locks
+"""Descriptors of the lock files of this process, by directory. Closing another one releases the lock."""
+os.register_at_fork(after_in_child=_held.clear)  # a child does not inherit the locks
 
 
 def patch_save_dir_lock() -> None:
     """Refuse a second run in the same ``--save-dir``.
 
-    Problem: fairseq starts the second run without a warning, and their checkpoints replace each other.
+    Problem: fairseq starts the second run without a warning, and both runs write the same files.
     Patch: wrap ``load_checkpoint`` to lock the directory, and saving, which checks the lock again, because the
         directory may have been removed meanwhile.
     Needed while ``test_fairseq_alone_takes_a_directory_that_is_in_use`` passes.
@@ -77,7 +77,7 @@ def lock_for_training(save_dir: str) -> None:
 
 @contextmanager
 def locked_for_command(save_dir: Path) -> Iterator[None]:
-    """Keep other commands from a directory while this process has a run there, which locks it by itself.
+    """Keep other commands from a directory while this process starts a run there. The run has a lock of its own.
 
     Raises UserError if another command or training has locked it.
     """
@@ -123,7 +123,7 @@ def _keep_lock_and_save(
 
 
 def keep_lock(save_dir: str) -> None:
-    """Make a directory that this process has locked again, and lock it anew, if it was removed or replaced.
+    """If a directory that this process has locked was removed or replaced, make it and lock it again.
 
     Raises UserError if another process has locked it meanwhile.
     """
@@ -146,9 +146,9 @@ def patch_whole_checkpoints() -> None:
     """Write and copy checkpoints aside and rename them. None is incomplete after a kill or on a full disk.
 
     Problem: fairseq copies the checkpoint that it has just written onto checkpoint_last.pt and checkpoint_best.pt in
-        place. If a write fails, it tries twice more without emptying the file. If that succeeds, as on a disk that was
-        full for seconds, the file is no checkpoint, and replaces the last one. If not, the part stays and keeps the
-        disk full.
+        place. If a write fails, it tries twice more without emptying the file. If a later try succeeds, as on a
+        disk that was full for seconds, the file is no checkpoint, and replaces the last one. If none does, the
+        incomplete file stays and keeps the disk full.
     Needed while ``test_fairseq_alone_copies_in_place`` and ``test_fairseq_alone_saves_after_a_part`` pass.
     """
     wrap(PathManager, "copy", _copy_and_rename)
@@ -212,7 +212,7 @@ def patch_best_checkpoint() -> None:
         nothing saved. It keeps the worst checkpoint if higher is better and ``--maximize-best-checkpoint-metric`` is
         missing. It compares with the best value of another validation set. It replaces the best checkpoint by a worse
         one if ``checkpoint_last.pt`` is older than ``checkpoint_best.pt``. It validates weights that it does not save,
-        of which a warning tells.
+        which only a warning can tell.
     Needed while ``test_fairseq_alone_replaces_the_best`` passes.
     """
     wrap(checkpoint_utils, "load_checkpoint", _load_and_compare)
@@ -290,7 +290,7 @@ def _logged(trainer: Trainer) -> Optional[Mapping[str, bool]]:
     if losses is None and type(criterion).__module__.startswith("fairseq."):
         losses = {**_LOSSES, **({"accuracy": True} if getattr(criterion, "report_accuracy", False) else {})}
         if type(criterion) in (CrossEntropyCriterion, AdaptiveLoss) and not criterion.sentence_avg:
-            del losses["nll_loss"]  # which is the loss then
+            del losses["nll_loss"]  # it equals the loss
     scores = getattr(task, "validation_metrics", None)
     if scores is None and type(task) in (LanguageModelingTask, TranslationTask):
         scores = {"bleu": True} if getattr(task.cfg, "eval_bleu", False) else {}
@@ -326,7 +326,7 @@ def _compare_with_best_file(cfg: CheckpointConfig, suffix: str, own: Dict[str, A
     metric, best = own["metric"], counted.get("best")
     if not path.is_file():
         if best is not None:
-            logger.info(f"{path} is written where {metric} is better than {best}, the best of the checkpoint")
+            logger.info(f"{path} will be written once {metric} is better than {best}, the checkpoint's best")
         return
     try:
         extra = torch.load(path, map_location="cpu", weights_only=True, mmap=True)["extra_state"]

@@ -314,7 +314,7 @@ def test_errors_of_other_kinds_are_told_as_before(tmp_path):
 
 interrupt = Mock(side_effect=KeyboardInterrupt)
 LAST, BEST = "checkpoint_last.pt", "checkpoint_best.pt"
-SAVED = "fairseq-train: interrupted; {saved} is that of update 1,234"
+SAVED = "fairseq-train: interrupted; {saved} is from update 1,234"
 NONE_SAVED = "fairseq-train: interrupted before the first checkpoint (more of them: --save-interval-updates N)"
 TRAIN, STARTED = "bin/fairseq-train d", "a.pt --reset-optimizer --lr 1"
 OURS = "fairseq-plugins train ptb doc d"

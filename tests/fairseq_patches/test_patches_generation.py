@@ -117,7 +117,7 @@ def test_probabilities_that_are_nan_are_told():
     with torch.no_grad():
         next(model.parameters()).fill_(torch.nan)
     for flags in ({}, {"sampling": True}, {"sampling": True, "sampling_topp": 0.5}):
-        with pytest.raises(UserError, match="no word has a probability: those of the model are NaN"):
+        with pytest.raises(UserError, match="the model gives no word a probability but NaN"):
             Searched(model)(**flags)
 
 

@@ -132,7 +132,7 @@ def test_values_of_another_validation_set_are_not_compared(trained, data, tmp_pa
     other = copy_data(data, tmp_path / "other")
     flags = [*SHORT, "--restore-file", start]
     log = run_here(fairseq_cli.train, *training_arguments(data, tmp_path / "same", *flags))
-    assert "checkpoint_best.pt is written where loss is better than 0.5, the best of the checkpoint" in log
+    assert "checkpoint_best.pt will be written once loss is better than 0.5, the checkpoint's best" in log
     assert not (tmp_path / "same/checkpoint_best.pt").exists()
     for suffix in ("bin", "idx"):
         shutil.copy(other / f"test.{suffix}", other / f"valid.{suffix}")
