@@ -1,6 +1,6 @@
 """The trained language models under the gate of ``--arch gated_lm``.
 
-A new run reads their checkpoints. The gated model's own checkpoint holds their weights, and the flags to build them by.
+A new run reads their checkpoints. The gated model's own checkpoint holds their weights, and the flags to build them.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -39,8 +39,8 @@ def base_models(args: Namespace, task: TextTask) -> List[FairseqLanguageModel]:
 
     A new run reads the checkpoints of ``args.base_model``, joined by colons. A resumed run reads the base models from
     the checkpoint that it resumes, and compares base files that still exist. Both keep the flags of the base models in
-    ``args``. Where ``args`` come from a checkpoint, they hold these flags: the models are built by them, and their
-    weights are loaded with those of the gate.
+    ``args``. If ``args`` come from a checkpoint, they hold these flags already: the models are built by them, and their
+    weights are loaded with the gate's.
 
     Args:
         args: flags of the gated model.
@@ -79,7 +79,7 @@ def _resumed_base_models(args: Namespace, task: TextTask, paths: List[str]) -> L
     """The base models in the checkpoint that a run resumes. Empty if it resumes none, or one of another kind.
 
     Raises:
-        UserError: if ``--base-model`` names others, as far as their files still exist.
+        UserError: if ``--base-model`` names files that still exist and hold other models.
     """
     resumed = restored_checkpoint(args)
     if resumed is None:
@@ -97,18 +97,18 @@ def _resumed_base_models(args: Namespace, task: TextTask, paths: List[str]) -> L
     if found and paths and (len(paths) != len(found) or not all(_are_equal(*pair) for pair in pairs)):
         raise UserError(
             f"{resumed} holds a gate on other base models than --base-model {':'.join(paths)}: take another "
-            "--save-dir, start from other weights, or leave --base-model out to go on with those of the checkpoint"
+            "--save-dir, start from other weights, or leave --base-model out to continue with the checkpoint's"
         )
     return found
 
 
 def _are_equal(read: BaseModel, saved: BaseModel) -> bool:
-    """Whether a base model that was read from its file has the flags and weights of that in a gated model's."""
+    """Whether a base model from its own file has the flags and weights of one from a gated model's checkpoint."""
     return read[0] == saved[0] and all(map(_is_rounded, read[1].parameters(), saved[1].parameters()))
 
 
 def _is_rounded(weight: Tensor, saved: Tensor) -> bool:
-    """Whether a weight is the saved one. A run in 16 bits has rounded it, and fairseq saves that in 32 bits."""
+    """Whether a weight is the saved one, up to the rounding of a run in 16 bits, which fairseq saves in 32 bits."""
     dtypes = (weight.dtype, torch.bfloat16, torch.float16)
     return any(torch.equal(weight.to(dtype).to(weight.dtype), saved) for dtype in dtypes)
 

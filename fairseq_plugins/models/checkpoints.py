@@ -26,7 +26,7 @@ def check_checkpoints(paths: Sequence[Union[str, Path]]) -> None:
     """Check that all paths are files.
 
     Raises:
-        UserError: for the first that is not.
+        UserError: if one is not; it names the first.
     """
     for path in map(Path, paths):
         if not path.is_file():
@@ -40,7 +40,7 @@ def check_checkpoints(paths: Sequence[Union[str, Path]]) -> None:
 
 @contextmanager
 def naming_checkpoint(path: Union[str, Path]) -> Iterator[None]:
-    """Prefix the message of a ``UserError`` in the block with the name of the checkpoint, unless it holds it."""
+    """Prefix the message of a ``UserError`` in the block with the name of the checkpoint, unless it has it already."""
     try:
         yield
     except UserError as error:
@@ -94,8 +94,8 @@ def checkpoints_of_updates(folder: Path) -> Dict[int, Path]:
 def _refuse_unequal_copies(model: nn.Module, state_dict: Dict[str, Tensor], prefix: str, *loading: Any) -> None:
     """Refuse a state that holds different matrices where ``model`` shares one.
 
-    torch would silently keep the last of them. A checkpoint that shares more than the model is loaded: each of the
-    model's matrices gets the shared values.
+    torch would silently keep the last of them. A checkpoint may share more matrices than the model: each of
+    the model's matrices gets the shared values.
     """
     for parameter, names in _names_of_shared(model).items():
         saved = [(name, state_dict[f"{prefix}{name}"]) for name in names if f"{prefix}{name}" in state_dict]
@@ -110,7 +110,7 @@ def _refuse_unequal_copies(model: nn.Module, state_dict: Dict[str, Tensor], pref
 
 
 def _names_of_shared(model: nn.Module) -> Dict[nn.Parameter, List[str]]:
-    """The names of every parameter that has more than one."""
+    """The names of every parameter that has several."""
     names: Dict[nn.Parameter, List[str]] = {}
     for name, parameter in model.named_parameters(remove_duplicate=False):
         names.setdefault(parameter, []).append(name)
@@ -153,8 +153,7 @@ def keep_vocabularies(model: Model, task: TextTask) -> Model:
     """Let ``model`` refuse checkpoints of other dictionaries than the task's, or with unequal shared embeddings.
 
     Args:
-        model: its decoder gets the fingerprint of the target dictionary, and its encoder, if there is one, that of the
-            source dictionary, both as ``vocabulary``.
+        model: its decoder and its encoder, if it has one, get the fingerprint of their dictionary as ``vocabulary``.
         task: holds the dictionaries.
 
     Returns:

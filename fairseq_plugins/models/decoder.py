@@ -64,7 +64,8 @@ class CarriedState:
     def get(self, stream: str, position: int) -> Optional[StreamState]:
         """State before the token at ``position``. None at the start of a stream, which is the initial state.
 
-        fairseq skips a window that does not fit in memory. The next window then starts from the state before that one.
+        fairseq skips a window that does not fit in memory. The next window then starts from the state before the
+        skipped one.
 
         Raises:
             UserError: if no window of the stream has ended at or before the position.
@@ -75,7 +76,7 @@ class CarriedState:
         earlier = [p for p in states if p <= position]
         if not earlier:
             raise UserError(
-                f"stream '{stream}' cannot go on at token {position}: its windows come in order, from token 0"
+                f"stream '{stream}' cannot continue at token {position}: its windows come in order, from token 0"
             )
         return states[max(earlier)]
 

@@ -74,8 +74,8 @@ def _ensemble_loss(
         )
     if label_smoothing > 0:
         raise UserError(
-            f"--label-smoothing {label_smoothing}: several base models have none; leave it out, or name one by "
-            "--base-model"
+            f"--label-smoothing {label_smoothing} does not work with several base models: leave it out, or name one "
+            "by --base-model"
         )
     with torch.no_grad():
         scores = [
@@ -114,7 +114,7 @@ class GatedDecoder(StreamDecoder):
     Args:
         dictionary: fairseq's dictionary; its size is V.
         members: the base models' decoders, without gates of their own.
-        gate: reads the embeddings and last layers of all members; of one member, all layers.
+        gate: reads the embeddings and last layers of several members, or all layers of a single one.
     """
 
     def __init__(self, dictionary: Dictionary, *, members: Sequence[StreamDecoder], gate: OutputGate):
@@ -127,7 +127,7 @@ class GatedDecoder(StreamDecoder):
     def train(self, mode: bool = True) -> "GatedDecoder":
         """Train the gate. The members stay in evaluation mode.
 
-        Only the precision of their output layers and the context of Transformers, which is none in training, follow.
+        Only their output precision and the context of Transformers, which read none in training, follow the mode.
         """
         self.training = mode
         for part in self.children():

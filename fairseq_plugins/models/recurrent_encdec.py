@@ -49,7 +49,7 @@ class EncoderOutput(TypedDict):
         encoder_out: one tensor, the annotations, (B, S, D_N).
         encoder_padding_mask: one tensor, (B, S), True at padding; empty without padding.
         src_tokens: one tensor, the tokens, (B, S).
-        final_state: of the layers, with which those of the decoder begin.
+        final_state: of the layers; the decoder's layers start from it.
     """
 
     encoder_out: List[Tensor]
@@ -157,7 +157,7 @@ class RecurrentAttentionalDecoder(CachingDecoder):
     def _memory_and_state(
         self, encoder_out: EncoderOutput, incremental_state: IncrementalState
     ) -> Tuple[Optional[Memory], AttentionalState]:
-        """The source as attention reads it, and the state before the first of these tokens."""
+        """The source as attention reads it, and the state before the first token."""
         (annotations,) = encoder_out["encoder_out"]
         padding = encoder_out["encoder_padding_mask"][0] if encoder_out["encoder_padding_mask"] else None
         cached = self.cached(incremental_state)

@@ -27,13 +27,14 @@ SlidingState = List[Any]
 
 
 class SlidingDecoder(StreamDecoder):
-    """Reads a stream in strides, each behind the tokens before it, which take the place of a recurrent state.
+    """Reads a stream in strides. The tokens before a stride are its context, in place of a recurrent state.
 
     An evaluation reads the first L tokens of a stream, and then strides of L // 2 tokens, each behind the L - L // 2
     tokens before it (Baevski & Auli 2019). So a token has at least that much context, if the stream has it. Strides
-    begin at fixed places of the stream, so results do not depend on the windows of the caller. With an even L they are
-    those of ``fairseq-eval-lm --tokens-per-sample L --context-window L/2``. Training reads windows without context. It
-    cuts windows longer than L, which ``--window-lengths random`` draws, into pieces that do not see each other.
+    begin at fixed places of the stream, so results do not depend on the windows of the caller. With an even L they
+    equal those of ``fairseq-eval-lm --tokens-per-sample L --context-window L/2``. Training reads windows without
+    context. It cuts windows longer than L, which ``--window-lengths random`` draws, into pieces that do not see each
+    other.
 
     Attributes:
         length: L.
@@ -46,10 +47,10 @@ class SlidingDecoder(StreamDecoder):
         raise NotImplementedError
 
     def step_outputs(self, tokens: Tensor, key_values: KeyValues) -> List[Tensor]:
-        """The outputs in a step of a search, at least those of the last token.
+        """The outputs in a step of a search, at least for the last token.
 
-        A decoder may keep ``key_values`` of the tokens, and take them from there in the next step, which has one token
-        more. They are empty at first, and where the context begins anew.
+        A decoder may keep keys and values of the tokens in ``key_values`` for the next step, which has one token more.
+        They are empty at first, and where the context begins anew.
         """
         return self.outputs(tokens)
 
@@ -102,7 +103,7 @@ def transformer_outputs(
 
 def transformer_step_outputs(decoder: TransformerDecoderBase, tokens: Tensor, key_values: KeyValues) -> List[Tensor]:
     """:meth:`SlidingDecoder.step_outputs` of a Transformer."""
-    if key_values:  # of all tokens before the last
+    if key_values:  # they cover all tokens before the last
         outputs = transformer_outputs(decoder, tokens, key_values)
         for buffer in key_values.values():
             buffer.pop("prev_key_padding_mask")  # None: the context has no padding
@@ -123,7 +124,7 @@ def transformer_step_outputs(decoder: TransformerDecoderBase, tokens: Tensor, ke
 
 
 class FairseqOutput(OutputLayer):
-    """The output layer of a decoder of fairseq, which it holds.
+    """The output layer of fairseq's own decoder, which this module holds.
 
     Attributes:
         temperature: divisor of the logits. An adaptive softmax has no such attribute.
@@ -170,7 +171,7 @@ class FairseqDecoderInStrides(SlidingDecoder):
 
 
 def stream_model(model: FairseqLanguageModel) -> FairseqLanguageModel:
-    """The model itself, or one of fairseq's behind a sliding context, with the same weights.
+    """The model itself, or, for a model of fairseq, one with the same weights and a sliding context.
 
     Raises:
         UserError: if the model of fairseq does not separate its features from its scores.

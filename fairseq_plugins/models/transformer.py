@@ -64,7 +64,7 @@ def check_transformer_flags(args: Namespace) -> None:
 
 
 def check_decoder_flags(args: Namespace) -> None:
-    """Check the flags of a decoder and those of both sides.
+    """Check the flags of a decoder and the flags of both sides.
 
     Raises:
         UserError: with the flag and the remedy.

@@ -60,7 +60,7 @@ class Attention(nn.Module):
         raise NotImplementedError
 
     def dot_keys(self, memory: Memory) -> Optional[Tensor]:
-        """Keys whose dot products with the queries are the scores, (B, S, H), or None if the scores are others."""
+        """Keys whose dot products with the queries are the scores, (B, S, H), or None if there are none."""
         return None
 
     def context(self, query: Tensor, memory: Memory) -> Tuple[Tensor, Tensor]:

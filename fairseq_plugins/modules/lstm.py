@@ -89,7 +89,7 @@ class LSTMLayer(RecurrentCell, nn.LSTM):
         return products, torch.cat([self.weight_ih_l0[:, num_precomputed:], self.hidden_weight()], dim=1)
 
     def gates(self, columns: Tensor) -> Callable[[int, Optional[Tensor], Tensor], Tensor]:
-        """Pre-activations (B, 4, D) by step, the columns that arrive with it, and h, given the others (B, T, C')."""
+        """Pre-activations (B, 4, D) as a function of step, late columns and h, given the first columns (B, T, C')."""
         products, weight = self.precompute(columns)
         of_steps = StepProducts(products, weight.t())
 
@@ -114,7 +114,7 @@ class LSTMLayer(RecurrentCell, nn.LSTM):
             return self._search_step(x.squeeze(1), state)
         input_weight = self.weight_ih_l0
         if context.leading_padding is not None:
-            # An additional input, 1 at padding, closes the input gate there, so that c and h stay zero. Further ones
+            # An additional input, 1 at padding, closes the input gate there, so that c and h stay zero. More inputs
             # make the width a multiple of 16, without which kernels in 16 bits take three times as long.
             num_columns = 16 - input_weight.size(1) % 16
             closing = input_weight.new_zeros(4 * self.hidden_size, num_columns)

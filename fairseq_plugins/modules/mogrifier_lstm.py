@@ -56,7 +56,7 @@ class MogrifierRound(nn.Module):
         nn.init.zeros_(self.factors[-1].bias)
 
     def steps(self, num_steps: int, num_rows: int) -> Callable[[int, Tensor, Tensor], Tensor]:
-        """y after this round by step, y and z."""
+        """y after this round, as a function of step, y and z."""
         products: List[StepProducts] = []
         for factor in self.factors:
             bias = factor.weight.new_zeros(factor.out_features) if factor.bias is None else factor.bias

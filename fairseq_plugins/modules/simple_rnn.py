@@ -99,7 +99,7 @@ class SimpleRecurrentLayer(RecurrentCell):
         raise NotImplementedError
 
     def read_dictionary(self, dictionary: Dictionary) -> None:
-        """Read which symbols are between words: that of ``--word-skip``, begin and end of sentence, and padding.
+        """Read which symbols are between words: the value of ``--word-skip``, begin and end of sentence, and padding.
 
         Raises:
             UserError: if the dictionary does not hold the symbol.

@@ -31,7 +31,7 @@ class CudaGraphFlags(FairseqDataclass):
         default="off",
         metadata={
             "help": "off: every step of a recurrent loop is launched; auto: on a GPU, training replays the loops as "
-            "CUDA graphs where shapes recur and results are equal, which no GPU has run yet (default: off)"
+            "CUDA graphs where shapes recur and results are equal; no GPU has run this yet (default: off)"
         },
     )
 
@@ -41,7 +41,7 @@ class CudaGraphFlags(FairseqDataclass):
 
 
 OUTPUT_SKIPS = ("none", "sum")
-"""Output of a stack: that of its last layer, or the sum over all layers."""
+"""Output of a stack: its last layer's output, or the sum over all layers."""
 
 
 @dataclass

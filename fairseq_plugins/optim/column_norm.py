@@ -80,9 +80,9 @@ def apply_column_norm(optimizer: FairseqOptimizer) -> None:
 
 
 def constrain_mean(mean: Dict[str, Tensor], weights: Dict[str, Tensor], *, length: float) -> None:
-    """Rescale the columns of the mean of several checkpoints where those of one of them, ``weights``, are constrained.
+    """Rescale the columns of a mean of checkpoints if they are constrained in ``weights``, one of the checkpoints.
 
-    The mean of columns of equal length is shorter than they are. Nothing is done for a ``length`` of zero.
+    A mean of columns of equal length is shorter than the columns. Nothing is done for a ``length`` of zero.
     """
     for name, weight in weights.items() if length > 0 else ():
         if weight.dim() == 2 and torch.allclose(_column_lengths(weight), torch.tensor(length), rtol=TOLERANCE, atol=0):

@@ -1,8 +1,8 @@
 """Non-monotonically triggered averaged SGD (Merity et al. 2018, section 3).
 
 fairseq validates and then writes its checkpoint, and both must see averaged weights, while the next update continues
-from the raw iterate. fairseq tells only the process that saves when the checkpoint is written. So the average stays in
-the model until fairseq clears gradients for the next update.
+from the raw iterate. Only the process that saves is called when the checkpoint is written. So the average stays in the
+model of every process until fairseq clears gradients for the next update.
 """
 
 import logging
@@ -38,9 +38,9 @@ class AveragedSGD(SGD):
     checkpoints, they hold the average, and ``state[param]["exchanged"]`` holds the raw iterate. The exchange swaps
     pointers and copies no data.
 
-    The average is that of :class:`torch.optim.ASGD` with ``lambd=0, t0=0`` (Polyak & Juditsky 1992): the mean of all
-    iterates from the second averaged update on. A learning rate acts here on the update that it is set for, in torch
-    one update later.
+    The average equals that of :class:`torch.optim.ASGD` with ``lambd=0, t0=0`` (Polyak & Juditsky 1992): the mean of
+    all iterates from the second averaged update on. A learning rate acts here on the update that it is set for, in
+    torch on the next one.
 
     All state is in the parameter groups and the per-parameter state, so that ``state_dict()`` holds it under every
     wrapper of the optimiser.
@@ -93,8 +93,8 @@ class AveragedSGD(SGD):
                 self.state[param]["exchanged"] = param.detach().clone()
         else:
             means = [self.state[param]["exchanged"] for param in group["params"]]
-            # The nth update turns the mean of n - 2 iterates into that of n - 1. At the second one the weight is 1: the
-            # first iterate drops out, as in torch's ASGD.
+            # The nth update turns the mean of n - 2 iterates into the mean of n - 1. At the second update the weight is
+            # 1: the first iterate drops out, as in torch's ASGD.
             torch._foreach_lerp_(means, group["params"], 1 / (group["num_averaged"] - 1))
 
     def _exchange(self, group: Dict[str, Any]) -> None:
@@ -125,8 +125,8 @@ class NTASGDConfig(WeightDecayConfig):
     nonmonotone_interval: int = field(
         default=5,
         metadata={
-            "help": "n: the trigger of --averaging is a validation loss above the lowest of those more than n "
-            "validations ago; only validations at the end of an epoch count"
+            "help": "n: the trigger of --averaging is a validation loss above the lowest one from more than "
+            "n validations ago; only validations at the end of an epoch count"
         },
     )
     averaging: Averaging = field(
@@ -162,8 +162,8 @@ class NTASGD(ConfiguredOptimizer):
         check_not_negative(cfg.nonmonotone_interval, flag="--nonmonotone-interval")
         if not getattr(TASK_REGISTRY.get(cfg.task), "reports_validation", False):
             raise UserError(
-                f"--optimizer nt_asgd needs the validation loss of each epoch, which --task {cfg.task} does not hand "
-                "over: use --task stateful_lm, or another optimizer"
+                f"--optimizer nt_asgd needs the validation loss of each epoch, which --task {cfg.task} does not "
+                "report: use --task stateful_lm, or another optimizer"
             )
         if cfg.averaging == "immediate" and cfg.lr_scheduler not in STOPPABLE_SCHEDULERS:
             raise UserError(

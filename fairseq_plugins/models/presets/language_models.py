@@ -9,7 +9,7 @@ from fairseq_plugins.models.presets.preset import Preset, Value
 from fairseq_plugins.models.presets.translation import TRANSFORMER_LAYERS, TRANSFORMER_TYING
 
 LANGUAGE_MODELS: Dict[str, Preset] = {}
-"""The recurrent language models, to which the sections below add those of a paper."""
+"""The recurrent language models. Each section below adds the models of a paper."""
 
 STREAMS = {
     "task": "stateful_lm",
@@ -191,11 +191,11 @@ LANGUAGE_MODELS |= {
 
 # Mogrifier LSTMs of Melis, Kocisky & Blunsom 2020.
 #
-# The setting for Penn Treebank is that of the authors' program and its configuration. The loss is the sum over the 70
+# The setting for Penn Treebank is from the authors' program and its configuration. The loss is the sum over the 70
 # steps of a window, averaged over rows (``--sentence-avg``). The L2 penalty of 2.52e-4 and the clipping of both
 # gradients at 10 belong to this sum. With a mean over tokens they would be 3.6e-6 and 0.143. Their RMSProp is Adam
 # without a first moment, which adds epsilon before it corrects the second. Dropout masks of input, output and between
-# layers change at every step, that of the state is fixed over a window. The output layer reads the sum of both layers'
+# layers change at every step, the state's is fixed over a window. The output layer reads the sum of both layers'
 # outputs. A row's state is dropped in one window of a hundred.
 #
 # The width of 912 is the largest within the paper's 24M parameters: 23,986,480 with 10,000 words. The number of epochs

@@ -42,7 +42,7 @@ class TyingFlags:
         return max(given, default=TieEmbeddings.AUTO)
 
     def complete(self, args: Namespace, preset: Mapping[str, Any]) -> None:
-        """Set the flag in ``args`` if the layer leaves no choice. Called before the preset fills in what is open.
+        """Set the flag in ``args`` if the layer leaves no choice. Called before the preset sets missing flags.
 
         The layer is the one in ``args``, or else the preset's or the ``substitute``.
         """
@@ -87,8 +87,8 @@ class Preset:
 
     Attributes:
         model: model flags.
-        output_layers: flags that go with an output layer in this architecture, by layer. Those of the preset's own
-            layer are in ``model`` too. Those of another layer are set if the user chooses it.
+        output_layers: flags that go with an output layer in this architecture, by layer. The flags of the
+            preset's own layer are in ``model`` too. The flags of another layer are set if the user chooses it.
         tying: the flags that tie the output layer to the embedding, or None if there are none.
         training: flags of ``fairseq-train`` for the main run.
         fine_tuning: flags that differ when the best model is fine-tuned with averaging from the start, or None if the

@@ -37,7 +37,7 @@ ENCODER_DECODER_TYING = TyingFlags(
 )
 """The meaning of ``--share-embeddings`` for the output layer. ``all`` also concerns the source."""
 
-# Takase et al. 2018, section 6.2. Dropout and the rest are those of the toolkit that it modified.
+# Takase et al. 2018, section 6.2. Dropout and the rest are from the toolkit that the authors modified.
 _PUBLISHED = dict(
     rnn_cell="lstm",
     encoder_directions="both",
@@ -73,8 +73,8 @@ _MOS, _DOC = (dict(layer, output_layer=name) for name, layer in _TAKASE_LAYERS.i
 
 _FULL: Dict[str, Value] = dict(output_layer="full")
 
-# Not in the paper: dropout acts once, on the expert hidden states, as it acts before a single softmax, and not also on
-# the layers that experts and prior read (results/reuters21578).
+# Not in the paper: dropout acts only on the expert hidden states, as it acts before a single softmax, and not on the
+# layers that experts and prior read (results/reuters21578).
 _SMALL_MIXTURE: Dict[str, Value] = dict(attention="general", latent_dropout=0.3, dropout_output=0.0)
 # The warm-up is not in the paper either. Without it the attention is learned late (results/multi30k).
 _SMALL_MIXTURES: Dict[str, Dict[str, Value]] = {
@@ -107,7 +107,7 @@ _TAKASE_TRAINING = {
 }
 
 # Shuang et al. give SGD at 1.0 and 340,000 updates. Batches, clipping and the nine halvings of the rate in the second
-# half are those of TensorFlow's NMT tutorial, whose recipe this is.
+# half are from TensorFlow's NMT tutorial.
 _WMT14_TRAINING = {
     **TRANSLATION,
     **_ONE_BIAS,
