@@ -50,7 +50,7 @@ def fine_tuning_flags(arch: str) -> Dict[str, Value]:
 def valid_nll(path: str, *, data: str, device: str) -> float:
     """Mean negative log-likelihood of the tokens of the validation set in nats.
 
-    For a language model it is the same as that of ``lm eval --split valid``. Raises UserError if the checkpoint or the
+    For a language model it equals the NLL of ``lm eval --split valid``. Raises UserError if the checkpoint or the
     data cannot be read or do not belong together.
     """
     if issubclass(TASK_REGISTRY[trained_task(path)._name], TranslationTask):
@@ -65,7 +65,7 @@ def valid_nll(path: str, *, data: str, device: str) -> float:
         tokens = load_token_stream(data, "valid", model.decoder.dictionary)
         nll = evaluate_perplexity([model.to(device)], tokens, window=1000).nll
         del model
-    torch.cuda.empty_cache()  # for the run, which is another process
+    torch.cuda.empty_cache()  # frees memory for the run, which is another process
     return nll
 
 
@@ -79,7 +79,7 @@ KEPT = {
     *("skip_invalid_size_inputs_valid_test", "update_freq", "clip_norm", "sentence_avg"),
     *("best_checkpoint_metric", "maximize_best_checkpoint_metric"),
 }
-"""Flags of a run that are kept, beside those of its architecture, task, criterion and optimizer."""
+"""Flags of a run that are kept, beside the flags of its architecture, task, criterion and optimizer."""
 
 
 def flags_of_run(path: str) -> Dict[str, Value]:
@@ -117,9 +117,9 @@ def flags_of_run(path: str) -> Dict[str, Value]:
 
 
 def check_vocabulary(path: str, data: Path) -> None:
-    """Refuse a corpus with another vocabulary than the model's corpus, if that is still there.
+    """Refuse a corpus with another vocabulary than the model's corpus, if that still exists.
 
-    If it is gone, the model itself refuses the corpus as it is loaded. Raises UserError with the flags of data-prep
+    Otherwise the model refuses the corpus when it is loaded. Raises UserError with the flags of data-prep
     that take the vocabulary of the model.
     """
     task = trained_task(path)
@@ -145,9 +145,9 @@ def check_vocabulary(path: str, data: Path) -> None:
 
 
 def fine_tune(path: str, *, data: str, save_dir: Path, device: str, more: Sequence[str] = ()) -> None:
-    """Train a model on another corpus with its vocabulary, and print the figures of both. It is resumed as any run.
+    """Train a model on another corpus with its vocabulary, and print the perplexities before and after.
 
-    Further arguments of ``fairseq-train``, ``more``, come last and win.
+    Further arguments of ``fairseq-train``, ``more``, come last and win. An interrupted call is resumed.
 
     Raises:
         UserError: if ``save_dir`` holds another run, or the checkpoint or the data cannot be read or do not belong
@@ -180,9 +180,9 @@ def fine_tune_in_rounds(
 ) -> None:
     """Train by averaged SGD until a round brings no gain, at most ``max_rounds``, and print the figures of each.
 
-    Each round starts from the best model so far with a fresh average. ``save_dir``, of this fine-tuning alone, gets a
-    folder for each round, as :class:`Training` writes it, and the best model as ``checkpoint_fin.pt``. Further
-    arguments of ``fairseq-train``, ``more``, come last and win. An interrupted call is resumed.
+    Each round starts from the best model so far with a fresh average. ``save_dir`` belongs to this fine-tuning alone
+    and gets a folder for each round, as :class:`Training` writes it, and the best model as ``checkpoint_fin.pt``.
+    Further arguments of ``fairseq-train``, ``more``, come last and win. An interrupted call is resumed.
 
     Raises:
         UserError: if ``save_dir`` holds a fine-tuning with another start, if the paper does not fine-tune the

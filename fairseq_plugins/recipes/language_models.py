@@ -38,8 +38,8 @@ FPNN_PTB = Recipe(
 rectifier+dropout+norm: half of the units are dropped before the softmax, and columns of both word matrices keep their
 length. +damped: the sums of Adagrad start above zero, by which rare words move in short steps; more epochs. The paper
 publishes neither optimiser, learning rate, length, strength of L1 nor schedule; length, optimiser and rate were
-searched on valid (results/fpnn). Published of fpnn+dropout+norm, by lm eval: with 5-grams and cache 94, of ten
-copies 98.8 and 92.5; dynamic 98.4, 90.7, 95.1 and 89.1. The recurrent matrix of rectifier networks is 0.01 of its
+searched on valid (results/fpnn). Published for fpnn+dropout+norm, without / with 5-grams and cache: 102 / 94, dynamic
+98.4 / 90.7; the mean of ten 98.8 / 92.5, dynamic 95.1 / 89.1. The recurrent matrix of rectifier networks is 0.01 of its
 parameters (--recurrent-scale), 0.1 with +damped: with Adagrad they diverge at 1.""",
 )
 
@@ -66,7 +66,7 @@ FPNN_TEXT8_WORDS = Recipe(
     notes="""512 hidden units, nothing is regularised. +nce: noise-contrastive estimation, as published; the others
 learn by maximum likelihood. Both networks together (published: 168): fairseq-plugins lm eval DATA
 --path FPNN RECTIFIER. The paper publishes neither optimiser, learning rate, number of noise words nor schedule, and
-those here were not searched, except for +damped, which is that of Penn Treebank (results/fpnn).""",
+the values here were not searched, except +damped, taken from Penn Treebank (results/fpnn).""",
 )
 
 _FPNN_CHARACTERS = {"arch": "fpnn_lm_text8_chars"}
@@ -92,8 +92,8 @@ FPNN_TEXT8_CHARACTERS = Recipe(
     metric="bits a character",
     notes="""2,048 hidden units; fpnn+hidden has a layer of rectifiers before the softmax. Bits are the mean
 over characters and the end marks, one every 1,000 characters. No clipping, as published, but Adagrad in place of SGD
-with momentum near 1, by which smooth rectifiers do not leave their start here (results/text8). +damped: its sums start
-at 1e-7, and the recurrent matrix is 0.2 of its parameters, not 0.01; rate and scale were chosen from the first 50
+with momentum near 1, with which smooth rectifiers do not leave their start here (results/text8). +damped: its sums
+start at 1e-7, and the recurrent matrix is 0.2 of its parameters, not 0.01; rate and scale were chosen from the first 50
 updates. Other rates, the numbers of rows and epochs and the a of the smooth rectifier are not published, and those here
 were not searched.""",
 )
@@ -110,13 +110,12 @@ after the last epoch, checkpoint_last.pt; of AWD-LSTM it is awd-fin, the fine-tu
 fairseq-plugins run does all that. The result of a gate is its checkpoint_best.pt. Gates on AWD-LSTM start nearer to
 zero and are clipped harder than others, as in the published program. In it the transform gates of recurrent highway
 networks read the candidate and start half open; train them so by --transform-input candidate --transform-bias 0. The
-published valid perplexities are those of a program that divides by too many words, except AWD-LSTM's and those with a
-cache: on Penn Treebank they are 0.35 % (base) and 0.57 % (gate) too low, on WikiText-2 0.2 %. Those of test are
-right."""
+published valid perplexities are too low, because the program divides by too many words: on Penn Treebank by 0.35 %
+(base) and 0.57 % (gate), on WikiText-2 by 0.2 %. AWD-LSTM's, those with a cache and all test perplexities are right."""
 _IOG_ENSEMBLES = """
 rhn5+iog and rhn10+iog have one gate for 5 and 10 models of the system rhn: --base-model A:B:C:D:E. Train each with
-another --seed, because equal seeds give equal models. The gate of rhn+iog-hidden reads the hidden state, too, and that
-of rhn+iog-lstm is recurrent; of these two the paper has test figures alone. The base of an ensemble is the mean
+another --seed, because equal seeds give equal models. The gate of rhn+iog-hidden also reads the hidden state, the
+gate of rhn+iog-lstm is recurrent; for these two the paper has only test figures. The base of an ensemble is the mean
 of its models: fairseq-plugins lm eval DATA --path A B C D E."""
 
 _IOG_CACHE_PTB = """
@@ -244,8 +243,8 @@ WSJ_SAMPLE = Recipe(
         "doc": System({"arch": "lstm_lm_doc", **_WSJ_MIXTURE, "experts-per-layer": "0 0 1 3"}),
     },
     training={"max-epoch": 300, "patience": 15},
-    notes="""All have about 4.0M parameters and the dropout rates of MoS for Penn Treebank, because there are about as
-many parameters to a symbol of the training text as there. Training ends when the validation loss has not improved for
+    notes="""All have about 4.0M parameters and the dropout rates of MoS for Penn Treebank, because the ratio
+of parameters to training symbols is about the same. Training ends when the validation loss has not improved for
 15 epochs. checkpoint_best.pt reranks: fairseq-plugins trees rerank.""",
 )
 

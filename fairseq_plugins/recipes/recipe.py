@@ -75,7 +75,7 @@ JOINING_FLAG = "eval-scorer-remove-bpe"
 
 
 def scored_validation(metric: str) -> Dict[str, Value]:
-    """Flags that decode the validation set, so that the log has a score, a value of ``--eval-scorer``, by epoch.
+    """Flags that decode the validation set, so that the log has a score by ``--eval-scorer`` for each epoch.
 
     They do not change the run itself, which stays the same bit for bit. Text for BLEU and chrF is detokenised.
     """
@@ -90,7 +90,7 @@ def scored_validation(metric: str) -> Dict[str, Value]:
 
 
 COMMON = {"num-workers": 0, "no-epoch-checkpoints": True, "log-format": "simple", "log-interval": 50}
-"""Flags of all recipes. Those of a recipe override them."""
+"""Flags of all recipes. A recipe's own flags override them."""
 
 FULL_SIZE = {"num-workers": 1, "log-interval": 200}
 """Flags of recipes that train for days."""
@@ -108,7 +108,7 @@ class Recipe:
         title: one line with what is compared, the corpus and the origin of the settings.
         corpus: command that writes the data.
         systems: systems by name.
-        training: flags of all systems, which override those of their presets.
+        training: flags of all systems, which override the flags of their presets.
         training_of_presets: "left out" if the recipe does not use the training flags of presets.
         metric: name of the published figures.
         compared_by: metric of ``compare_runs``.
@@ -138,7 +138,7 @@ class Recipe:
         return self.system(system).label or system
 
     def flags(self, system: str) -> Dict[str, Value]:
-        """Flags of a system: those of its architecture's preset, overridden by the recipe's and then by its own.
+        """Flags of a system: its architecture's preset, overridden by the recipe's flags and then by its own.
 
         Raises UserError if the recipe has no such system.
         """

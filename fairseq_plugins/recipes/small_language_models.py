@@ -145,7 +145,7 @@ PTB_SMALL = Recipe(
     training_of_presets="left out",
     notes="""The rate rises for 400 updates and falls along a cosine to zero after 5,400, which read 7.5M words: give
 more text a larger --max-update. Rate and dropout were searched on valid, with the tied softmax and with the
-Transformer; Mogrifier LSTMs have half the rate, because they diverge at that of the others. one-expert is one softmax
+Transformer; Mogrifier LSTMs have half the rate, because they diverge at the full rate. one-expert is one softmax
 behind one more matrix. doc has --expert-warmup 1000, which is not in the paper. Without products in bfloat16 a
 processor trains in float32, in one and a half to three hours.
 Results: results/ptb_small.""",
@@ -208,9 +208,9 @@ REDUCED_BASE_MODELS = replace(
         },
         "zaremba3+iog": gate_on("zaremba-averaged", {}, num=3),
     },
-    notes="""zaremba, variational: two layers under a softmax with a matrix of its own; rhn, of depth 8, too. rhn-tied,
-mogrifier and awd share it with the embedding. Dropout rates are near those of awd. awd, mos and doc are tied, mos and
-doc of the recipe reduced. -averaged: one more epoch, of averaged SGD, from a trained system:
+    notes="""zaremba, variational (two layers) and rhn (depth 8): a softmax with a matrix of its own. rhn-tied,
+mogrifier and awd share the matrix with the embedding. Dropout rates are near those of awd. awd, mos and doc are tied;
+mos and doc are those of the recipe reduced. -averaged: one more epoch, of averaged SGD, from a trained system:
 --finetune-from-model CKPT.
 BASE+iog: a gate of the paper's width, 300, on the averaged model of the base; iog30: of width 30. iog-hidden reads the
 hidden state, too, iog-lstm is recurrent; the paper has both on rhn. zaremba3+iog is one gate on three models:

@@ -47,10 +47,10 @@ def training_arguments(
     """All arguments of ``fairseq-train`` for a system of a recipe, with DATA as data-prep wrote it.
 
     The seed is the preset's by default, or fairseq's if the preset has none. ``more`` are further arguments, which come
-    last and win. An output layer, gate, recurrent cell or copy mechanism among them replaces that of the recipe, so the
-    recipe's options of the replaced one are dropped. A single softmax drops the penalty of mixtures, too. ``--no-FLAG``
-    among them removes a switch of the recipe. The recipe's ``--bf16`` is left out where the processor has no products
-    in bfloat16: training would take thirty times as long there (measured on an AMD EPYC with AVX2).
+    last and win. An output layer, gate, recurrent cell or copy mechanism among them replaces the recipe's. The
+    options of the replaced part are dropped. A single softmax drops the penalty of mixtures, too. ``--no-FLAG`` among
+    them removes a switch of the recipe. The recipe's ``--bf16`` is left out where the processor has no products in
+    bfloat16: training would take thirty times as long there (measured on an AMD EPYC with AVX2).
 
     Raises UserError if the recipe has no such system, if ``data`` has subwords of two kinds, or if the system starts
     from trained models and ``more`` names a wrong number of them. Naming none is an error only if there is no run to
@@ -104,7 +104,7 @@ def value_of(given: Mapping[str, List[str]], *flags: str) -> str:
 
 
 def _for_chosen_parts(flags: Mapping[str, Value], given: Mapping[str, List[str]]) -> Dict[str, Value]:
-    """Flags without the options of parts that ``given`` flags replace by others without these options."""
+    """Flags without the options of parts that ``given`` flags replace, unless the new part has the same option."""
     registries: Tuple[Registry[Any], ...] = (OUTPUT_LAYERS, OUTPUT_GATES, RECURRENT_CELLS, COPYING)
     left_out: Set[str] = set()
     for registry in registries:
@@ -150,7 +150,7 @@ It has the ``command`` line, the ``status``, "begun" or "finished", the digests 
 """
 
 STOPPING_FLAG = "--stop-time-hours"
-"""Flag that stops a run which is not finished."""
+"""Flag that stops a run before it is finished."""
 _LENGTHS = ("--max-epoch", "--max-update", "--patience", "--stop-min-lr", STOPPING_FLAG)
 _STARTING_FLAGS = ("--finetune-from-model", "--base-model")
 _PATHS = ("", "--user-dir", "--save-dir", *_STARTING_FLAGS)  # "": DATA, which comes first
@@ -174,7 +174,7 @@ _SCHEDULERS_OF_A_LENGTH = ("cosine", "polynomial_decay", "tri_stage")
 class Training:
     """A run of ``fairseq-train`` in its own folder, the ``--save-dir`` of its arguments.
 
-    The folder keeps the command line, the digests of the data and those of the checkpoints it started from, so that a
+    The folder keeps the command line, the digests of the data and of the checkpoints that it started from, so that a
     later call resumes the same run or reports what differs.
     """
 
@@ -199,9 +199,8 @@ class Training:
     def check(self) -> None:
         """Check that the folder is empty or holds this run.
 
-        Raises UserError if nothing can be written to ``save_dir``, or it holds a run with other flags, with other data,
-        or with another checkpoint to start from, or that checkpoint itself, or if ``--restore-file`` would begin this
-        run again.
+        Raises UserError if ``save_dir`` cannot be written to, or holds a run with other flags, other data or another
+        checkpoint to start from, or holds that checkpoint itself, or if ``--restore-file`` would begin this run again.
         """
         record, folder = _read_record(self.save_dir), self.save_dir.resolve()
         if not self.is_finished:
@@ -263,7 +262,7 @@ class Training:
 
     @property
     def is_resumed(self) -> bool:
-        """Whether there is a run to resume. fairseq then does not read the checkpoints of the start again."""
+        """Whether there is a run to resume. fairseq then does not read the starting checkpoints again."""
         return _read_record(self.save_dir).get("status") == "finished" or _last_saved(self.save_dir) is not None
 
 
@@ -387,12 +386,12 @@ def plan_trainings(
     save_dir: Path,
     more: Sequence[str] = (),
 ) -> Dict[Tuple[str, int], SystemTraining]:
-    """Trainings by system and seed: all systems with the first seed, then the next, each after those it starts from.
+    """Trainings by system and seed, seed by seed. Each comes after the trainings that it starts from.
 
     Each has its folder ``save_dir/SYSTEM-SEED``. A dash replaces a colon in the name of a system, because colons
     separate checkpoints. Further arguments, ``more``, come last in each and win. A training that starts from one model
-    has its seed. One with seed s that starts from ``num`` models takes the s-th block of ``num`` seeds (1 to ``num``
-    for s = 1), so that no two runs share a model.
+    has that model's seed. A training with seed s that starts from ``num`` models takes the s-th block of ``num`` seeds
+    (1 to ``num`` for s = 1), so that no two runs share a model.
 
     Raises UserError if the recipe has no such system, a gate has no base in the recipe, the seed of a gate on several
     models is below 1, or a path of its base models contains a colon, which separates them.

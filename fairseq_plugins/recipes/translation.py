@@ -28,7 +28,7 @@ def _takase2018(corpus: str, columns: Sequence[str], *figures: Sequence[str]) ->
 _AS_KIYONO2017 = """\
 Beam, optimiser, rate, batches and halving are those of Kiyono et al. 2017, whom the paper follows; it names no dropout
 of expert hidden states and no balance term, and there are none here. Run with seeds 1, 2 and 3; the three systems
-differ in their output layer only. Should doc lag behind from the first epochs, add --expert-warmup 1000, which is not
+differ in their output layer only. If doc lags behind from the first epochs, add --expert-warmup 1000, which is not
 in the paper (results/multi30k shows why)."""
 
 IWSLT16 = Recipe(
@@ -67,10 +67,10 @@ GIGAWORD = Recipe(
     compared_by="rouge",
     decoding=DecodingSettings(beam=20),
     notes=f"""{_AS_KIYONO2017}
-A length may be asked for: at most 8 subwords by -- --max-len-b 8, from 8 to 12 with a preference for longer ones by
+To set the length: at most 8 subwords by -- --max-len-b 8, from 8 to 12 with a preference for longer ones by
 -- --min-len 8 --max-len-b 12 --lenpen 2, and the 75 bytes of DUC 2004 by --max-bytes 75. The figures are on the test
-set of Zhou et al. 2017, which data-prep takes by --test-source and --test-target; without them test is that of Rush et
-al. 2015.""",
+set of Zhou et al. 2017, which data-prep takes by --test-source and --test-target; without them test is the set of Rush
+et al. 2015.""",
 )
 
 
@@ -99,8 +99,8 @@ WMT14_TRANSFORMER = Recipe(
     decoding=DecodingSettings(beam=4, flags=("--lenpen", "0.6")),
     notes="""350,000 updates of two batches of 4,096 tokens on one GPU; the embedding of the decoder is shared with
 the output layer. drill has 0.53M parameters more than full. The paper names a label dropout of 0.6, its published
-command 0, which is taken here. The paper's checkpoint is that of the highest accuracy on valid, the recipe's that of
-the lowest loss.""",
+command 0, which is taken here. The paper takes the checkpoint with the highest accuracy on valid, the recipe the one
+with the lowest loss.""",
 )
 
 
@@ -126,9 +126,9 @@ WMT14_MMLSTM = Recipe(
     compared_by="bleu",
     decoding=DecodingSettings(split="newstest2015", beam=10),
     notes="""The paper gives SGD at 1.0, 340,000 updates and "dropout 1.0"; batches, dropout 0.2, clipping, length
-and the halving of the rate after half of the updates are those of the toolkit whose recipe this is (TensorFlow's
-NMT tutorial), except its forget bias of 1, which may be what the 1.0 means. fairseq warns each epoch that it has
-no rate by epoch: those by update are taken. newstest2016 is another --split.
+and the halving of the rate after half of the updates are from TensorFlow's NMT tutorial, except its forget
+bias of 1, which "dropout 1.0" may mean. fairseq warns in each epoch that it has no rate by epoch: the rates by update
+are taken. newstest2016 is another --split.
 Perplexity: fairseq-validate DATA --user-dir fairseq_plugins --path CKPT --task translation --valid-subset
 newstest2015 --batch-size 128""",
 )
@@ -268,7 +268,7 @@ MULTI30K_JOINED = Recipe(
     },
     training_of_presets="left out",
     compared_by="bleu",
-    notes="""Embeddings of 256 for source, target and output, layers of about as much. The rate is halved in each
+    notes="""Embeddings of 256 for source, target and output, layers of about the same width. The rate is halved in each
 of the last epochs; the log has BLEU of valid, decoded greedily, by epoch. DOC's experts on the LSTM wait for 1,000
 updates, which is not in the paper. Made for several seeds. The settings were chosen on
 the validation set of Multi30k English-German, most with one seed: results/multi30k.""",
@@ -281,7 +281,7 @@ IWSLT14_PARTIAL = replace(
     corpus="bash data-prep/iwslt14/prepare.sh de-en --partial --joined-dictionary",
     training={**MULTI30K_JOINED.training, "force-anneal": 3, "max-epoch": 5, "dropout": 0.2},
     notes=f"""{MULTI30K_JOINED.notes}
-Here epochs are fewer, and the dropout is that of the recipe tatoeba: results/iwslt14_partial.""",
+Here epochs are fewer, and the dropout is the recipe tatoeba's: results/iwslt14_partial.""",
 )
 
 TATOEBA = replace(
@@ -291,7 +291,7 @@ TATOEBA = replace(
     corpus="bash data-prep/tatoeba/prepare.sh de-en --joined-dictionary",
     training={**MULTI30K_JOINED.training, "batch-size": 256, "force-anneal": 3, "max-epoch": 5, "dropout": 0.2},
     notes=f"""{MULTI30K_JOINED.notes}
-Here the dropout was chosen on valid (results/tatoeba); batches, which are larger, and epochs, which are fewer, were
+Here the dropout was chosen on valid (results/tatoeba); the larger batches and fewer epochs were
 not tuned.""",
 )
 
@@ -323,9 +323,9 @@ MULTI30K_JOINED_TRANSFORMER = Recipe(
     },
     training_of_presets="left out",
     compared_by="bleu",
-    notes="""Three layers of 256 on either side; the feed-forward layers take what is left. As many updates as the
-encoder-decoders of multi30k_joined, with a rate that falls linearly to 0. Made for fairseq-plugins run; compare runs
-sets both recipes side by side: results/multi30k.""",
+    notes="""Three layers of 256 on either side; the feed-forward layers take the remaining parameters. As many updates
+as the encoder-decoders of multi30k_joined, with a rate that falls linearly to 0. Made for fairseq-plugins run; compare
+runs sets both recipes side by side: results/multi30k.""",
 )
 
 
@@ -347,7 +347,7 @@ _HEADLINES_TRAINING = {
     **ON_CPUS,
     **scored_validation("rouge1"),
     "share-embeddings": "all",
-    "attention": "general",  # of the results; presets of the small architectures have another now
+    "attention": "general",  # as in the results; the presets have another now
     "embed-dim": 128,
     "hidden-sizes": "128 128",
     "init-range": 0.2,

@@ -5,9 +5,9 @@
 ``tables``, ``pictures``              parts of reports
 ``provenance``                        date, code and machine of figures
 ``training_log``                      runs, from their logs and checkpoints
-``learning_curves``, ``comparison``   of runs
-``analyses``, ``experts``             of trained models
+``learning_curves``, ``comparison``   reports on runs
+``analyses``, ``experts``             reports on trained models
 ``sentences``                         pictures of attention and surprisal
-``reranking``                         of parse trees
+``reranking``                         reports on reranked parse trees
 ====================================  ================================================================================
 """

@@ -81,7 +81,7 @@ def gate_words_report(raised: Mapping[str, Sequence[RaisedWord]]) -> Report:
 
 
 def frequency_report(bands: Sequence[FrequencyBand], *, names: Sequence[str]) -> Report:
-    """Gains by word frequency, a line for each band. ``names`` are those of the baseline and of the other model."""
+    """Gains by word frequency, a line for each band. ``names`` has the baseline's, then the other model's."""
     columns = ["occurrences in train", "types", "tokens", "mean over types, %", "of the loss, %"]
     rows = [
         (

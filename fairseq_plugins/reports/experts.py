@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def use_report(uses: Mapping[str, ExpertUse], *, paths: Mapping[str, str], split: str) -> Report:
-    """A table of the balance of the models, and a table of experts for each model; ``split`` was read."""
+    """A table of the balance of the models, and a table of experts for each model, on a ``split``."""
     figures = [
         {
             "name": name,
@@ -72,7 +72,7 @@ def draw_expert_map(sentences: Sequence[Tuple[str, WordExperts]]) -> "Figure":
 
 
 def expert_names(layers: Sequence[int]) -> List[str]:
-    """Names of experts by the layer that they read and their number among those that read it: "layer 2, 1"."""
+    """Names of experts by the layer that they read, and a number within that layer: "layer 2, 1"."""
     numbers = [sum(other == layer for other in layers[: number + 1]) for number, layer in enumerate(layers)]
     return [f"{layer_name(layer)}, {number}" for layer, number in zip(layers, numbers)]
 
@@ -90,7 +90,7 @@ MEASURES = {"shares": "share of the words", "gradients": "gradient by word, nats
 
 
 def history_report(runs: Mapping[str, History], *, split: str) -> Report:
-    """A line for each checkpoint, with shares and then gradients of the layers; ``split`` was read."""
+    """A line for each checkpoint, with shares and then gradients of the layers, on a ``split``."""
     figures = [
         {
             "name": name,

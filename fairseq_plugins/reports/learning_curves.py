@@ -42,7 +42,7 @@ def learning_report(runs: Sequence[Figures]) -> Report:
 def _learning_table(runs: Sequence[Figures]) -> str:
     """A line for each run, with means over the seeds of one name.
 
-    Where runs of a name still train, so that their epochs differ, there is no mean of their last perplexities.
+    If runs of a name still train, so that their epochs differ, there is no mean of their last perplexities.
     """
     epochs = {figures["name"]: {one["epochs"] for one in runs if one["name"] == figures["name"]} for figures in runs}
     return table_of_runs(

@@ -31,8 +31,8 @@ class Report:
     def write(self, folder: Path, *, command: str, name: str, figures: str = "", picture: str = "") -> str:
         """Write text, JSON and picture with their provenance into a folder, which is created if missing.
 
-        ``command`` is the command line of the user. ``name`` is that of the files without suffix; ``figures`` and
-        ``picture`` are other names of these two, with suffix. Returns the text with its provenance.
+        ``command`` is the command line of the user. ``name`` names the files, without suffix. ``figures`` and
+        ``picture`` are other names for these two files, with suffix. Returns the text with its provenance.
         """
         text = "{}\n\n`{command}`; {date}, {code}; {machine}.\n".format(self.text.rstrip("\n"), **origin(command))
         folder.mkdir(parents=True, exist_ok=True)

@@ -21,7 +21,7 @@ from fairseq_plugins.trees.reranking import ORACLE, Sentence, Systems, SystemSco
 from fairseq_plugins.trees.trees import BracketCounts
 
 RATES = {"recall": "recall", "precision": "precision", "f1": "F1", "exact": "exact"}
-"""Rates of :class:`BracketCounts`, which are fractions, with their titles in tables, which have percentages."""
+"""Rates of :class:`BracketCounts` (fractions), with their titles in tables (percentages)."""
 
 SCORED = "sentences scored"
 """Title of a column."""

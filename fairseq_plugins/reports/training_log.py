@@ -25,12 +25,12 @@ SEED = re.compile(r"(?:'common': \{[^{}]*?'seed': |\| fairseq_cli\.train \| arch
 PARAMETERS = re.compile(r"\| num\. shared model params: ([\d,]+) \(num\. trained: ([\d,]+)\)")
 """The sizes of the model, which fairseq prints at each start."""
 START = "| fairseq.trainer | Preparing to load checkpoint "
-"""In a line that fairseq logs at each start, with or without a checkpoint."""
+"""Part of a line that fairseq logs at each start, with or without a checkpoint."""
 BEGINNINGS = (
     "| fairseq.trainer | No existing checkpoint found ",
     "| fairseq.checkpoint_utils | loading pretrained model from ",
 )
-"""In lines that fairseq logs when it starts a new run instead of resuming one."""
+"""Parts of lines that fairseq logs when it starts a new run instead of resuming one."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def figures_of(lines: Iterable[LogLine], kind: str, name: str) -> List[float]:
 class TrainingLog:
     """Log of the last run in a ``--save-dir``, which may be unfinished. It is read once.
 
-    Its properties raise a ``UserError`` if the log does not have them.
+    Its properties raise a ``UserError`` if the log lacks the figures.
 
     Args:
         save_dir: directory of ``train.log``.
@@ -98,8 +98,8 @@ class TrainingLog:
         found = [match.groups() for match in line.finditer(self._start)]
         if not found:
             raise UserError(
-                f"{self.path} holds no {what}, which fairseq-train prints as it starts: wait until it has, or keep all "
-                "that it prints"
+                f"{self.path} holds no {what}: fairseq-train prints it at the start, so wait for it, or keep the whole "
+                "output"
             )
         return found[-1]
 
@@ -113,7 +113,7 @@ class TrainingLog:
         curve = self._curve("valid", "ppl")
         if not curve:
             raise UserError(
-                f"{self.path} holds no validation: log with --log-format simple, or wait for that of the first epoch"
+                f"{self.path} holds no validation: log with --log-format simple, or wait for the end of the first epoch"
             )
         return curve
 
@@ -151,7 +151,7 @@ class TrainingLog:
         ]
         if not any(parts):
             raise UserError(f"{self.path} holds no times: log with --log-format simple")
-        # if the line of a start is missing, the time falls there
+        # a time that falls marks a start whose line is missing
         ends = [one for seconds in parts for one, after in zip(seconds, [*seconds[1:], 0]) if after < one]
         return sum(ends) / 3600
 
@@ -174,8 +174,8 @@ class TrainingLog:
     def check_belongs_to(self, checkpoint: Path) -> None:
         """Check that this log has the validation that preceded the saving of ``checkpoint``.
 
-        A log that has no validation with that metric and a number of updates is accepted. Raises UserError if it has
-        other ones.
+        A log that has no validation at all by the checkpoint's metric is accepted. Raises UserError if it has other
+        validations only.
         """
         state = read_state(checkpoint)
         value: Optional[float] = state["extra_state"].get("val_loss")
@@ -219,7 +219,7 @@ class TrainedRun:
     Attributes:
         name: name in tables. Runs of one name differ in their seed.
         checkpoint: path in the ``--save-dir``, beside ``train.log``. The file may be missing.
-        figures: figures of every report: name, parameters, seed, and those of the log.
+        figures: figures of every report: name, parameters, seed, and the log's figures.
     """
 
     name: str
@@ -238,7 +238,7 @@ def best_checkpoint(path: Path) -> Path:
 
 
 def read_run(name: str, path: Path) -> TrainedRun:
-    """Read a finished run, by its ``--save-dir``, whose ``checkpoint_best.pt`` is taken, or by a checkpoint in it.
+    """Read a finished run from a checkpoint, or from its ``--save-dir``, which stands for ``checkpoint_best.pt``.
 
     ``checkpoint_best.pt`` may be missing, for example because only small files were copied from another machine. Raises
     UserError or OSError if the log or a given checkpoint is missing or cannot be read, or if they belong to different
