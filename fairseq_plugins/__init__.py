@@ -36,7 +36,7 @@ def load(
     Args:
         path: a checkpoint; a folder with ``checkpoint_best.pt`` or else ``checkpoint_last.pt``, such as an export; or
             several of them for an ensemble.
-        data: the folder that data-prep wrote; by default that of the training, or the export itself.
+        data: the folder that data-prep wrote; by default the folder of the training, or the export itself.
         device: such as "cuda".
         text: "raw", or "tokenised" if lines of a language model are words and subwords between blanks.
         precision: of the output layer's scores, "float32", "bfloat16" or "auto" (``--output-precision``).
@@ -47,7 +47,7 @@ def load(
         ``translate`` and ``attention``.
 
     Raises:
-        UserError: if a file is missing, unreadable or refused, if the vocabulary differs from that of the data, or if
+        UserError: if a file is missing, unreadable or refused, if the vocabulary differs from the data's, or if
             the folder lacks files that raw text needs; the message names it.
     """
     from fairseq_plugins.evaluation.api import load_trained  # not above, which would slow down every import

@@ -188,7 +188,7 @@ class Command:
         self.run(args)
 
     def _import_parts(self, program: str, given: Sequence[str]) -> None:
-        """Import the folder of ``--user-dir`` before the other arguments are declared, which may depend on it."""
+        """Import the folder of ``--user-dir`` before the other arguments are declared: they may depend on it."""
         early = OneLineParser(prog=program, add_help=False, allow_abbrev=not self.passes_on)
         _add_user_dir(early)
         folder: Optional[str] = early.parse_known_args(self._split(given)[0])[0].user_dir

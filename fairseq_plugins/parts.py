@@ -48,7 +48,7 @@ class Part:
 P = TypeVar("P", bound=Part)
 
 NONE = "none"
-"""Name of the part of a registry that does nothing, which is its default."""
+"""Name of the part that does nothing, the default of a registry that has one."""
 
 
 class Registry(Dict[str, Type[P]], Generic[P]):
@@ -254,7 +254,7 @@ def _names_in(config: Type[FairseqDataclass], prefix: Optional[str]) -> List[str
 
 @cache
 def _names_of(cls: Any) -> List[str]:
-    """Names of the options that a task, criterion or optimizer adds to those of the class of fairseq below it."""
+    """Names of the options that a task, criterion or optimizer adds to the options of its base class in fairseq."""
     base: Any = next(base for base in cls.__mro__ if base.__module__.startswith("fairseq."))
     known = flag_names(base)
     return [name for name in flag_names(cls) if name not in known]

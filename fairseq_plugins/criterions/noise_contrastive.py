@@ -1,7 +1,7 @@
 """Noise-contrastive estimation (Mnih & Teh 2012): training without sums over the vocabulary.
 
-The model learns to tell each target from k noise words, so that an update reads only the rows of the output matrix that
-belong to these words.
+The model learns to tell each target from k noise words, so that an update reads only the rows of the output matrix for
+these words.
 
 Shapes: B batch, T time, V vocabulary.
 """
@@ -84,7 +84,7 @@ class NoiseContrastiveConfig(FairseqDataclass):
         default="left-out",
         metadata={
             "help": "what to do with a noise word that equals the target. counted: scores become log-probabilities, as "
-            "in the paper; left-out: they become log-odds, log p / (1 - p), which differ where p is large"
+            "in the paper; left-out: they become log-odds, log(p / (1 - p)), which differ where p is large"
         },
     )
     normaliser: Normaliser = field(
@@ -115,13 +115,13 @@ class NoiseContrastive(FairseqCriterion):
     s(w) = logit(w) - log Z is the score of a word. The noise distribution q is the unigram distribution of the training
     text (:class:`UnigramNoise`). Noise is drawn with torch's generator, which fairseq seeds for every update.
 
-    The minimum is at s = log p. If accidental hits are left out it is at s = log p / (1 - p): the more probable a word,
-    the more of its noise is left out, which makes confident predictions more confident. The paper sets log Z = 0. A
-    model without biases would have to lower all logits by log V first and has no parameter for that, so log Z is fixed
-    at log V here, or starts there.
+    The minimum is at s = log p. If accidental hits are left out it is at s = log(p / (1 - p)): the more probable a
+    word, the more of its noise is left out, which makes confident predictions more confident. The paper sets log Z = 0.
+    A model without biases would have to lower all logits by log V first and has no parameter for that, so log Z is
+    fixed at log V here, or starts there.
 
     In training ``loss`` is this loss in nats, there is no ``ppl``, and ``log_normaliser`` is log Z if it is learned. In
-    evaluation the distribution is normalised, and ``loss`` and ``ppl`` are those of the plain NLL.
+    evaluation the distribution is normalised, and ``loss`` is the plain NLL and ``ppl`` its exponential.
 
     Raises:
         UserError: if ``--noise-samples`` is below 1, or sparse gradients do not fit the run.
@@ -160,7 +160,7 @@ class NoiseContrastive(FairseqCriterion):
         self.normaliser_shift = nn.Parameter(torch.zeros(1)) if normaliser == "learned" else None
 
     def load_state_dict(self, state_dict: Optional[Mapping[str, Any]], *args: Any, **kwargs: Any) -> Any:
-        """Resume from a checkpoint. Without a saved normaliser fairseq passes None, and it keeps its initial value.
+        """Resume from a checkpoint. Without a saved normaliser fairseq passes None, and the initial value stays.
 
         With another ``--normaliser`` than before the optimiser has other parameters, and its state has to be reset.
         """
@@ -209,7 +209,7 @@ class NoiseContrastive(FairseqCriterion):
         """Draw noise for targets (B, T).
 
         Raises:
-            UserError: if it has more words than :data:`MOST_WORDS`.
+            UserError: if the noise has more words than :data:`MOST_WORDS`.
         """
         distribution = self.distribution
         shape = (self.num_samples,) if self.noise_sharing == "batch" else (*target.shape, self.num_samples)

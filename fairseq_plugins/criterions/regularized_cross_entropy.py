@@ -65,7 +65,7 @@ class RegularizedCrossEntropyConfig(FairseqDataclass):
         default="row",
         metadata={
             "help": "row: prior mass per batch row, as in the program published with DOC; batch: prior mass of the "
-            "whole batch, as in the paper (about 1 / (experts - 1) of the former)"
+            "whole batch, as in the paper (about 1 / (experts - 1) of row)"
         },
     )
     l1_regularization: float = field(
@@ -85,8 +85,8 @@ class RegularizedCrossEntropyConfig(FairseqDataclass):
 class RegularizedCrossEntropy(FairseqCriterion):
     """Mean NLL + alpha AR + beta TAR + lambda balance + L1 + L2, optionally with label smoothing.
 
-    ``loss`` and ``ppl`` are the plain NLL of the targets in nats and its exponential, in training with
-    ``--adversarial-epsilon`` the NLL under the lowered logits. Penalties are computed in training only, and logged
+    ``loss`` is the plain NLL of the targets in nats, and ``ppl`` its exponential. In training with
+    ``--adversarial-epsilon`` the NLL is by the lowered logits. Penalties are computed in training only, and logged
     separately, without their coefficients. fairseq divides gradients by the number of tokens, or of sentences with
     ``--sentence-avg``, so the penalties are multiplied by that number.
 
@@ -148,8 +148,8 @@ class RegularizedCrossEntropy(FairseqCriterion):
             number that fairseq divides gradients by; and the logging output.
 
         Raises:
-            UserError: if the model does not compute losses itself, as those of fairseq, or if a penalty acts on frozen
-                parameters only.
+            UserError: if the model does not compute losses itself, like fairseq's models, or if a penalty acts on
+                frozen parameters only.
         """
         check_architecture(model, criterion="regularized_cross_entropy")
         target = sample["target"]
@@ -222,14 +222,14 @@ class RegularizedCrossEntropy(FairseqCriterion):
 
 
 def read_at_once(logging_outputs: List[Dict[str, Any]]) -> List[Dict[str, Any]]:
-    """The outputs with their scalars read by one transfer. fairseq would wait for a GPU at each, and add there."""
+    """The outputs with their scalars read by one transfer. fairseq would wait for a GPU at each, and add on the GPU."""
     scalars = [value for log in logging_outputs for value in log.values() if isinstance(value, Tensor)]
     on_cpu = iter(torch.stack(scalars).cpu() if scalars else ())
     return [{n: next(on_cpu) if isinstance(x, Tensor) else x for n, x in log.items()} for log in logging_outputs]
 
 
 def log_mean(name: str, logging_outputs: List[Dict[str, Any]], *, shown_as: Optional[str] = None) -> None:
-    """Log a sum over tokens as a mean over the tokens of all processes. Some may lack it; without any there is none."""
+    """Log a sum over tokens as a mean over the tokens of all processes. Nothing is logged if all processes lack it."""
     sums = [log[name] for log in logging_outputs if name in log]
     if sums:
         num_tokens = sum(log["ntokens"] for log in logging_outputs)

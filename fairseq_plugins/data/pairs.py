@@ -26,7 +26,7 @@ def languages_of(flags: Any) -> GivenLanguages:
 
 
 def complete_languages(given: GivenLanguages, data: str) -> Languages:
-    """Complete the given languages by those of the pair in a folder, which is read only if one is missing.
+    """Complete the given languages by the pair in a folder, which is read only if a language is missing.
 
     Raises UserError if the folder holds no pair, several that fit, or not the given language.
     """
@@ -63,10 +63,10 @@ def split_languages(data: Path, split: str) -> Languages:
 
 
 def check_split(data: Path, split: str, languages: Languages) -> Languages:
-    """Check that a split has pairs of two languages. fairseq looks for both orders, too.
+    """Check that a split has pairs of two languages, in either order, as fairseq does.
 
     Returns:
-        the two in the order of its file names.
+        the languages in the order of the split's file names.
     """
     pairs = _named_pairs(data, split)
     for pair in (languages, languages[::-1]):

@@ -93,7 +93,7 @@ class _ArpaLines:
         self._check(line, "\\end\\")
 
     def _read_sizes(self) -> Tuple[bytes, List[int]]:
-        """The line after the sizes of the orders, and these."""
+        """The line after the sizes of the orders, and the sizes."""
         sizes: List[int] = []
         while match := _SIZE.fullmatch(line := self._next()):
             if int(match[1]) != len(sizes) + 1:
@@ -104,7 +104,7 @@ class _ArpaLines:
         return line, sizes
 
     def _read_rows(self, order: int, numbers: Dict[bytes, int], *, num_lines: int) -> ArpaRows:
-        """The n-grams of the next lines, without those with words outside of the dictionary."""
+        """The n-grams of the next lines, except n-grams with words outside of the dictionary."""
         words: List[int] = []
         log_probs: List[float] = []
         log_backoffs: List[float] = []

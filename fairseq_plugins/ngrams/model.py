@@ -17,13 +17,13 @@ from fairseq_plugins.ngrams.arpa import ArpaRows, read_orders, write_rows
 from fairseq_plugins.options import UserError
 
 ABSENT = -1
-"""The number of an n-gram that is not in the index, and the key of one whose context is not."""
+"""The number of an n-gram that the index lacks, and its key if the index lacks its context."""
 
 
 class NGramIndex:
     """Numbers the n-grams of the orders 1 to K over V words.
 
-    The number of a unigram is that of its word in the dictionary. The context of a longer n-gram is the n-gram without
+    The number of a unigram is its word's number in the dictionary. The context of a longer n-gram is the n-gram without
     its last word. Its key is V times the number of its context plus its last word. Its number is the index of its key
     among the sorted keys of its order. So a lookup is a binary search for an int64, n-grams with the same context are
     adjacent, and every context is an n-gram itself. Except for its unigram, no n-gram ends with the sentence start.
@@ -64,7 +64,7 @@ class NGramIndex:
         return torch.stack(columns[::-1], dim=1)
 
     def keys(self, contexts: Tensor, last_words: Tensor) -> Tensor:
-        """Keys of n-grams, (n,), by the numbers of their contexts and their last words; ABSENT if the context is."""
+        """Keys of n-grams, (n,), by the numbers of their contexts and their last words. ABSENT contexts give ABSENT."""
         return torch.where(contexts == ABSENT, ABSENT, contexts * self.vocab_size + last_words)
 
     def keys_of(self, words: Tensor) -> Tensor:
@@ -135,7 +135,7 @@ LARGEST_LOG = 600.0
 class NGramModel:
     """An n-gram model over the words of a dictionary.
 
-    The log-probability of a word after a context is that of the n-gram of both, if the model has it. Otherwise it is
+    The log-probability of a word after a context is the n-gram's, if the model has the n-gram of both. Otherwise it is
     the back-off weight of the context, zero if the model lacks the context, plus the log-probability of the word after
     the context without its first word. All logarithms are natural.
 
@@ -282,7 +282,7 @@ class NGramModel:
 
         Let L be the words that a context c lists, b its back-off weight, and c' the context without its first word. The
         sum of P(w | c) over all words is sum_L P(w | c) + b (sum_V P(w | c') - sum_L P(w | c')), because all words but
-        L back off. So the sums of an order follow from those of the order below.
+        L back off. So the sums of an order follow from the sums of the order below.
         """
         totals = [self._log_probs[0][:-1].exp().sum().view(1)]
         if totals[0] > MAX_SUM:
@@ -300,7 +300,7 @@ class NGramModel:
                 lower = self._log_probs_of(self.index.words(order + 1, numbers)[:, 1:]).exp()
                 total.index_add_(0, contexts, self._log_probs[order][numbers].exp() - weights[contexts] * lower)
             totals.append(total)
-            if not len(total):  # such as where no trigram is of words of the dictionary: nor are longer ones
+            if not len(total):  # if no trigram has only words of the dictionary, no longer n-gram has
                 break
             worst = int(total.argmax())
             if total[worst] > MAX_SUM:

@@ -110,7 +110,7 @@ class WordProjection(nn.Module):
 
     @staticmethod
     def _parameter_state(x: Tensor) -> ParameterState:
-        """Differs after a parameter was changed in place, replaced, moved or cast, and under autocast.
+        """A key that differs after a parameter was changed in place, replaced, moved or cast, and under autocast.
 
         Changes through ``.data`` go unnoticed; ``train()`` clears the cache after them.
         """
@@ -150,7 +150,7 @@ class ProjectedOptions(FairseqDataclass):
         metadata={
             "help": "precision of the output layer alone in training; perplexities and translations are always "
             "computed in float32. bfloat16: logits and probabilities in 16 bits, in half the time on processors with "
-            "bfloat16 matrix products; auto: bfloat16 on such processors, else float32; float32: that of "
+            "bfloat16 matrix products; auto: bfloat16 on such processors, else float32; float32: the precision of "
             "the rest of the model (default: float32)"
         },
     )
@@ -304,14 +304,14 @@ class ProjectedOutput(OutputLayer):
         return logits if gate is None else apply_gate(logits, gate)
 
     def _check_trains_in_precision_of_model(self, where: str) -> None:
-        if self.precision.training and self.precision.name == "bfloat16":  # a gated model trains no other part of it
+        if self.precision.training and self.precision.name == "bfloat16":  # all that trains in a gated model
             raise UserError(
                 f"--output-precision bfloat16 is not for {where}, which computes in the precision of the model: train "
                 "with --criterion regularized_cross_entropy, or give float32 or auto"
             )
 
     def _at_temperature(self, hidden: Tensor) -> Tuple[Tensor, Optional[Tensor]]:
-        """k and b divided by the temperature, which divides the logits by it."""
+        """k and b divided by the temperature, so that the logits are divided by it."""
         bias = self.projection.bias
         if self.temperature == 1:
             return hidden, bias

@@ -35,7 +35,7 @@ class SoftmaxOutput(ProjectedOutput):
     Args:
         width: of the label embedding.
         shared_weight: the label embedding, (V, width), or None for a matrix of the layer's own.
-        label_encoder: maps the label embedding to L, (V, C). Without one they are the same.
+        label_encoder: maps the label embedding to L, (V, C). Without one L is the embedding.
     """
 
     def __init__(

@@ -22,7 +22,7 @@ class Limits:
         default=256, metadata={"help": "requests that wait; others are told to come back, by status 503"}
     )
     seconds: float = 60.0
-    """For a request, from its header to its answer, and for a connection without a request."""
+    """Limit for a request, from its header to its answer, and for an idle connection."""
 
 
 class TooManyWaiting(Exception):
@@ -60,12 +60,12 @@ class Batcher:
         threading.Thread(target=self._run, name="batches", daemon=True).start()
 
     def submit(self, lines: Sequence[str], options: object, *, alone: bool = False) -> "Future[List[Any]]":
-        """Queue a request. It can be cancelled while it waits. An error of ``work`` becomes that of the future.
+        """Queue a request. It can be cancelled while it waits. An error of ``work`` becomes the future's error.
 
         Args:
             lines: of the request.
             options: for ``work``; requests whose options are equal share batches.
-            alone: whether the request shares no batch, such as lines that are one text.
+            alone: whether the request must not share a batch, for example because its lines are one text.
 
         Raises:
             TooManyWaiting: if ``max_waiting`` requests wait.
@@ -85,7 +85,7 @@ class Batcher:
                 self._answer(batch)
 
     def _next_batch(self) -> List[_Job]:
-        """Wait for requests, and take those of a batch."""
+        """Wait for requests, and take a batch of them."""
         with self._changed:
             self.is_working = False
             self._changed.wait_for(lambda: self._jobs)
@@ -106,7 +106,7 @@ class Batcher:
             if len(jobs) == 1:
                 jobs[0].answer.set_exception(error)
                 return
-            for job in jobs:  # one may be at fault
+            for job in jobs:  # only one may be at fault
                 self._answer([job])
             return
         for job in jobs:

@@ -28,13 +28,13 @@ from fairseq_plugins.serving.batching import Batcher, Limits, TooManyWaiting
 PAGE = Path(__file__).with_name("page.html")
 
 BEAM = 5
-"""Of a request that gives none."""
+"""Beam of a request that gives none."""
 
 READ_TO_THE_END = 16
 """A body up to this many times the limit is read to its end, so that the client sees the answer."""
 
 SECONDS_TO_READ = 0.5
-"""When the server ends, it still reads requests for so long on connections that it has accepted."""
+"""When the server ends, it still reads requests on accepted connections for this time."""
 
 
 class _LinesRequest(BaseModel):
@@ -60,7 +60,7 @@ class GenerateRequest(_LinesRequest):
     """Beginnings of lines, and how they are continued."""
 
     num: int = Field(1, ge=1, le=100, description="texts for each line")
-    seed: int = Field(1, ge=0, lt=2**63, description="the same one draws the same texts")
+    seed: int = Field(1, ge=0, lt=2**63, description="equal seeds draw equal texts")
     temperature: float = Field(1.0, gt=0, le=100, description="divides log-probabilities")
     top_k: Optional[int] = Field(None, ge=1, le=10**9, description="draw from the most probable words")
     top_p: Optional[float] = Field(
@@ -97,7 +97,7 @@ class Score(BaseModel):
 
 
 class Continuation(BaseModel):
-    """A beginning with its continuation, and the log-probabilities of the latter's tokens in nats."""
+    """A beginning with its continuation, and the log-probabilities of the continuation's tokens in nats."""
 
     text: str
     log_prob: float
@@ -261,7 +261,7 @@ class ModelServer:
 
 
 def _add_refusals(api: FastAPI, limits: Limits) -> None:
-    """Answer errors in JSON. Unknown addresses are answered with those of ``api``."""
+    """Answer errors in JSON. The answer to an unknown address lists the addresses of ``api``."""
     paths = [f"{method} {path}" for path, one in api.openapi()["paths"].items() for method in map(str.upper, one)]
 
     @api.exception_handler(UserError)
@@ -357,7 +357,7 @@ class _Connection(H11Protocol):
         self._watch(before=self)
 
     def _watch(self, before: Any) -> None:
-        """Abort the connection if no request has come since ``before`` was seen, the one at the last look."""
+        """Abort the connection if no request has come since the last look, which saw the request ``before``."""
         if self not in self.connections:
             return
         idle = self.cycle is None or self.cycle.response_complete
@@ -415,12 +415,12 @@ def make_runner(server: ModelServer) -> uvicorn.Server:
 
 
 def serve(server: ModelServer, listening: socket.socket) -> None:
-    """Answer requests until SIGTERM or SIGINT, then those that have come."""
+    """Answer requests until SIGTERM or SIGINT, then answer pending ones and end."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # not every system lets the limit be raised
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection is a file
     runner = make_runner(server)
-    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again at its end, for whoever was before
+    for number in (signal.SIGTERM, signal.SIGINT):  # uvicorn raises them again at its end, for earlier handlers
         signal.signal(number, runner.handle_exit)
     runner.run(sockets=[listening])
     if server.batcher.is_working:  # on a request whose time is up; nothing interrupts it

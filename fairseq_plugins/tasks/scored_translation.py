@@ -31,7 +31,7 @@ from fairseq_plugins.options import UserError, check_choice, choices, flag_of
 EvalScorer = choices(list(CORPUS_METRICS))
 
 UNKNOWN_IN_HYPOTHESIS = "UNKNOWN"
-"""Text of an unknown word in a hypothesis. It shares no letter with that of a reference, so the two never match."""
+"""Text of an unknown word in a hypothesis. References write theirs with other letters, so the two never match."""
 
 STATISTICS = "_eval_scorer"
 """Prefix of the sums in the logging output. fairseq does not print names that begin with an underscore."""
@@ -39,7 +39,7 @@ STATISTICS = "_eval_scorer"
 
 @dataclass
 class EvalScorerConfig(FairseqDataclass):
-    """Flags that ``--task scored_translation`` adds to those of fairseq's ``translation``."""
+    """Flags that ``--task scored_translation`` adds to the flags of fairseq's ``translation``."""
 
     eval_scorer: EvalScorer = field(
         default="bleu",
@@ -84,7 +84,7 @@ class ScoredTranslationConfig(EvalScorerConfig, TranslationConfig):
 class ScoredTranslationTask(TranslationTask):
     """fairseq's ``translation`` whose validation decodes, and logs the metric ``--eval-scorer`` under that name.
 
-    The statistics of sentences are summed over batches and processes, and the score is that of the whole set. Decoding
+    The statistics of sentences are summed over batches and processes, which gives the score of the whole set. Decoding
     runs without dropout and restores the random state, so that it does not change the training run.
 
     Raises:
@@ -224,7 +224,7 @@ def _generation_arguments(text: str) -> Namespace:
 
 
 def _check_lengths(generator: SequenceGenerator, *, shortest: int, longest: int) -> None:
-    """Refuse limits that exclude each other for sources of these lengths, which fairseq does while it decodes."""
+    """Refuse limits that exclude each other for sources of these lengths. fairseq refuses them only as it decodes."""
     if not math.isfinite(generator.max_len_a * longest + generator.max_len_b):
         raise UserError(f"--eval-scorer-args: max_len_a {generator.max_len_a}: give a smaller number")
     by_flags = shortest if generator.match_source_len else int(generator.max_len_a * shortest + generator.max_len_b)

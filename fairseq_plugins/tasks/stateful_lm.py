@@ -103,7 +103,7 @@ def epoch_windows(
     else:
         windows = fixed_windows(num_predictions, length=length)
     if in_training and config.row_offsets == "random":
-        seed = (config.seed, epoch, 1)  # another generator than that of the lengths
+        seed = (config.seed, epoch, 1)  # a generator independent of the lengths'
         offsets = random_row_offsets(streams.num_rows, streams.rows.size(1), seed=seed)
         windows = [replace(window, row_offsets=offsets) for window in windows]
     return [[window] for window in windows]
@@ -128,9 +128,9 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
     reports_validation = True
     """See :class:`~fairseq_plugins.optim.nt_asgd.NTASGD`."""
     _decoder: StreamDecoder
-    """Of the model, once it is built."""
+    """Decoder of the model, once the model is built."""
     _position: StreamPosition
-    """In the training text, once it is read."""
+    """Position in the training text, once the text is read."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         super().__init__(args, dictionary, output_dictionary, targets)
         self._config: StatefulLanguageModelingConfig = args
         self._optimizer: Optional[FairseqOptimizer] = None
-        self._nominal_lengths: List[int] = []  # since gradients were cleared, of several windows by --update-freq
+        self._nominal_lengths: List[int] = []  # of the windows since gradients were cleared
         self._first_subset_pending = False
         self._described_splits: Set[str] = set()
 
@@ -312,7 +312,7 @@ class StatefulLanguageModelingTask(LanguageModelingTask):
         complete the window, and this one still takes part in their collective operations.
         """
         self._optimizer = optimizer.fp32_optimizer if isinstance(optimizer, AMPOptimizer) else optimizer
-        if all(parameter.grad is None for parameter in model.parameters()):  # fairseq tells of no update that it skips
+        if all(parameter.grad is None for parameter in model.parameters()):  # fairseq does not report skipped updates
             self._nominal_lengths.clear()
         # --amp repeats all windows of an update whose gradients overflowed, so their start states are kept.
         self._decoder.carried_state.num_repeatable = len(self._nominal_lengths) + 1

@@ -235,10 +235,10 @@ def agreed_scale(nominal_lengths: List[int], *, base_length: int, device: torch.
     """Factor of the learning rate of an update: the mean length of its windows / ``base_length``, both in tokens.
 
     The rate is proportional to the lengths that were drawn for the windows (Merity et al. 2018, section 4.1). With a
-    fixed rate short windows, whose mean gradient counts as much as that of long ones, would be overweighted.
+    fixed rate short windows would be overweighted, because the mean gradient of each window counts alike.
 
     Processes take the largest of their factors, because they make one update together. Factors differ if memory ran out
-    in one process. It is 1 if none has a window.
+    in one process. The factor is 1 if no process has a window.
     """
     scale = sum(length / base_length for length in nominal_lengths) / max(1, len(nominal_lengths))
     if distributed_utils.get_data_parallel_world_size() > 1:

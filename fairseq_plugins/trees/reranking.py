@@ -43,7 +43,7 @@ FORMS = "give COUNT<TAB>ID and two lines a candidate, score and tree, or ID<TAB>
 
 @dataclass(frozen=True)
 class CandidateTree:
-    """A tree as text, its score by the parser, of which higher is better, and its location, file and line."""
+    """A tree as text, its score by the parser (higher is better), and its location: file and line."""
 
     bracketed: str
     score: float

@@ -27,7 +27,7 @@ class EmptyTree(UserError):
 class Tree:
     """A node with all nodes below it; ``str`` gives the bracketed tree.
 
-    The label is that of the constituent, or the part of speech of the word; it may be empty at the top. A constituent
+    The label is the constituent's, or the word's part of speech; it may be empty at the top. A constituent
     has children, from left to right, and no word.
     """
 
@@ -266,7 +266,7 @@ def read_linearisation(data_dir: Union[str, Path]) -> Linearisation:
     path = Path(data_dir) / "trees" / KEPT_WORDS
     if not path.is_file():
         raise UserError(
-            f"{path} does not exist, which tells how trees become symbols: give the directory that "
+            f"{path} does not exist, so it is unknown how trees become symbols: give the directory that "
             "data-prep/wsj/prepare.sh wrote"
         )
     return Linearisation(path.read_text(encoding="utf-8").split())

@@ -198,7 +198,7 @@ def test_seed_and_size_are_those_of_the_last_run_in_the_log(is_gone, finished):
 def test_a_log_that_does_not_tell_the_size_is_refused(another, finished):
     # a training of before tells its own
     (finished / "train.log").write_text(another + ANEW + EPOCH)
-    with pytest.raises(ValueError, match="train.log holds no size of the model, .*: wait until it has, or keep all"):
+    with pytest.raises(ValueError, match="train.log holds no size of the model: .* so wait for it, or keep the whole"):
         read_run("A", finished)
 
 
