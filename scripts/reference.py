@@ -46,7 +46,7 @@ PARTS: Dict[str, Any] = {
     "Optimiser `l2_adam`": L2AdamConfig,
     "Optimiser `damped_adagrad`": DampedAdagradConfig,
 }
-"""By title: the dataclass that holds the flags of a part, or a registry of parts, which have a dataclass each."""
+"""By title: the dataclass with the flags of a part, or a registry of parts with a dataclass each."""
 
 
 def commands_page() -> str:

@@ -88,7 +88,7 @@ class Corpus(ABC):
     def words_of_text(self, options: Namespace) -> dict[str, str]:
         """How a raw line becomes words.
 
-        ``tokenizer`` is "blanks", "moses", "characters" or "hf:PATH". ``language`` is that of Moses' rules (by default
+        ``tokenizer`` is "blanks", "moses", "characters" or "hf:PATH". ``language`` chooses Moses' rules (by default
         the name of the side). ``case`` is "kept", "lower tokens", or "lower lines" where lines are lower-cased before
         they are tokenised.
         """
@@ -103,7 +103,7 @@ class Corpus(ABC):
         return "tokens"
 
     def add_files(self, folders: dict[str, Path], result: Path, options: Namespace) -> None:  # noqa: B027
-        """Add files to the result that models need besides the binaries. ``folders`` are those of the steps."""
+        """Add files to the result that models need besides the binaries. ``folders`` has the folder of each step."""
 
     def beside(self, options: Namespace) -> str:
         """A phrase for the report that names the other files of the result, or nothing."""

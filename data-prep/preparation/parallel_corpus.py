@@ -49,7 +49,7 @@ class ParallelCorpus(Corpus):
     num_merges: int
     max_ratio: float
     max_length: int = 100
-    side_subwords: str = "none"  # by default, of one side by itself
+    side_subwords: str = "none"  # default for one side by itself
     lowercase: bool | None = False
     lowered: str = "lower tokens"  # in text.json of a result in lower case
     keeps_empty: bool = True  # whether held-out pairs with an empty side stay in their places
@@ -166,12 +166,12 @@ class ParallelCorpus(Corpus):
         return str
 
     def words_of_text(self, options: Namespace) -> dict[str, str]:
-        """Moses' words. A language model's folder does not name its language otherwise."""
+        """Moses' words. The record names the language of one side, because its files do not."""
         language = {} if options.is_pair else {"language": moses_language(options.subject)}
         return {"tokenizer": "moses", **language, "case": self.lowered if options.lowercase else "kept"}
 
     def text_record(self, options: Namespace) -> dict[str, str]:
-        """With the file of the subwords."""
+        """The record, with the file of the subwords."""
         subwords = {} if options.subwords == "none" else {"subwords": MODEL_FILES[options.subwords]}
         return {**super().text_record(options), **subwords}
 
@@ -214,7 +214,7 @@ class ParallelCorpus(Corpus):
         return f", with {model}the references in raw" if options.is_pair else ""
 
     def next_recipe(self, options: Namespace) -> str:
-        """One of pairs with one dictionary, or with two, or one of text."""
+        """A recipe for pairs with one dictionary, for pairs with two, or for text."""
         if not options.is_pair:
             return super().next_recipe(options)
         return self.recipe_of_one_dictionary if options.joined_dictionary else self.recipe_of_two_dictionaries
@@ -362,7 +362,7 @@ def split_rows(
 
     Sentences that differ only in case, spaces and punctuation count as equal. Held-out rows are chosen by checksums of
     their sentences after the ``seed``, so the choice is random and reproducible. Rows with shared sentences form a
-    group; larger ones are in train. The last group that is chosen may exceed the number.
+    group; groups above ``largest_group`` are in train. The last group that is chosen may exceed the number.
     """
     order = sorted(
         (group for group in _groups(rows) if len(group) <= largest_group),

@@ -44,7 +44,7 @@ class Text:
     """A file that a corpus reads. ``str`` gives its name in messages."""
 
     path: Path
-    name: str = ""  # of an unpacked one: MEMBER in ARCHIVE
+    name: str = ""  # of an unpacked file: MEMBER in ARCHIVE
 
     def __str__(self) -> str:
         return self.name or str(self.path)

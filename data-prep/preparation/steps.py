@@ -283,7 +283,7 @@ def make_binaries(
 ) -> list[str]:
     """Make the destination from the folder of the last step. Returns its counts as lines of a table.
 
-    ``record`` holds the lines that precede them in ``prepared.txt``.
+    ``record`` holds the lines that precede the counts in ``prepared.txt``.
     """
     pieces = list(folders.values())[-1]
     sizes = splits_of(pieces)
@@ -302,7 +302,7 @@ def make_binaries(
         for side in options.kept_sides:
             rows = [*read_lines(folder / dictionary_name(side, options))]
             num_rows = len(rows)
-            if all(row.startswith("madeupword") for row in rows):  # with which fairseq pads dictionaries
+            if all(row.startswith("madeupword") for row in rows):  # fairseq pads dictionaries with them
                 remedy = "give a smaller --threshold" if options.threshold else PASS_OTHERS
                 raise DataError(f"no word of train is left for {dictionary_name(side, options)}: {remedy}")
             if options.check:

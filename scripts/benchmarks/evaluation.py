@@ -4,8 +4,8 @@ Reads a split's first --words words in one row without and with each test-time m
 --lines lines in 64 rows and each from fresh state, as `lm score` does. Dynamic evaluation is also compared with the
 parts that it cannot do without: forward and backward of its segments, and one pass over the weights. All readings are
 made in one process, in both orders by turns, with the machine otherwise idle, and a first round is not counted. The
-statistics of dynamic evaluation by rms are made before, if they are not kept beside the checkpoint. Several checkpoints
-are averaged as probabilities. Writes evaluation_DEVICE.md and .json, with --name appended.
+statistics of dynamic evaluation by rms are computed before, unless they are kept beside the checkpoint. Several
+checkpoints are averaged as probabilities. Writes evaluation_DEVICE.md and .json, with --name appended.
 """
 
 import argparse
@@ -134,7 +134,7 @@ def lines_of(tokens: Tensor, dictionary: Dictionary, *, num_lines: int) -> List[
 
 
 def as_markdown(speeds: Mapping[str, float]) -> str:
-    """Speeds, and their ratios to those of their references."""
+    """Speeds, and their ratios to the speeds of their references."""
     rows = [
         (name, f"{speed:,.0f}", *(_ratio(speeds, name, reference) for reference in (PLAIN, FLOOR, PLAIN_ROWS)))
         for name, speed in speeds.items()

@@ -3,7 +3,7 @@
 Starts the server on a free port of this machine and sends it --requests lines of a text, one a request: for translation
 if the model is a translator, else for scoring. Every client keeps one connection and asks as soon as it has its answer.
 A first round, one after another, is not timed. Every request must be answered. Answers to many clients are compared
-with those to one. Writes serving_DEVICE.md and .json, with --name appended.
+with answers to one. Writes serving_DEVICE.md and .json, with --name appended.
 """
 
 import argparse

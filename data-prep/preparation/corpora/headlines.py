@@ -64,7 +64,7 @@ def wordless(sides: Sequence[str], row: Row) -> str:
 # AG News: the description of a news item, and its headline
 
 
-FILES = ["sample.csv", "test.csv"]  # the second has 1,000 items more
+FILES = ["sample.csv", "test.csv"]  # the second has 1,000 more items
 AGNEWS_MIRRORS = [
     "https://raw.githubusercontent.com/mhjabreel/CharCnn_Keras/master/data/ag_news_csv",
     "https://github.com/mhjabreel/CharCnn_Keras/raw/master/data/ag_news_csv",
@@ -93,7 +93,7 @@ class AGNews(HeadlineCorpus):
     name = "agnews"
     title = "AG News, descriptions and headlines"
     num_merges = 4000
-    lowered = "lower lines"  # not tokens: results of this corpus were measured so
+    lowered = "lower lines"  # not "lower tokens": results of this corpus were measured this way
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
         """The first of FILES that exists."""
@@ -210,7 +210,7 @@ class Gigaword(HeadlineCorpus):
 
     name = "gigaword"
     title = "annotated English Gigaword, articles and titles"
-    does = "Check, split into subwords and binarise"  # its words are those of the text
+    does = "Check, split into subwords and binarise"  # the text has its words already
     lowercase = False
     num_merges = 5000
     symbols = (UNKNOWN,)

@@ -60,7 +60,7 @@ class ArchivedText(TextCorpus):
     checksums: Mapping[str, str] = field(default_factory=dict)  # split -> SHA-256
     counts: Mapping[str, Counts]
     num_rows: int  # of the dictionary
-    recipe_of_text: str  # by default that of Corpus
+    recipe_of_text: str  # Corpus has the default
 
     def _names(self) -> dict[str, str]:
         return {split: self.members.replace("*", split).rpartition("/")[2] for split in SPLIT_NAMES}

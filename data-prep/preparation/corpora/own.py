@@ -103,14 +103,14 @@ class Own(ParallelCorpus):
         return "de-en, article-title ... (source-target), or one side for a language model: de ..."
 
     def pair_with(self, language: str, options: Namespace) -> str:
-        """The side by itself is all that is read."""
+        """Only the side itself is read."""
         return language
 
     def settle(self, options: Namespace, error: Callable[[str], None]) -> None:
         """Set tokenizer, subwords, case and dictionaries, which depend on each other and on a given vocabulary."""
         options.given = _given_record(options.source_dict)
         self._settle_tokens(options, error)
-        # The pieces of a HuggingFace tokenizer are not words, and lower-cased ones are none of its pieces.
+        # The tokens of a HuggingFace tokenizer are pieces. In lower case they would not be its pieces.
         lowered = "lower lines" if options.tokenizer.startswith(HUGGING_FACE) else "lower tokens"
         if options.lowercase is None:
             options.case = options.given.get("case", lowered if options.headlines else "kept")
@@ -207,7 +207,7 @@ class Own(ParallelCorpus):
         raise DataError("the files are your own: give the folder that they are in with --from DIR")
 
     def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
-        """The splits. Pairs of train that lack a word are no headlines."""
+        """The splits. Headlines lose the pairs of train that have no word on a side."""
         self._check_given(options)
         if options.split:
             texts = [files[name] for name in _names("all", options)]
@@ -248,14 +248,14 @@ class Own(ParallelCorpus):
         return {"tokenizer": TOKENIZERS.get(options.tokenizer, options.tokenizer), "case": options.case}
 
     def text_record(self, options: Namespace) -> dict[str, str]:
-        """A tokenizer's file lies in the result."""
+        """The record names the copy of a HuggingFace tokenizer's file."""
         record = super().text_record(options)
         if options.tokenizer.startswith(HUGGING_FACE):
             record["tokenizer"] = f"{HUGGING_FACE}{TOKENIZER_FILE}"
         return record
 
     def add_files(self, folders: dict[str, Path], result: Path, options: Namespace) -> None:
-        """Also the file of a HuggingFace tokenizer."""
+        """Add the file of a HuggingFace tokenizer, too."""
         super().add_files(folders, result, options)
         if options.tokenizer.startswith(HUGGING_FACE):
             shutil.copyfile(options.tokenizer.removeprefix(HUGGING_FACE), result / TOKENIZER_FILE)
@@ -269,7 +269,7 @@ class Own(ParallelCorpus):
         return super().escapes(options) if options.tokenised or options.tokenizer == "moses" else ()
 
     def next_recipe(self, options: Namespace) -> str:
-        """For headlines, the recipe of the headline corpora; otherwise that of the base class."""
+        """For headlines, the recipe of the headline corpora; otherwise the base class's."""
         return AGNews().next_recipe(options) if options.headlines else super().next_recipe(options)
 
 
@@ -302,7 +302,7 @@ def _check_dictionary(path: Path) -> None:
 
 
 def _kind(codes: Path) -> str:
-    """The kind of subwords of a file, by its content, or of two kinds by its name."""
+    """The kind of subwords of a file: by its name if data-prep writes such a file, otherwise by its content."""
     kinds = {file: kind for kind, file in MODEL_FILES.items()}
     if codes.name in kinds or not codes.is_file():
         return kinds.get(codes.name, "bpe")
@@ -327,7 +327,7 @@ def _only_file(folder: Path, side: str) -> Path:
         )
     if len(found) > 1:
         listed = ", ".join(file.name for file in found[:4])
-        raise DataError(f"{folder} has {listed}: --split takes one file *.{side}; leave one, or leave out --split")
+        raise DataError(f"{folder} has {listed}: --split takes one file *.{side}; keep one, or leave out --split")
     return found[0]
 
 

@@ -83,7 +83,7 @@ class IWSLT14(ParallelCorpus):
         return "partial" if options.partial else ""
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
-        """The texts as files or the archive. Of the partial set the texts, compressed or not."""
+        """The texts as files, or the archive. The partial set has only texts, compressed or not."""
         if options.partial:
             files = {name: text_file(folder, name) for name in CHECKSUMS}
             if missing := [name for name, path in files.items() if path is None]:
@@ -104,7 +104,7 @@ class IWSLT14(ParallelCorpus):
         download(options.mirror or MIRRORS, folder / ARCHIVE)
 
     def read(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Iterable[Row]]:
-        """Train and test. Valid is taken from train when it is filtered. Of the partial set all three."""
+        """Train and test; the filter takes valid from train. The partial set has all three."""
         if options.partial:
             return self._read_partial(files, options)
         texts = unpack(files[ARCHIVE], set(self._names()), scratch) if ARCHIVE in files else files
@@ -198,7 +198,7 @@ class IWSLT16(ParallelCorpus):
         return f"valid {' '.join(options.dev)}, test {' '.join(_test_years(options))}"
 
     def find(self, folder: Path, options: Namespace) -> dict[str, Path]:
-        """The texts as files, the archive of the pair, or that of all pairs, in this order of preference."""
+        """The texts as files, the archive of the pair, or the archive of all pairs, in this order of preference."""
         places = [folder, folder / options.pair, folder / _folder(options.pair)]
         wanted = sorted(self._names(options).values())
         missing = {place: [name for name in wanted if not (place / name).is_file()] for place in places}
@@ -212,7 +212,7 @@ class IWSLT16(ParallelCorpus):
         raise MissingFiles(place, f"{', '.join(missing[place])} {or_archive}")
 
     def download(self, folder: Path, options: Namespace) -> None:
-        """The archive of the pair, or that of all pairs."""
+        """The archive of the pair, or the archive of all pairs."""
         archive = f"{options.pair}.tgz"
         attempts = [
             (f"https://wit3.fbk.eu/archive/2016-01/{_folder(options.pair)}/{archive}", folder / archive),
@@ -261,7 +261,7 @@ class IWSLT16(ParallelCorpus):
         return names
 
     def _texts(self, files: dict[str, Text], options: Namespace, scratch: Path) -> dict[str, Text]:
-        """The texts as files. Those of an archive are unpacked into ``scratch``."""
+        """The texts as files. An archive is unpacked into ``scratch``."""
         wanted, archive = set(self._names(options).values()), f"{options.pair}.tgz"
         if archive in files:
             return unpack(files[archive], wanted, scratch)

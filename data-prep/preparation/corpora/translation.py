@@ -215,7 +215,7 @@ def _is_split(files: dict[str, Text], options: Namespace) -> bool:
 
 
 def _has_known_sizes(files: dict[str, Text]) -> bool:
-    """Whether a set that is already split has the languages and numbers of lines of the known one."""
+    """Whether a set that is already split has the languages and numbers of lines of the known set."""
     return all(
         name in TATOEBA_CHECKSUMS and sum(1 for _ in file_lines(text)) == TATOEBA_NUM_PAIRS[name.partition(".")[0]]
         for name, text in files.items()
