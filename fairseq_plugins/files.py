@@ -37,7 +37,7 @@ def given_path(text: str) -> Path:
     """Return the path of an argument. One that begins with a dash is made absolute, so no program takes it for a flag.
 
     Raises:
-        UserError: if it contains a reference in the eyes of fairseq, or is empty. An empty path often comes
+        UserError: if fairseq would see a reference in it, or it is empty. An empty path often comes
             from an unset variable of the shell, and would mean the working directory.
     """
     if not text:
@@ -84,7 +84,7 @@ def checkpoint_of(path: Path) -> Path:
 
 
 def newest_checkpoint(save_dir: Path, suffix: str = "") -> Optional[Path]:
-    """The checkpoint of a run that was written last, or None. The suffix is that of a process's part of a model."""
+    """The checkpoint of a run that was written last, or None. A process's part of a model has a suffix."""
     name = re.compile(rf"checkpoint(\d+|_\d+_\d+|_best|_last|\.best_.+){re.escape(suffix)}\.pt")
     found = [path for path in save_dir.glob("checkpoint*.pt") if name.fullmatch(path.name) and path.is_file()]
     return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
@@ -243,7 +243,7 @@ def _read_digest(path: str, *_: int) -> str:
 
 
 def distinct_digests(paths: Sequence[str], *, flag: str) -> Dict[str, str]:
-    """Digests of the files of models, by path; that of a missing file is its path.
+    """Digests of the files of models, by path; a missing file has its path instead.
 
     Raises UserError if two files are equal, for example because the last checkpoint is the best one.
     """
@@ -265,7 +265,7 @@ def replaced_file(path: Path) -> Iterator[Path]:
     """Yield a temporary file in the folder of ``path``, which is renamed to ``path`` at the end of the block.
 
     So ``path`` is never incomplete: if the block fails, the temporary file is removed and ``path`` stays as it was. An
-    OSError without a file name, such as of a full disk, or with that of the temporary file, then names ``path``. A
+    OSError that names no file, such as of a full disk, or the temporary file, then names ``path``. A
     symbolic link stays, and its target is replaced.
     """
     path = Path(os.path.realpath(path))
@@ -354,7 +354,7 @@ def output_folder(text: str) -> Path:
     """Return the folder of an argument; it need not exist yet.
 
     Raises:
-        UserError: if it could not be created, because a file has its name or that of a parent, or written to.
+        UserError: if it could not be created, because a file has its name or a parent's, or written to.
     """
     path = given_path(text)
     existing = next(folder for folder in (path, *path.absolute().parents) if os.path.exists(folder))

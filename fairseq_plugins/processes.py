@@ -81,7 +81,7 @@ def forwarded_to(
         signals: to forward.
 
     Yields:
-        the signals that have arrived, without those of Ctrl-Z, by which all processes pause.
+        the signals that have arrived, except Ctrl-Z's, by which all processes pause.
     """
     received: List[int] = []
     if current_thread() is not main_thread():
@@ -184,10 +184,10 @@ COMMAND_VARIABLE = "FAIRSEQ_PLUGINS_TYPED"
 
 
 def training_environment() -> Dict[str, str]:
-    """Environment of a run: that of this process, with :data:`COMMAND_VARIABLE` and ``GLIBC_TUNABLES``.
+    """Environment of a run: this process's, with :data:`COMMAND_VARIABLE` and ``GLIBC_TUNABLES``.
 
-    The latter is not set if the user has set any of :data:`ALLOCATOR_VARIABLES`, even to nothing, or if the C library
-    is not glibc. It is only read at the start of a process, so it cannot be set in the process that trains.
+    ``GLIBC_TUNABLES`` is not set if the user has set any of :data:`ALLOCATOR_VARIABLES`, even to nothing, or if the C
+    library is not glibc. It is only read at the start of a process, so it cannot be set in the process that trains.
     """
     program = Path(sys.argv[0])
     name = "fairseq-plugins" if program.name == "__main__.py" else program.name
@@ -202,7 +202,7 @@ USER_ERROR_LINE = re.compile(r"error: |\S+: error: ")
 """Start of the last line of a program after a user error, of this package or of argparse."""
 
 TRACEBACK = "Traceback (most recent call last):"
-"""A line that stands above it if the program has a fault."""
+"""A line above this last line if the program has a fault."""
 
 NUM_SHOWN_LINES = 5
 """Lines of a log that are shown if a program fails."""

@@ -131,7 +131,7 @@ with other flags are refused. With --jobs only validations are shown. All output
 compare curves reads.
 
 Writes what compare runs writes, by the metric of the recipe: table.md, runs.json and learning_curves.png. Flags that
-this command does not know go to every fairseq-train and override those of the recipe.""",
+this command does not know go to every fairseq-train and override the recipe's.""",
     example="tatoeba data-bin/tatoeba.de-en --systems encdec doc --seeds 1 2 --save-dir runs --out results/mine",
     passes_on=True,
 )

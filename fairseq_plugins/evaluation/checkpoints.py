@@ -90,7 +90,7 @@ def load_language_models(paths: Sequence[Union[str, Path]], data_dir: Union[str,
 
 
 def stateful_language_model(model: BaseFairseqModel, path: Union[str, Path]) -> FairseqLanguageModel:
-    """The language model itself, or one of fairseq's behind a sliding context; ``path`` names it.
+    """The language model itself, or, for a model of fairseq, one with a sliding context; ``path`` names it.
 
     Raises UserError if it is no language model, or does not separate its features from its scores.
     """
@@ -169,7 +169,7 @@ def check_export(folder: Path) -> None:
 
 
 def corpus_of(path: Union[str, Path], data: Optional[Union[str, Path]] = None) -> Path:
-    """The folder with the dictionaries of a checkpoint: the given one, or its export, or that of its training.
+    """The folder with the dictionaries of a checkpoint: the given one, its export, or the data of its training.
 
     Raises UserError if it does not exist, or the checkpoint that names it is missing, unreadable or refused.
     """

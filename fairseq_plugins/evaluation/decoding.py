@@ -122,7 +122,7 @@ class Decoding:
         return found is not None and is_whole and _deciding(found) == _deciding(self._new_record())
 
     def run(self) -> None:
-        """Decode after :meth:`check`, unless that was done. The output is written aside and renamed.
+        """Decode after :meth:`check`, unless it was done before. The output is written under another name and renamed.
 
         A second process that writes to the same folder waits. Raises UserError if ``fairseq-generate`` reports a user
         error or refuses a flag. Raises ProgramFailed if ``fairseq-generate`` fails in another way.
@@ -136,7 +136,7 @@ class Decoding:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Lock the folder itself, which ends with the process. On a file system without locks there is none."""
+        """Lock the folder itself. The lock ends with the process. File systems without locks get none."""
         folder = os.open(self.out, os.O_RDONLY)
         try:
             fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -154,7 +154,7 @@ class Decoding:
         record = self._new_record()  # of the files as they are before they are read
         log = self.out / "generate.log"
         print(f"== decode {self.split} (log: {log})", file=sys.stderr, flush=True)
-        for left in self.out.glob(f".{self.generated.stem}.*{self.generated.suffix}"):  # by a decoding that was killed
+        for left in self.out.glob(f".{self.generated.stem}.*{self.generated.suffix}"):  # left by a killed decoding
             left.unlink(missing_ok=True)
         try:
             with replaced_file(self.generated) as aside:
@@ -279,10 +279,10 @@ def read_generated(*paths: Path) -> Tuple[List[str], List[str]]:
 
 @dataclass(frozen=True)
 class SentenceLine:
-    """A line about a sentence, whose number counts from 0, in an output of ``fairseq-generate`` or an n-best list.
+    """A line about a sentence in an output of ``fairseq-generate`` or an n-best list. Sentences count from 0.
 
-    ``kind`` is S for a source, T for a reference, H for a hypothesis. Only that has a ``score``, as it is written, and
-    ``more`` fields of the list.
+    ``kind`` is S for a source, T for a reference, H for a hypothesis. Only a hypothesis has a ``score``, as it is
+    written, and ``more`` fields of the list.
     """
 
     kind: str

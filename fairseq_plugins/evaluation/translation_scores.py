@@ -70,7 +70,7 @@ def detokenize(lines: Sequence[str], *, language: str, data: Optional[Path] = No
 def headline_words(lines: Sequence[str], *, data: Optional[Path] = None) -> List[str]:
     """Text whose words ROUGE can count.
 
-    Tokens of Moses stay apart, without escapes. Those of other tokenizers, by the record of ``data``, are joined.
+    Tokens of Moses stay apart, without escapes. Tokens of other tokenizers, by the record of ``data``, are joined.
     """
     if isinstance(load_detokenizer(data, language="en"), (Moses, Blanks)):
         return list(map(without_escapes, lines))
@@ -114,7 +114,7 @@ def score(
 ) -> List[Score]:
     """BLEU and chrF of detokenised text against raw references, and BLEU of the tokens, if there are any.
 
-    Many papers report the last one. The signatures show ``case`` and the tokeniser of the ``language``. Raises
+    Many papers report the tokenised BLEU. The signatures show ``case`` and the tokeniser of the ``language``. Raises
     UserError if the tokeniser is not installed.
     """
     lowercase = case == "ignored"
@@ -239,8 +239,8 @@ def similarity(targets: Sequence[str], references: Sequence[str]) -> float:
 def check_raw_references(targets: Sequence[str], references: Mapping[str, Sequence[str]], *, name: str) -> None:
     """Check that raw references belong to the decoded text, and that the words of its targets are not joined.
 
-    The targets are those that ``fairseq-generate`` prints beside the hypotheses, with subwords joined. The ``name`` of
-    the text and those of the references are for messages. Of several references one must belong to the text.
+    ``fairseq-generate`` prints the targets beside the hypotheses, with subwords joined. The ``name`` of the text and
+    the names of the references are for messages. Of several references one must belong to the text.
     """
     letters = "".join(targets).replace(UNKNOWN_REFERENCE, "")
     if sum(map(str.isalpha, letters)) < FEWEST_LETTERS:

@@ -196,7 +196,7 @@ def bootstrap_means(score: Callable[[np.ndarray], float], runs: Sequence[np.ndar
 def paired_difference(system: np.ndarray, baseline: np.ndarray) -> Difference:
     """Compare two systems by their :func:`bootstrap_means`, (1 + K) each.
 
-    The interval covers the choice of sentences, not that of seeds. p is two-sided. sacreBLEU's bootstrap compares
+    The interval covers the choice of sentences, not the choice of seeds. p is two-sided. sacreBLEU's bootstrap compares
     |d| - mean |d| with the difference, which is one-sided where differences are clear: its p is then half as large.
     """
     whole, *samples = system - baseline

@@ -237,7 +237,7 @@ RougeTokenizer = choices(TOKENIZERS)
 
 @dataclass
 class RougeScorerConfig(FairseqDataclass):
-    """Flags of ``--scoring rouge``. Those of commands have no prefix."""
+    """Flags of ``--scoring rouge``. Flags of commands have no prefix."""
 
     rouge_stemming: OnOff = field(
         default="on", metadata={"help": "whether English words are stemmed, as ROUGE-1.5.5 -m does"}

@@ -147,7 +147,7 @@ class OutputLayer(Part, nn.Module):
         """The distribution at every position, or the loss of ``target`` (B, T) if it is given.
 
         The loss of a token is (1 - e) NLL - e mean_v(log P(v)) with e = ``label_smoothing``. The second term is
-        :meth:`log_probs_for_smoothing`; with copying it remains that of the layer's own P. The losses are summed with
+        :meth:`log_probs_for_smoothing`; with copying it still reads the layer's own P. The losses are summed with
         ``token_weights`` (B, T), by default 1, which are 0 at padding. With ``noise`` the loss is :meth:`noise_loss`.
         ``gate_state`` is taken from the :class:`Scores` of the preceding tokens, None at the start.
 
@@ -258,7 +258,7 @@ class OutputPrecision(nn.Module):
         self.scores_in = name
 
     def for_loss(self) -> Optional[torch.dtype]:
-        """The precision of training in training mode, and that of scores in evaluation mode.
+        """The precision of training in training mode, and of scores in evaluation mode.
 
         Raises:
             UserError: if the processor has no products in bfloat16.

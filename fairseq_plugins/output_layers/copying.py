@@ -123,7 +123,8 @@ class AttentionCopying(Copying):
         """The target word at every source position, (B, S), and the attention, (B, T, S), normalised to sum to one.
 
         Raises:
-            UserError: if attention in float16 needs gradients: those by a weight a are as large as 1 / a and overflow.
+            UserError: if attention in float16 needs gradients: a weight's gradient may be the weight's inverse and
+            overflow.
         """
         weights = states.attention
         assert states.source is not None and weights is not None

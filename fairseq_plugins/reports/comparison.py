@@ -97,7 +97,7 @@ class TextMetric(Metric):
 
     @abstractmethod
     def scored(self, path: Path, form: TextFormat) -> Figures:
-        """Figures of a text. Errors are those of :meth:`translation`."""
+        """Figures of a text. Raises what :meth:`translation` raises."""
 
     def translation(self, *paths: Path, form: TextFormat) -> Translation:
         """Files that are read as one translation. Raises UserError or OSError if it cannot be compared."""
@@ -173,7 +173,7 @@ class BleuMetric(TextMetric):
 
 
 class RougeMetric(TextMetric):
-    """ROUGE of headlines, and their length. Further arguments, ``more``, are those of :class:`TextMetric`.
+    """ROUGE of headlines, and their length. Further arguments, ``more``, go to :class:`TextMetric`.
 
     Raises UserError if the tokeniser of the settings does not know the script of the references.
     """
@@ -338,7 +338,7 @@ def text_differences(
 def seed_differences(runs: Sequence[Figures], *, baseline: str) -> List[Dict[str, Any]]:
     """Difference of each system's mean test perplexity from the baseline's, over its runs, which differ in their seed.
 
-    Interval and p are those of Welch's t-test: seeds are drawn for each system by itself, and deviations may differ.
+    Interval and p are by Welch's t-test: seeds are drawn for each system by itself, and deviations may differ.
     """
     systems: Dict[str, List[float]] = {}
     for run in runs:
@@ -356,10 +356,10 @@ def seed_differences(runs: Sequence[Figures], *, baseline: str) -> List[Dict[str
 
 
 def check_baseline(baseline: Optional[str], metric: Metric, *, names: Sequence[str]) -> None:
-    """Check that all ``names``, of which each run has one, can be tested against a baseline.
+    """Check that runs, whose ``names`` are given, can be tested against a baseline.
 
     Raises:
-        UserError: if it is none of them or the only one, or if a run by perplexity has no other of its name.
+        UserError: if it is no such name or the only one, or, for perplexity, if a name has only one run.
     """
     if baseline is None:
         return
