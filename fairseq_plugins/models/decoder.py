@@ -62,7 +62,7 @@ class CarriedState:
         """Number of last windows of a stream that can be repeated."""
 
     def get(self, stream: str, position: int) -> Optional[StreamState]:
-        """State before the token at ``position``. None at the start of a stream, which is the initial state.
+        """State before the token at ``position``. None, which means the initial state, at the start of a stream.
 
         fairseq skips a window that does not fit in memory. The next window then starts from the state before the
         skipped one.

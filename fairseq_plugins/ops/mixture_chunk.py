@@ -347,7 +347,7 @@ def default_chunk_size(num_experts: int, vocab_size: int, *, dtype: torch.dtype,
 
     Their logits fill :data:`CPU_CHUNK_BYTES`, or on a GPU :data:`GPU_CHUNK_SHARE` of its memory. They have about
     :data:`MIN_CHUNK_ROWS` rows, or more, whatever the vocabulary. ``dtype`` is the
-    type of the losses; 16-bit logits then fill half as much.
+    type of the losses. Logits in 16 bits fill half as much.
     """
     if device.type == "cuda":
         chunk_bytes = torch.cuda.get_device_properties(device).total_memory * GPU_CHUNK_SHARE

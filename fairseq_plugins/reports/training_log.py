@@ -233,7 +233,7 @@ class TrainedRun:
 
 
 def best_checkpoint(path: Path) -> Path:
-    """Path of the checkpoint of a run, which is given by its ``--save-dir`` or by a checkpoint. It may not exist."""
+    """Path of a run's checkpoint: the given one, or ``checkpoint_best.pt`` in the given folder. It may not exist."""
     return path / "checkpoint_best.pt" if path.is_dir() else path
 
 

@@ -91,7 +91,7 @@ REFUSED = [
     ({"dynamic": "adam"}, "--dynamic adam: choose one of rms, sgd"),
     ({"dynamic": "sgd"}, "--dynamic sgd needs a --dynamic-rate"),
     ({"dynamic": "sgd", "dynamic-rate": "1", "dynamic-rows": "5"}, "--dynamic-rows belongs to --dynamic rms"),
-    ({"dynamic": "sgd", "dynamic-rate": "1", "dynamic-decay": "2"}, "--dynamic-decay 2: with sgd it is at most 1"),
+    ({"dynamic": "sgd", "dynamic-rate": "1", "dynamic-decay": "2"}, "--dynamic-decay 2: with sgd give at most 1"),
     ({"dynamic": "rms", "dynamic-rate": "-1"}, "--dynamic-rate -1.0: give 0 or more"),
     ({"dynamic": "rms", "dynamic-epsilon": "0"}, "--dynamic-epsilon 0.0: give a value above 0"),
     ({"dynamic": "rms", "dynamic-segment": "0"}, "--dynamic-segment 0: give a whole number of at least 1"),

@@ -92,7 +92,7 @@ def test_the_state_is_forgotten_at_the_end_and_where_the_reader_stops(num_read, 
     if num_read < 1000:
         carried_state.get(stream, 7 * num_read)
     windows.close()
-    with pytest.raises(ValueError, match="cannot go on"):
+    with pytest.raises(ValueError, match="cannot continue"):
         carried_state.get(stream, 7 * num_read if num_read < 1000 else len(tokens) - 1)
 
 

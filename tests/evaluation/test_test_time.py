@@ -217,7 +217,7 @@ def test_probabilities_are_averaged_over_passes_with_states_of_their_own(tokens,
     assert len({stream for stream, _ in inputs}) == 4  # one is read without masks
     carried = model.decoder.carried_state
     for stream, _ in inputs:
-        with pytest.raises(ValueError, match="cannot go on"):
+        with pytest.raises(ValueError, match="cannot continue"):
             carried.get(stream, 60)
 
 

@@ -267,7 +267,7 @@ def test_from_a_text_to_a_perplexity(ngram_data, dictionary, tmp_path, capsys):
     assert [line.split()[:2] for line in told.out.splitlines()[2:]] == [["1", "9"], ["2", "10"], ["3", "7"]]
     (warning,) = told.err.splitlines()
     assert "the counts of order 1, 2, 3 define no discounts (small texts, few different words): " in warning
-    assert warning.endswith(": 0.5, 1, 1.5 are taken there")
+    assert warning.endswith(": 0.5, 1, 1.5 are used instead")
     type_command("ngram train", [ngram_data, "--order", 3, "--out", path, "--json"])
     found = json.loads(capsys.readouterr().out)
     assert found["words"] == 8 and [(one["order"], one["ngrams"]) for one in found["orders"]] == [

@@ -31,7 +31,7 @@ def carried():
 @pytest.mark.parametrize("stream, position", [("valid", -1), ("valid", 1), ("valid", 3), ("other", 4)])
 def test_a_position_before_which_no_window_ended_is_refused_with_the_stream(carried, stream, position):
     carried.set("valid", 4, decoder_state())
-    with pytest.raises(ValueError, match=f"stream '{stream}' cannot go on at token {position}: "):
+    with pytest.raises(ValueError, match=f"stream '{stream}' cannot continue at token {position}: "):
         carried.get(stream, position)
     assert carried.get(stream, 0) is None
 

@@ -70,7 +70,7 @@ class TestGatedLanguageModel(DecoderContract):
         loss, extra = model(tokens, target=target, token_weights=weights)
         torch.testing.assert_close(loss, (nll * weights).sum(), rtol=1e-10, atol=1e-10)
         assert torch.equal(extra["scores"].nll != 0, weights != 0)
-        with pytest.raises(ValueError, match="^--label-smoothing 0.2: several base models have none; leave it out"):
+        with pytest.raises(ValueError, match="^--label-smoothing 0.2 does not work with several base models: leave"):
             model(tokens, target=target, label_smoothing=0.2)
 
 
@@ -395,8 +395,8 @@ def test_other_base_models_of_a_training_that_is_resumed_are_refused(changed, re
         resume(":".join(paths))
     assert str(error.value) == (
         f"{tmp_path}/gate/checkpoint_last.pt holds a gate on other base models than --base-model {':'.join(paths)}: "
-        "take another --save-dir, start from other weights, or leave --base-model out to go on with those of the "
-        "checkpoint"
+        "take another --save-dir, start from other weights, or leave --base-model out to continue with the "
+        "checkpoint's"
     )
 
 
