@@ -39,7 +39,8 @@ def decoded(folder, name="checkpoint_best.pt", text="oil prices rise"):
 
 def write_record(run, models, flags=()):
     """The record of a decoding by models, whose digests are given by path."""
-    record = dict(command="", models=models, data={}, flags=list(flags), max_tokens=4, languages=["en", "de"])
+    record = dict(command="", models=models, data={}, parts={}, flags=list(flags), max_tokens=4)
+    record.update(languages=["en", "de"], version="1")
     (run.save_dir / "test" / RUN_FILE).write_text(json.dumps(record))
 
 
