@@ -31,6 +31,7 @@ _PACKED = re.compile(rb"\x1f\x8b|BZh\d1AY|\xfd7zXZ")
 """Beginnings of files of gzip, bzip2 and xz."""
 
 _TO_UTF_8 = "convert it to UTF-8, such as by iconv -f WINDOWS-1252 (or UTF-16) -t UTF-8"
+_WITHOUT_NUL = "convert it by iconv -f UTF-16 -t UTF-8 if it is UTF-16, else remove the bytes by tr -d '\\0'"
 
 
 def given_path(text: str) -> Path:
@@ -85,9 +86,14 @@ def checkpoint_of(path: Path) -> Path:
 
 def newest_checkpoint(save_dir: Path, suffix: str = "") -> Optional[Path]:
     """The checkpoint of a run that was written last, or None. A process's part of a model has a suffix."""
-    name = re.compile(rf"checkpoint(\d+|_\d+_\d+|_best|_last|\.best_.+){re.escape(suffix)}\.pt")
-    found = [path for path in save_dir.glob("checkpoint*.pt") if name.fullmatch(path.name) and path.is_file()]
+    found = [path for path in save_dir.glob("checkpoint*.pt") if is_saved_by_run(path, suffix)]
     return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+
+
+def is_saved_by_run(path: Path, suffix: str = "") -> bool:
+    """Whether a file has the name of a checkpoint that a run saves."""
+    name = rf"checkpoint(\d+|_\d+_\d+|_best|_last|\.best_.+){re.escape(suffix)}\.pt"
+    return re.fullmatch(name, path.name) is not None and path.is_file()
 
 
 def exported_checkpoint(number: int) -> str:
@@ -158,7 +164,7 @@ def decode_lines(lines: Iterable[bytes], *, name: object) -> Iterator[Tuple[int,
         if number == 1 and b"\n" not in line and b"\r" in line.rstrip(b"\r"):  # the whole text would be one line
             raise UserError(f"{name}: its lines end in carriage returns, not in newlines: convert it by tr '\\r' '\\n'")
         if number <= 2 and b"\0" in line:  # UTF-16 of ASCII is valid UTF-8
-            raise UserError(f"{name}, line {number}: not UTF-8: it looks like UTF-16, {_TO_UTF_8}")
+            raise UserError(f"{name}, line {number}: there is a NUL byte: {_WITHOUT_NUL}")
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:

@@ -200,5 +200,12 @@ def test_packed_text_is_told_apart_from_utf_16(pack):
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 @pytest.mark.parametrize("text", ["the dog\n", "\u0645\u06cc\n\u0645\u06cc\n"])
 def test_text_in_utf_16_without_a_mark_is_refused(encoding, text, tmp_path):
-    with pytest.raises(ValueError, match="text, line [12]: not UTF-8: .*convert it to UTF-8"):
+    with pytest.raises(ValueError, match="text, line [12]: .* iconv -f .*UTF-16.* -t UTF-8"):
         read_lines(write(tmp_path / "text", text.encode(encoding)))
+
+
+def test_a_line_that_ends_in_nul_need_not_be_utf_16(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"text, line 1: there is a NUL byte: .* else remove the bytes by tr -d '\\0'$"
+    ):
+        read_lines(write(tmp_path / "text", b"the dog\0\n"))

@@ -41,6 +41,7 @@ Row = tuple[str, ...]  # one line, or a line of the source and its translation
 
 PASS_OTHERS = "pass the right files with --from DIR, or delete a downloaded file and run again"
 TO_UTF_8 = "convert it to UTF-8, such as by iconv -f WINDOWS-1252 (or UTF-16) -t UTF-8"
+WITHOUT_NUL = "convert it by iconv -f UTF-16 -t UTF-8 if it is UTF-16, else remove the bytes by tr -d '\\0'"
 
 
 class DataError(Exception):
@@ -75,7 +76,7 @@ def decode_lines(stream: Iterable[bytes], name: object) -> Iterator[str]:
         if number == 1 and b"\n" not in line and b"\r" in line.rstrip(b"\r"):  # the whole text would be one line
             raise DataError(f"{name}: its lines end in carriage returns, not in newlines: convert it by tr '\\r' '\\n'")
         if number <= 2 and b"\0" in line:  # UTF-16 of ASCII is valid UTF-8
-            raise DataError(f"{name}:{number}: not UTF-8 text: it looks like UTF-16, {TO_UTF_8}")
+            raise DataError(f"{name}:{number}: there is a NUL byte: {WITHOUT_NUL}")
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError as error:

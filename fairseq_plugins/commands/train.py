@@ -9,9 +9,17 @@ from tabulate import tabulate
 
 from fairseq_plugins.command_line import add_cpu, add_data, add_folders, add_output_file, checkpoint, choose_device
 from fairseq_plugins.console import Command
-from fairseq_plugins.evaluation.average import average_checkpoints
-from fairseq_plugins.files import check_not_read, checkpoint_of, data_folder, given_path, output_folder, write_tensors
-from fairseq_plugins.models.checkpoints import last_epoch_checkpoints
+from fairseq_plugins.evaluation.average import AVERAGED, average_checkpoints
+from fairseq_plugins.files import (
+    check_not_read,
+    checkpoint_of,
+    data_folder,
+    given_path,
+    is_saved_by_run,
+    output_folder,
+    write_tensors,
+)
+from fairseq_plugins.models.checkpoints import last_epoch_checkpoints, read_state
 from fairseq_plugins.models.presets import ARCHITECTURES
 from fairseq_plugins.options import UserError, count, whole_number
 from fairseq_plugins.recipes import RECIPES, Recipe, find_recipe, training_arguments
@@ -192,6 +200,8 @@ def _average(args: argparse.Namespace) -> None:
     else:
         paths = [checkpoint_of(path) for path in paths]
     check_not_read(args.out, paths, flag="--out")
+    if is_saved_by_run(args.out) and AVERAGED not in read_state(args.out):
+        raise UserError(f"--out {args.out} is a checkpoint of a run: give another name, such as checkpoint_mean.pt")
     mean = average_checkpoints(paths)
     write_tensors(args.out, mean)
     updates = ", ".join(f"{num_updates:,}" for _, num_updates in mean["averaged_checkpoints"])

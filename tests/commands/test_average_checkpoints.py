@@ -214,6 +214,18 @@ def test_a_checkpoint_counts_once_and_is_not_written_over(altered, tmp_path, ref
     assert "flipped.pt is damaged" in refusal("--path", first, tmp_path / "flipped.pt", "--out", out)
 
 
+def test_a_mean_takes_the_place_of_a_mean_and_of_no_checkpoint_of_a_run(altered, tmp_path, refusal):
+    paths = [altered(f"{number}.pt") for number in range(2)]
+    for name in ("checkpoint_best.pt", "checkpoint_last.pt", "checkpoint3.pt"):
+        saved = altered(f"run/{name}")
+        before = saved.read_bytes()
+        told = refusal("--path", *paths, "--out", saved)
+        assert f"{name} is a checkpoint of a run: give another name, such as checkpoint_mean.pt" in told
+        assert saved.read_bytes() == before
+    for _ in range(2):
+        type_command("average", ["--path", *paths, "--out", tmp_path / "checkpoint_best.pt"])
+
+
 def test_a_mean_of_means_is_refused(altered, tmp_path, refusal):
     parts = [str(altered(f"{number}.pt")) for number in (1, 2, 3)]
     type_command("average", ["--path", *parts[:2], "--out", str(tmp_path / "mean.pt")])
