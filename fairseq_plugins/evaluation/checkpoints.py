@@ -2,7 +2,7 @@
 
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Type, Union
 
 from fairseq import checkpoint_utils, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
@@ -59,9 +59,9 @@ def one_pair(pairs: Iterable[Languages]) -> Languages:
 
 
 def load_translation_models(
-    paths: Sequence[Union[str, Path]], data_dir: Union[str, Path]
+    paths: Sequence[Union[str, Path]], data_dir: Union[str, Path], *, languages: Optional[Mapping[str, str]] = None
 ) -> List[Tuple[FairseqEncoderDecoderModel, TranslationTask]]:
-    """Load encoder-decoders in evaluation mode, each with its task.
+    """Load encoder-decoders in evaluation mode, each with its task; ``languages`` replaces flags of the task.
 
     Raises UserError if a file is missing, unreadable or refused, if its vocabulary is not the data's, if it is no
     encoder-decoder, or if the data are no sentence pairs.
@@ -69,7 +69,7 @@ def load_translation_models(
     check_checkpoints(paths)
     found: List[Tuple[FairseqEncoderDecoderModel, TranslationTask]] = []
     for path in paths:
-        model, _, task = load_with_task(path, data_dir, kind=TranslationTask)
+        model, _, task = load_with_task(path, data_dir, kind=TranslationTask, languages=languages)
         assert isinstance(model, FairseqEncoderDecoderModel) and isinstance(task, TranslationTask)
         found.append((model, task))
     return found
@@ -118,7 +118,11 @@ def _task_of(state: Dict[str, Any], path: Union[str, Path], *, kind: Type[Fairse
 
 
 def load_with_task(
-    path: Union[str, Path], data_dir: Union[str, Path], *, kind: Type[FairseqTask] = FairseqTask
+    path: Union[str, Path],
+    data_dir: Union[str, Path],
+    *,
+    kind: Type[FairseqTask] = FairseqTask,
+    languages: Optional[Mapping[str, str]] = None,
 ) -> Tuple[BaseFairseqModel, DictConfig, FairseqTask]:
     """The model of a checkpoint in evaluation mode, the configuration of its run, and the task, which is of a kind.
 
@@ -127,7 +131,7 @@ def load_with_task(
     """
     for folder in (Path(data_dir), Path(path).parent):
         check_export(folder)
-    state = read_state(path, {"data": str(data_dir)})
+    state = read_state(path, {"data": str(data_dir), **(languages or {})})
     wanted = _task_of(state, path, kind=kind)
     if issubclass(TASK_REGISTRY[wanted._name], TranslationTask):
         _check_pair_dictionaries(Path(data_dir), wanted.source_lang, wanted.target_lang)

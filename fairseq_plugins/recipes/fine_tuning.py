@@ -5,7 +5,7 @@ import shlex
 import shutil
 from itertools import count, islice
 from pathlib import Path
-from typing import Dict, Optional, Sequence
+from typing import Dict, Mapping, Optional, Sequence
 
 import torch
 from fairseq import options
@@ -29,7 +29,7 @@ from fairseq_plugins.models.checkpoints import check_checkpoints, read_state
 from fairseq_plugins.models.presets import ARCHITECTURES, Value
 from fairseq_plugins.options import UserError
 from fairseq_plugins.recipes.recipe import COMMON, FULL_SIZE
-from fairseq_plugins.recipes.training import Training, fairseq_arguments
+from fairseq_plugins.recipes.training import Training, fairseq_arguments, value_of, values_by_flag
 
 
 def fine_tuning_flags(arch: str) -> Dict[str, Value]:
@@ -47,14 +47,15 @@ def fine_tuning_flags(arch: str) -> Dict[str, Value]:
     return {"arch": arch, **preset.training, **preset.averaging_flags}
 
 
-def valid_nll(path: str, *, data: str, device: str) -> float:
+def valid_nll(path: str, *, data: str, device: str, languages: Optional[Mapping[str, str]] = None) -> float:
     """Mean negative log-likelihood of the tokens of the validation set in nats.
 
-    For a language model it equals the NLL of ``lm eval --split valid``. Raises UserError if the checkpoint or the
-    data cannot be read or do not belong together.
+    For a language model it is the same as that of ``lm eval --split valid``. ``languages`` are ``source_lang`` and
+    ``target_lang`` where they are not those of the checkpoint. Raises UserError if the checkpoint or the data cannot be
+    read or do not belong together.
     """
     if issubclass(TASK_REGISTRY[trained_task(path)._name], TranslationTask):
-        ((translator, task),) = load_translation_models([path], data)
+        ((translator, task),) = load_translation_models([path], data, languages=languages)
         pairs = split_pairs(task.cfg, "valid")
         scored = score_pairs(translator.to(device), *pairs)
         sums = [(float(batch.nll.sum()), int(batch.is_token.sum())) for batch in scored]
@@ -116,17 +117,20 @@ def flags_of_run(path: str) -> Dict[str, Value]:
     return {**flags, "lr": float(f"{rate:.6g}")}
 
 
-def check_vocabulary(path: str, data: Path) -> None:
-    """Refuse a corpus with another vocabulary than the model's corpus, if that still exists.
+def check_vocabulary(path: str, data: Path, languages: Mapping[str, str]) -> None:
+    """Refuse a corpus with another vocabulary than the model's corpus, if that is still there.
 
-    Otherwise the model refuses the corpus when it is loaded. Raises UserError with the flags of data-prep
-    that take the vocabulary of the model.
+    ``languages`` are ``source_lang`` and ``target_lang`` where they are not those of the model. If its corpus is gone,
+    the model itself refuses the corpus as it is loaded. Raises UserError with the flags of data-prep that take the
+    vocabulary of the model.
     """
     task = trained_task(path)
     trained = Path(task.data)
     names = ["dict.txt"]
     if issubclass(TASK_REGISTRY[task._name], TranslationTask):
-        names = [f"dict.{language}.txt" for language in complete_languages(languages_of(task), str(data))]
+        source, target = languages_of(task)
+        pair = languages.get("source_lang", source), languages.get("target_lang", target)
+        names = [f"dict.{language}.txt" for language in complete_languages(pair, str(data))]
     if all((data / name).is_file() and (trained / name).is_file() for name in names) and any(
         dictionary_fingerprint(Dictionary.load(str(data / name)))
         != dictionary_fingerprint(Dictionary.load(str(trained / name)))
@@ -155,11 +159,18 @@ def fine_tune(path: str, *, data: str, save_dir: Path, device: str, more: Sequen
         SystemExit: if ``fairseq-train`` fails, with its status.
     """
     check_checkpoints([path])
-    check_vocabulary(path, Path(data))
+    given = values_by_flag(more)
+    values = {
+        "source_lang": value_of(given, "-s", "--source-lang"),
+        "target_lang": value_of(given, "-t", "--target-lang"),
+    }
+    languages = {name: value for name, value in values.items() if value}
+    check_vocabulary(path, Path(data), languages)
     flags = {"finetune-from-model": path, **COMMON, **flags_of_run(path), **ON_ANOTHER_CORPUS}
     training = Training(arguments=fairseq_arguments(flags, data=data, save_dir=save_dir, more=more))
     training.check()
-    _print(f"start: valid perplexity {exponential(valid_nll(path, data=data, device=device)):.2f} of {path}")
+    start = valid_nll(path, data=data, device=device, languages=languages)
+    _print(f"start: valid perplexity {exponential(start):.2f} of {path}")
     training.run()
     tuned = checkpoint_of(save_dir)
     _print(f"fine-tuned: valid perplexity {exponential(valid_nll(str(tuned), data=data, device=device)):.2f}: {tuned}")

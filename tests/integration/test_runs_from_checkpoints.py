@@ -4,11 +4,13 @@ import inspect
 import json
 import random
 import re
+import shutil
 
 import fairseq_cli.generate
 import fairseq_cli.train
 import pytest
 import torch
+from binarised_data import copy_data
 from commands import load, run, succeed, training_arguments, updates_of
 from fairseq import checkpoint_utils, options
 from fairseq.trainer import Trainer
@@ -240,6 +242,18 @@ def test_a_translator_is_fine_tuned_on_another_corpus(other_pairs, translator, t
     changed |= {"user_dir", "batch_size_valid"}
     differing = {name for name, value in vars(before["model"]).items() if getattr(saved["model"], name) != value}
     assert differing <= changed, differing
+
+
+def test_the_start_is_measured_on_the_pair_of_languages_that_is_given(pair_data, other_pairs, translator, tmp_path):
+    """The folder has two pairs, and a rate near zero learns nothing."""
+    data = copy_data(pair_data, tmp_path / "data")
+    for path in (other_pairs[0]).glob("*.*"):
+        if path.name not in ("dict.tgt.txt", "digests.json"):
+            shutil.copy(path, data / path.name.replace("src", "other"))
+    command = ["fine-tune", data, "--path", translator, "--save-dir", tmp_path / "tuned", "--cpu", "-s", "other"]
+    printed = succeed("fairseq_plugins", *command, "--lr", 1e-9, "--max-update", 1).stdout
+    start, tuned = (float(figure) for figure in re.findall(r"valid perplexity ([\d.]+)", printed))
+    assert start == pytest.approx(tuned, rel=1e-3)
 
 
 @pytest.mark.parametrize(
