@@ -1,6 +1,7 @@
 """Language models: perplexity, scores of text, and text that they write."""
 
 import argparse
+import os
 import shlex
 import sys
 import time
@@ -40,7 +41,7 @@ from fairseq_plugins.evaluation.language_model import (
 )
 from fairseq_plugins.evaluation.raw_text import TextKind, raise_empty, stream_lines
 from fairseq_plugins.evaluation.scoring import exponential, prepare_to_score
-from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, numbered_lines, output_file
+from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, numbered_lines
 from fairseq_plugins.options import UserError, count, whole_number
 from fairseq_plugins.reports.analyses import perplexity_report
 from fairseq_plugins.reports.pictures import save_picture
@@ -90,7 +91,12 @@ def _evaluate(args: argparse.Namespace) -> Report:
     points = [(flags, read_methods(flags)) for flags in grid_points(args.tune, fixed=given_flags(args))]
     models = load_language_models(args.path, args.data)
     first = Path(args.path[0])
-    choice = output_file(str(first.with_name(f"{first.stem}{CHOICE_SUFFIX}"))) if args.tune else None
+    choice = first.with_name(f"{first.stem}{CHOICE_SUFFIX}") if args.tune else None
+    if choice is not None and not os.access(choice.parent, os.W_OK | os.X_OK):
+        raise UserError(
+            f"--tune writes its choice to {choice}, and nothing can be written there: copy the checkpoint to another "
+            "folder, or give one value of each method and leave out --tune"
+        )
     evaluator = Evaluator(
         prepare_to_score(models, device=choose_device(args), precision=args.output_precision),
         checkpoints=[Path(path) for path in args.path],

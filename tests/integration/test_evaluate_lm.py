@@ -4,6 +4,7 @@ import io
 import json
 import logging
 import math
+import os
 import shutil
 import sys
 from types import SimpleNamespace
@@ -67,6 +68,14 @@ def test_what_is_tuned_on_valid_scores_the_split(checkpoint, data, tmp_path, eva
     assert evaluate_here(data, "--path", checkpoint, *flags)["nll"] == found["nll"]
     on_valid = evaluate_here(data, "--path", checkpoint, *flags, "--split", "valid")
     assert on_valid["perplexity"] == pytest.approx(choice["perplexity"], rel=1e-12)
+
+
+def test_a_choice_that_could_not_be_written_is_told_before_the_search(checkpoint, data, refuse, monkeypatch):
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: not mode & os.W_OK and access(path, mode))  # also for root
+    told = refuse("lm eval", data, "--path", checkpoint, "--tune", "temperature=0.9:1", "--cpu")
+    path = checkpoint.with_name("checkpoint_best.methods.json")
+    assert f"--tune writes its choice to {path}, and nothing can be written there: copy the checkpoint to anoth" in told
 
 
 def test_the_split_is_read_once_after_the_choice_on_valid(checkpoint, data, evaluate_here, monkeypatch):
