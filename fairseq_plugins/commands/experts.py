@@ -1,6 +1,7 @@
 """Analyses of the experts of mixtures, and of attention."""
 
 import argparse
+import re
 from collections import defaultdict
 from itertools import islice
 from pathlib import Path
@@ -76,12 +77,19 @@ def _analyze_attention(args: argparse.Namespace) -> None:
     if not lines:
         raise UserError("there is no sentence to draw, all lines are blank")
     translated = translator.translate_stream(lines, SearchOptions(beam=args.beam), batch_size=1, buffer=1)
-    bar = progress(translated, total=len(lines), unit="picture")
-    for number, sentence in enumerate(bar, start=1):
-        args.out.mkdir(parents=True, exist_ok=True)
-        picture = args.out / f"sentence_{number}.png"
+    pictures = _picture_files(args.out, len(lines))
+    for picture, sentence in zip(pictures, progress(translated, total=len(lines), unit="picture")):
         save_attention_map(sentence, translator.source.subwords, picture)
         print(f"{picture}\t{sentence.text}", flush=True)
+
+
+def _picture_files(folder: Path, number: int) -> List[Path]:
+    """Files for the pictures of sentences in a folder, which is made if missing. Those of earlier calls are removed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.glob("sentence_*.png"):
+        if re.fullmatch(r"sentence_\d+", path.stem):
+            path.unlink()
+    return [folder / f"sentence_{one}.png" for one in range(1, number + 1)]
 
 
 ATTENTION = Command(
@@ -153,9 +161,8 @@ def _analyze_experts(args: argparse.Namespace) -> Report:
             for number, sentence in enumerate(zip(*sentences), start=1):
                 (scored,) = _score(model, tuple([side] for side in sentence))
                 panels[number].append((title, word_experts(model, scored)))
-    args.out.mkdir(parents=True, exist_ok=True)
-    for number, of_models in panels.items():
-        save_picture(draw_expert_map(of_models), args.out / f"sentence_{number}.png")
+    for picture, of_models in zip(_picture_files(args.out, len(panels)), panels.values()):
+        save_picture(draw_expert_map(of_models), picture)
     return use_report(uses, paths=dict(paths), split=args.split)
 
 

@@ -110,6 +110,9 @@ def test_every_sentence_has_a_picture_of_its_attention(prepared, translator, cal
         f"{tmp_path}/out/sentence_{n}.png\t{translate(line)}" for n, line in ((1, "a b"), (2, "c d e"))
     ]
     assert pictures(tmp_path / "out") == ["sentence_1.png", "sentence_2.png"]
+    (tmp_path / "out/sentence_pair.png").write_bytes(b"\x89PNG of the user")
+    call("analyze attention", *given, "--num", 1, "--out", tmp_path / "out")
+    assert pictures(tmp_path / "out") == ["sentence_1.png", "sentence_pair.png"]
 
 
 def test_a_language_models_experts_and_their_balance(data, trained, printed_by, figures_of, tmp_path):
@@ -123,8 +126,9 @@ def test_a_language_models_experts_and_their_balance(data, trained, printed_by, 
     assert found[0]["balance"] == pytest.approx(use.balance) and found[0]["layers"] == [1, 2, 2, 2]
     assert found[0]["sample_balance"] == pytest.approx(use.balance * (4 / 3) ** 0.5)
     assert pictures(tmp_path / "out") == ["sentence_1.png", "sentence_2.png"]
-    named = [data, "--path", f"DOC={paths[0]}", "--split", "valid", "--out", tmp_path / "named"]
-    (first,) = figures_of("analyze experts", *named)["models"]
+    named = [data, "--path", f"DOC={paths[0]}", "--split", "valid", "--out", tmp_path / "out"]
+    (first,) = figures_of("analyze experts", *named, "--num", 1)["models"]
+    assert pictures(tmp_path / "out") == ["sentence_1.png"]
     assert (first["name"], first["path"]) == ("DOC", str(paths[0])) and first["balance"] == found[0]["balance"]
     printed = printed_by("analyze experts", *given, "--input", tmp_path / "lines.txt", "--tokenised", "--rows", 2)
     assert len(re.findall(r"\| layer 1, 1 +\| +[\d.]+% \|", printed)) == 2
