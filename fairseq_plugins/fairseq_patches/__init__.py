@@ -54,6 +54,7 @@ def apply_patches() -> None:
     data.patch_changed_data()
     data.patch_path_lists()
     data.patch_batch_by_size()
+    data.patch_several_parts()
     data.patch_long_sentences()
     data.patch_background_batches()
     precision.patch_ema()

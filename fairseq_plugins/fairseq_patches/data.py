@@ -14,7 +14,7 @@ from fairseq.data import Dictionary, LanguagePairDataset, bucket_pad_length_data
 from fairseq.data.indexed_dataset import IndexedDataset, MMapIndexedDataset
 from fairseq.data.iterators import EpochBatchIterator
 from fairseq.dataclass.configs import CheckpointConfig
-from fairseq.tasks import FairseqTask
+from fairseq.tasks import FairseqTask, translation
 from fairseq.tasks.fairseq_task import LegacyFairseqTask
 from fairseq.trainer import Trainer
 
@@ -237,6 +237,23 @@ def _add_last_batch(
     batches = batch_by_size(indices, *args, **kwargs)
     num_kept = sum(len(batch) for batch in batches)
     return batches if num_kept == len(indices) else [*batches, indices[num_kept:]]
+
+
+def patch_several_parts() -> None:
+    """Read the first of several parts of a set of pairs (train, train1) once by default.
+
+    Problem: ``--upsample-primary`` is -1 by default, and fairseq repeats the first part so many times. Training on
+        several parts and ``--combine-valid-subsets`` end in a traceback of numpy.
+    Needed while ``test_fairseq_alone_has_fewer_pairs_than_its_parts`` passes.
+    """
+    wrap(translation, "load_langpair_dataset", _read_first_part_once)
+
+
+def _read_first_part_once(
+    load_langpair_dataset: Callable[..., LanguagePairDataset], *args: Any, upsample_primary: int, **kwargs: Any
+) -> LanguagePairDataset:
+    times = 1 if upsample_primary == -1 else upsample_primary
+    return load_langpair_dataset(*args, upsample_primary=times, **kwargs)
 
 
 def patch_long_sentences() -> None:

@@ -12,7 +12,7 @@ from binarised_data import V, write_split
 from builders import make_dictionary
 from fairseq import utils
 from fairseq.data import Dictionary, LanguagePairDataset, bucket_pad_length_dataset, data_utils, indexed_dataset
-from fairseq.tasks import FairseqTask
+from fairseq.tasks import FairseqTask, translation
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
 
@@ -100,6 +100,22 @@ def test_every_sentence_is_in_a_batch(num_sentences, limits):
 def test_fairseq_alone_drops_sentences():
     batches = batch(data_utils.batch_by_size.__wrapped__, numpy.arange(1014), numpy.ones(1014, int), max_sentences=16)
     assert sum(map(len, batches)) == 1008
+
+
+def test_fairseq_alone_has_fewer_pairs_than_its_parts(tmp_path):
+    for part, lines in (("train", LINES), ("train1", LINES[:1])):
+        for side in "ab":
+            write_split(tmp_path, f"{part}.a-b.{side}", lines)
+    words = make_dictionary(V)
+    flags = dict(combine=True, dataset_impl="mmap", left_pad_source=True, left_pad_target=False)
+    flags |= dict(max_source_positions=9, max_target_positions=9)
+    given = (str(tmp_path), "train", "a", words, "b", words)
+    for times, num_pairs in ((-1, 4), (2, 7)):
+        pairs = translation.load_langpair_dataset(*given, upsample_primary=times, **flags)
+        assert len(pairs) == len(pairs.src_sizes) == num_pairs
+        assert pairs[num_pairs - 1]["source"].tolist() == LINES[0]
+    with pytest.raises(ValueError, match="negative dimensions"):
+        translation.load_langpair_dataset.__wrapped__(*given, upsample_primary=-1, **flags)
 
 
 def test_fairseq_alone_finds_a_long_sentence_in_validation():
