@@ -216,7 +216,7 @@ def check_declarations(model: ModelFlags) -> None:
         ((name, FairseqConfig) for name in _names_in(FairseqConfig, None)),
         ((name, model.own) for name in _names_in(model.own, "")),
         ((registry.destination, f"the registry of {registry.flag}") for registry in model.registries),
-        ((name, _declaring(options, name)) for options in of_parts for name in option_names(options)),
+        ((name, _declaring(options, name)) for options in of_parts for name in _names_of_options(options)),
     ]
     optimizers: Any = REGISTRIES["optimizer"]["registry"]
     for known in (TASK_REGISTRY, CRITERION_REGISTRY, optimizers):
@@ -250,6 +250,18 @@ def _names_in(config: Type[FairseqDataclass], prefix: Optional[str]) -> List[str
     parser = ArgumentParser(add_help=False)
     gen_parser_from_dataclass(parser, config(), delete_default=True, with_prefix=prefix)
     return [action.dest for action in parser._actions]
+
+
+def _names_of_options(options: Type[FairseqDataclass]) -> List[str]:
+    """Names of the options of a part. Raises UserError if fairseq cannot make flags of them."""
+    try:
+        return _names_in(options, "")
+    except Exception as error:  # fairseq raises errors of many kinds
+        raise UserError(
+            f"{_describe(options)} becomes no flags ({error}): let it inherit fairseq's FairseqDataclass, give each "
+            "field a default and a type such as float, str or Optional[int], and leave out from __future__ import "
+            "annotations"
+        ) from error
 
 
 @cache

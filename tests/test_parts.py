@@ -150,6 +150,29 @@ def test_a_flag_has_one_owner(own, walls, roofs, message):
             model.add_args(parser)
 
 
+@dataclass
+class PlainOptions:
+    height: int = 1
+
+
+NO_FLAGS = {
+    "a plain dataclass": PlainOptions,
+    "another type": dataclass(
+        type("Own", (FairseqDataclass,), {"__annotations__": {"height": int | None}, "height": 1})
+    ),
+    "a type as text": dataclass(type("Own", (FairseqDataclass,), {"__annotations__": {"height": "int"}, "height": 1})),
+    "no default": dataclass(type("Own", (FairseqDataclass,), {"__annotations__": {"height": int}}), kw_only=True),
+}
+
+
+@pytest.mark.parametrize("options", NO_FLAGS.values(), ids=NO_FLAGS)
+def test_options_that_become_no_flags_are_refused(options):
+    model = ModelFlags(FairseqDataclass, registry("--wall", options))
+    message = rf"{options.__name__} becomes no flags \(.+\): let it inherit fairseq's FairseqDataclass, give each field"
+    with pytest.raises(UserError, match=message):
+        model.add_args(argparse.ArgumentParser(argument_default=argparse.SUPPRESS))
+
+
 def test_all_flags_are_added_without_defaults():
     parser = argparse.ArgumentParser(argument_default=argparse.SUPPRESS)
     ModelFlags(ModelConfig, registry("--wall", "depth"), registry("--roof", "pitch")).add_args(parser)
