@@ -34,6 +34,10 @@ class TieEmbeddings(IntEnum):
     ALWAYS = 2
 
 
+SUM_TOLERANCE = 0.1
+"""Rounding of a sum of probabilities, even in 16 bits."""
+
+
 class OutputLayer(Part, nn.Module):
     """Turns decoder states into a distribution over the vocabulary.
 
@@ -59,6 +63,7 @@ class OutputLayer(Part, nn.Module):
     gate: OutputGate
     layer_widths: Sequence[int]
     copying: Copying
+    _is_checked = False
 
     def __init__(self):
         super().__init__()
@@ -102,6 +107,7 @@ class OutputLayer(Part, nn.Module):
             scores, uniform_log_prob = self.log_probs(states, gate), 0.0
         log_probs = scores.log_probs
         assert log_probs is not None
+        self._check_sum(log_probs)
         ignored = None if token_weights is None else token_weights == 0
         if ignored is not None:
             target = target.masked_fill(ignored, 0)
@@ -113,6 +119,17 @@ class OutputLayer(Part, nn.Module):
             loss = loss.masked_fill(ignored, 0) * token_weights.detach()
             nll = nll.masked_fill(ignored, 0)
         return replace(scores, log_probs=None, loss=loss.sum(), nll=nll.detach())
+
+    def _check_sum(self, log_probs: Tensor) -> None:
+        """Check the first probabilities (B, T, V): those of a layer that forgets to normalise give no perplexity."""
+        if not self._is_checked:
+            self._is_checked = True
+            total = log_probs.detach().float().logsumexp(dim=-1).exp()
+            if (wrong := total[(total - 1).abs() > SUM_TOLERANCE]).numel():
+                raise UserError(
+                    f"--output-layer {self.name}: the probabilities of a position sum to {float(wrong[0]):.3g}, not 1: "
+                    "normalise log_probs, such as by log_softmax"
+                )
 
     def noise_loss(
         self,

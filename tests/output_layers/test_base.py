@@ -2,20 +2,24 @@
 
 import argparse
 import logging
+import math
 from functools import partial
 
 import pytest
 import torch
 from assertions import assert_near
-from builders import build_output_layer, build_tiny_encdec, make_states, randomise
+from builders import build_output_layer, build_tiny_encdec, make_dictionary, make_states, randomise
+from example_parts import OwnSoftmax
 from operations import TensorSizes
 
 from fairseq_plugins.modules.layers import DropoutModule
 from fairseq_plugins.ops import matmul
+from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers import base as module
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputPrecision, TieEmbeddings
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.projected import ProjectedOutput
+from fairseq_plugins.output_layers.scores import Scores
 
 
 def test_the_layers_of_the_package():
@@ -68,6 +72,17 @@ def test_a_layer_that_was_built_in_inference_mode_is_read_there(name):
         layer = build(name).eval()
         log_probs = layer(make_states(WIDTHS)).log_probs
     assert log_probs.isfinite().all()
+
+
+def test_a_layer_whose_probabilities_do_not_sum_to_one_is_refused():
+    parts = dict(dictionary=make_dictionary(VOCAB_SIZE), layer_widths=WIDTHS, shared_weight=None, options=None)
+    states, target = make_states(WIDTHS), torch.randint(VOCAB_SIZE, (3, 4))
+    OwnSoftmax(**parts)(states, target)
+    layer = OwnSoftmax(**parts)
+    scores = layer.log_probs(states)
+    layer.log_probs = lambda *_: Scores(log_probs=scores.log_probs + math.log(2))
+    with pytest.raises(UserError, match="--output-layer own: the probabilities of a position sum to 2, not 1: normali"):
+        layer(states, target)
 
 
 # layers whose logits are a matrix product
