@@ -12,6 +12,7 @@ from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.tasks import TASK_REGISTRY
 from fairseq.tasks.translation import TranslationTask
+from omegaconf import DictConfig, OmegaConf
 
 from fairseq_plugins.data.pairs import complete_languages, languages_of, split_pairs
 from fairseq_plugins.data.text import dictionary_fingerprint, load_token_stream
@@ -91,6 +92,11 @@ def flags_of_run(path: str) -> Dict[str, Value]:
     """
     config = training_config(read_state(path))
     saved = getattr(config.model, "__dict__", {})
+    if not saved.get("arch") and isinstance(config.model, DictConfig):  # models whose flags fairseq keeps in sections
+        names = {"arch": config.model._name, "criterion": config.criterion._name, "optimizer": config.optimizer._name}
+        sections = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+        saved = {name: value for part in sections.values() if isinstance(part, dict) for name, value in part.items()}
+        saved.update(names, task=config.task._name)
     if not saved.get("arch"):
         raise UserError(
             f"{path} holds no flags of fairseq-train: give fairseq-train --finetune-from-model {path} and the flags of "

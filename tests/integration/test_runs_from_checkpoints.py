@@ -291,6 +291,22 @@ def test_what_cannot_be_fine_tuned_is_refused(corpus, path, told, other_pairs, d
     assert not (tmp_path / "x").exists()
 
 
+def test_a_model_of_fairseq_is_fine_tuned_with_its_flags(run_here, tmp_path, monkeypatch):
+    """fairseq keeps the flags of its Transformer in another form."""
+    sizes = ["--decoder-embed-dim=8", "--decoder-ffn-embed-dim=16", "--decoder-layers=1", "--decoder-attention-heads=2"]
+    flags = [
+        "--arch=transformer_lm_gpt",
+        "--task=language_modeling",
+        "--tokens-per-sample=20",
+        "--clip-norm=0.5",
+        *sizes,
+    ]
+    run_here(fairseq_cli.train, LM_DATA, *flags, *TRAINING, "--max-update", 1, "--save-dir", tmp_path)
+    found = as_arguments(fine_tuning.flags_of_run(str(tmp_path / "checkpoint_last.pt")))
+    assert {*flags, "--optimizer=adam", "--criterion=cross_entropy", "--lr=0.0002", "--batch-size=10"} <= {*found}
+    options.parse_args_and_arch(options.get_training_parser(), input_args=[str(LM_DATA), *found])
+
+
 NOT_KEPT = {
     *("data", "user_dir", "cpu", "num_workers", "log_format", "log_interval", "save_dir", "seed", "patience"),
     *("max_epoch", "max_update", "no_epoch_checkpoints", "no_save_optimizer_state", "force_anneal", "lr_shrink"),
