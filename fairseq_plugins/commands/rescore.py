@@ -207,8 +207,8 @@ def _compute_features(args: argparse.Namespace, lists: NBestLists) -> CandidateF
     for path, model in moved.items():
         if (share := unknown_share(lists, model)) > 0:
             print(
-                f"{path} does not know {share:.1%} of the tokens of its texts: it reads tokens of DATA, subwords "
-                "with their marks (fairseq-generate without --remove-bpe)",
+                f"{path} does not know {share:.1%} of the tokens of its texts: if that is more than DATA lacks, give "
+                "tokens of DATA, subwords with their marks (fairseq-generate without --remove-bpe)",
                 file=sys.stderr,
             )
     return features

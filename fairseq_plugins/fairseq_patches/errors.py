@@ -114,7 +114,10 @@ def _asks_for_flag(error: BaseException) -> bool:
     if is_of_program and isinstance(error, AssertionError):
         return True
     is_of_fairseq = is_of_program or Path(fairseq.__file__).parent in files[-1].parents
-    return is_of_fairseq and re.search(r"(?<![\w-])--[a-z]|[Pp]lease (install|adjust)", str(error)) is not None
+    return (
+        is_of_fairseq
+        and re.search(r"(?<![\w-])--[a-z]|[Pp]lease (install|adjust)|is required!", str(error)) is not None
+    )
 
 
 def patch_interrupt() -> None:

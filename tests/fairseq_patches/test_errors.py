@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from argparse import Namespace
 from functools import partial
 from inspect import unwrap
 from types import SimpleNamespace
@@ -114,6 +115,7 @@ def sample_without_flag(cfg):
     [
         (sample_without_flag, "--sampling-topk requires --sampling"),
         (allow_no_length, "min_len cannot be larger than max_len, please adjust these!"),
+        (lambda cfg: optim.build_optimizer(Namespace(optimizer=None), []), "optimizer is required!"),
         (lambda cfg: scoring.build_scorer("wer", None), "Please install editdistance to use WER scorer"),
         (lambda cfg: OmegaConf.structured(SubwordNMTBPEConfig).bpe_codes, "--bpe-codes is missing: give it"),
         (

@@ -58,6 +58,7 @@ def test_a_language_model_finds_the_likely_words(data, trained, disturbed, lines
     weights = tmp_path / "weights.json"
     status, printed, told = rescore(*model, *given, "--reference", reference, "--tune", weights)
     assert status == 0 and told.count("\n") == 1 and "checkpoint_best.pt does not know 13.0% of the" in told
+    assert "if that is more than DATA lacks, give tokens of DATA" in told
     before, after = map(float, re.search(r"BLEU *\| *([\d.]+) \| *([\d.]+)", printed).groups())
     assert before < 70 < 90 < after and "bootstrap" not in printed
     found = json.loads(weights.read_text())

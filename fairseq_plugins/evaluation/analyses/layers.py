@@ -80,7 +80,7 @@ def recurrent_stack(model: FairseqLanguageModel) -> RecurrentStack:
             )
         decoder = decoder.members[0]
     if not isinstance(decoder, RecurrentDecoder):
-        raise UserError("the model has no recurrent layers: give a recurrent model")
+        raise UserError("the model has no recurrent layers of this package: give one such as lstm_lm_awd")
     return decoder.stack
 
 
