@@ -121,14 +121,14 @@ class OutputLayer(Part, nn.Module):
         return replace(scores, log_probs=None, loss=loss.sum(), nll=nll.detach())
 
     def _check_sum(self, log_probs: Tensor) -> None:
-        """Check the first probabilities (B, T, V): those of a layer that forgets to normalise give no perplexity."""
+        """Check the first of all probabilities (B, T, V): a layer that forgets to normalise has no perplexity."""
         if not self._is_checked:
             self._is_checked = True
-            total = log_probs.detach().float().logsumexp(dim=-1).exp()
-            if (wrong := total[(total - 1).abs() > SUM_TOLERANCE]).numel():
+            total = float(log_probs[0, 0].detach().float().logsumexp(dim=-1).exp())
+            if abs(total - 1) > SUM_TOLERANCE:
                 raise UserError(
-                    f"--output-layer {self.name}: the probabilities of a position sum to {float(wrong[0]):.3g}, not 1: "
-                    "normalise log_probs, such as by log_softmax"
+                    f"--output-layer {self.name}: the probabilities of a position sum to {total:.3g}, not 1: normalise "
+                    "log_probs, such as by log_softmax"
                 )
 
     def noise_loss(
