@@ -1,20 +1,11 @@
-"""Flags of generation have their effects on models of this package."""
+"""Flags of fairseq's generation that do what they say only with the patches."""
 
 import inspect
 from types import SimpleNamespace
-from typing import List, NamedTuple
 
 import pytest
 import torch
-from builders import (
-    SOURCE_SIZE,
-    VOCAB_SIZE,
-    build_tiny_encdec,
-    build_tiny_transformer,
-    dictionary_of,
-    make_dictionary,
-    make_task,
-)
+from builders import SOURCE_SIZE, VOCAB_SIZE, build_tiny_encdec, dictionary_of, make_dictionary, make_task
 from fairseq import options, utils
 from fairseq.data import ListDataset
 from fairseq.data.iterators import EpochBatchIterator
@@ -23,181 +14,75 @@ from fairseq.ngram_repeat_block import NGramRepeatBlock
 from fairseq.search import BeamSearch, DiverseBeamSearch, LengthConstrainedBeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq.tasks import FairseqTask
-from fairseq.token_generation_constraints import pack_constraints
 
 from fairseq_plugins.fairseq_patches.generation import VALUE_WITHOUT_A_FILE, HardAlignment
 from fairseq_plugins.options import UserError
 
-PAD, EOS, UNK = 1, 2, 3
+PAD, EOS = 1, 2
 SOURCES = torch.tensor([[5, 6, 7, 2], [8, 9, 5, 2], [7, 7, 9, 2]])
-MODELS = {
-    "mixture": lambda: build_tiny_encdec("doc"),
-    "Transformer": lambda: build_tiny_transformer("transformer_mos"),
-}
 
 
-class Hypothesis(NamedTuple):
-    words: List[int]  # without the end mark
-    score: float
-    scores: torch.Tensor  # of the words and the end mark
+def hypotheses(model, *, sources=SOURCES, prefix=None, **flags):
+    """The words of all hypotheses, without end marks, for each source."""
+    task = make_task(VOCAB_SIZE, SOURCE_SIZE)
+    config = GenerationConfig(**{"beam": 4, "max_len_b": 12, **flags})
+    generator = FairseqTask.build_generator(task, [model.eval()], config)
+    sample = {"net_input": {"src_tokens": sources, "src_lengths": sources.ne(PAD).sum(dim=1)}}
+    found = generator.generate([model], sample, prefix_tokens=prefix)
+    return [[one["tokens"].tolist()[:-1] for one in texts] for texts in found]
 
 
-class Searched:
-    """The hypotheses of a model with flags."""
-
-    def __init__(self, model):
-        self.model = model.eval()
-        self.task = make_task(VOCAB_SIZE, SOURCE_SIZE)
-
-    def __call__(self, *, sources=SOURCES, seed=1, options=None, **flags) -> List[List[Hypothesis]]:
-        torch.manual_seed(seed)
-        config = GenerationConfig(**{"beam": 4, "max_len_b": 12, **flags})
-        generator = FairseqTask.build_generator(self.task, [self.model], config)
-        sample = {"net_input": {"src_tokens": sources, "src_lengths": sources.ne(PAD).sum(dim=1)}}
-        found = generator.generate([self.model], sample, **(options or {}))
-        return [
-            [Hypothesis(one["tokens"].tolist()[:-1], float(one["score"]), one["positional_scores"]) for one in texts]
-            for texts in found
-        ]
-
-    def greedy(self, **flags) -> List[List[int]]:
-        return [texts[0].words for texts in self(beam=1, **flags)]
+@pytest.fixture(scope="module")
+def model():
+    return build_tiny_encdec("doc")
 
 
-@pytest.fixture(scope="module", params=MODELS)
-def search(request):
-    return Searched(MODELS[request.param]())
-
-
-def all_of(found):
-    return [hypothesis for texts in found for hypothesis in texts]
-
-
-def num_repeated(words, size):
-    ngrams = [tuple(words[i : i + size]) for i in range(len(words) - size + 1)]
-    return len(ngrams) - len(set(ngrams))
-
-
-def test_the_beam_is_the_number_of_hypotheses(search):
-    assert [len(texts) for texts in search(beam=7)] == [7, 7, 7]
-
-
-def test_lengths_are_limited(search):
-    """Sources have four tokens with the end mark."""
-    assert max(len(one.words) for one in all_of(search())) > 3
-    assert max(len(one.words) for one in all_of(search(max_len_a=0.5, max_len_b=1))) == 3
-    assert min(len(one.words) for one in all_of(search(max_len_a=2, min_len=9))) >= 9
-
-
-def test_lengths_match_those_of_the_source(search):
+def test_lengths_match_those_of_the_source(model):
     sources = torch.tensor([[5, 6, 7, 8, 9, 2], [PAD, PAD, PAD, 8, 9, 2], [PAD, PAD, PAD, PAD, PAD, 2]])
-    found = search(sources=sources, match_source_len=True, max_len_b=200)
-    assert [{len(one.words) for one in texts} for texts in found] == [{5}, {2}, {1}]
+    found = hypotheses(model, sources=sources, match_source_len=True, max_len_b=200)
+    assert [{len(words) for words in texts} for texts in found] == [{5}, {2}, {1}]
 
 
-def test_scores_are_sums_over_powers_of_the_length(search):
-    for flags, power in (({}, 1), ({"lenpen": 0.3}, 0.3), ({"lenpen": -2.0}, -2), ({"unnormalized": True}, 0)):
-        for texts in search(**flags):
-            expected = [float(one.scores.sum()) / len(one.scores) ** power for one in texts]
-            assert [one.score for one in texts] == pytest.approx(expected, rel=1e-5, abs=1e-4)
-            assert expected == sorted(expected, reverse=True)
-
-
-def test_flags_that_fairseq_refuses_while_it_decodes_or_not_at_all(search):
-    for flags, message in (
+@pytest.mark.parametrize(
+    "flags, message",
+    [
         ({"sampling": True, "sampling_topk": VOCAB_SIZE + 1}, f"--sampling-topk {VOCAB_SIZE + 1}: give 1 to"),
         ({"beam": 4, "diverse_beam_groups": 3}, "--beam 4: give a multiple of --diverse-beam-groups 3"),
-    ):
-        with pytest.raises(UserError, match=message):
-            search(**flags)
+    ],
+)
+def test_flags_that_fairseq_refuses_while_it_decodes_or_not_at_all(flags, message, model):
+    with pytest.raises(UserError, match=message):
+        hypotheses(model, **flags)
 
 
-def test_probabilities_that_are_nan_are_told():
+@pytest.mark.parametrize("flags", [{}, {"sampling": True}, {"sampling": True, "sampling_topp": 0.5}])
+def test_probabilities_that_are_nan_are_told(flags):
     model = build_tiny_encdec("doc")
     with torch.no_grad():
         next(model.parameters()).fill_(torch.nan)
-    for flags in ({}, {"sampling": True}, {"sampling": True, "sampling_topp": 0.5}):
-        with pytest.raises(UserError, match="the model gives no word a probability but NaN"):
-            Searched(model)(**flags)
+    with pytest.raises(UserError, match="the model gives no word a probability but NaN"):
+        hypotheses(model, **flags)
 
 
-def test_unknown_words_have_a_penalty(search):
-    assert not any(UNK in one.words for one in all_of(search(unkpen=50.0)))
-    assert all(set(one.words) == {UNK} for one in all_of(search(unkpen=-50.0, beam=1)))
+def num_repeated(texts, size):
+    """How many n-grams of the hypotheses stood in them before."""
+    ngrams = [[tuple(words[n : n + size]) for n in range(len(words) - size + 1)] for text in texts for words in text]
+    return sum(len(found) - len(set(found)) for found in ngrams)
 
 
-def test_no_ngram_is_repeated(search):
-    long = dict(min_len=10, unkpen=2.0)
-    for size, flags in ((1, {}), (2, {}), (3, {}), (1, {"sampling": True}), (2, {"diverse_beam_groups": 2})):
-        assert any(num_repeated(one.words, size) for one in all_of(search(**long, **flags))), "the check is none"
-        found = search(**long, **flags, no_repeat_ngram_size=size)
-        assert not any(num_repeated(one.words, size) for one in all_of(found))
-    forced = torch.tensor([[6, 6, 6]] * 3)  # a prefix that is given is kept
-    found = search(no_repeat_ngram_size=2, options={"prefix_tokens": forced})
-    assert all(one.words[:3] == [6, 6, 6] and num_repeated(one.words[2:], 2) == 0 for one in all_of(found))
+@pytest.mark.parametrize(
+    "size, flags", [(1, {}), (2, {}), (3, {}), (1, {"sampling": True}), (2, {"diverse_beam_groups": 2})]
+)
+def test_no_ngram_is_repeated(size, flags, model):
+    flags = {"min_len": 10, "unkpen": 2.0, **flags}
+    assert num_repeated(hypotheses(model, **flags), size) > 0
+    assert num_repeated(hypotheses(model, **flags, no_repeat_ngram_size=size), size) == 0
 
 
-def test_samples_depend_on_the_seed_alone(search):
-    one, again, other = (search(sampling=True, seed=seed) for seed in (1, 1, 2))
-    words = [[text.words for text in all_of(found)] for found in (one, again, other)]
-    assert words[0] == words[1] != words[2]
-
-
-def test_samples_of_the_best_words_are_the_best(search):
-    """Only the most probable word can be drawn."""
-    assert search.greedy(sampling=True, sampling_topk=1) == search.greedy()
-    assert search.greedy(sampling=True, sampling_topp=1e-6) == search.greedy()
-    assert search.greedy(sampling=True) != search.greedy()
-
-
-def test_a_temperature_divides_logarithms_of_probabilities(search):
-    (hypothesis,), *_ = search(beam=1, temperature=2.5, sources=SOURCES[:1])
-    expected = torch.log_softmax(log_probs(search.model, hypothesis.words) / 2.5, dim=-1)
-    places = torch.arange(len(hypothesis.words) + 1)
-    torch.testing.assert_close(hypothesis.scores, expected[places, [*hypothesis.words, EOS]], atol=1e-4, rtol=1e-4)
-
-
-def log_probs(model, words):
-    """Log-probabilities (T + 1, V) of each word after the first source, as in training."""
-    with torch.no_grad():
-        output = model(SOURCES[:1], torch.tensor([4]), torch.tensor([[EOS, *words]]))
-        return model.get_normalized_probs(output, log_probs=True)[0]
-
-
-def test_groups_differ_by_the_strength_of_their_penalty(search):
-    """Groups of one hypothesis. A strong penalty keeps each from the words of the others."""
-    for texts in search(diverse_beam_groups=4, diverse_beam_strength=1e4):
-        assert len({one.words[0] for one in texts}) == 4
-    for texts in search(diverse_beam_groups=4, diverse_beam_strength=0.0):
-        assert len({tuple(one.words) for one in texts}) == 1
-
-
-def test_siblings_have_a_penalty(search):
-    """With this rate each hypothesis keeps only its best continuation: a greedy search from four words."""
-    assert search(diversity_rate=0.0)[0][0].words == search()[0][0].words
-    for texts in search(diversity_rate=1e4, max_len_b=5, unnormalized=True):
-        assert len({one.words[0] for one in texts}) == 4
-
-
-def test_constraints_are_in_the_hypotheses(search):
-    wanted = [[torch.tensor([6, 6]), torch.tensor([11])], [], [torch.tensor([12])]]
-    for order in ("ordered", "unordered"):
-        found = search(constraints=order, options={"constraints": pack_constraints(wanted)})
-        for texts, constraints in zip(found, wanted):
-            for constraint in constraints:
-                text = f" {' '.join(map(str, texts[0].words))} "
-                assert f" {' '.join(map(str, constraint.tolist()))} " in text
-
-
-def test_a_reference_has_its_log_probabilities(search):
-    config = GenerationConfig(score_reference=True)
-    scorer = FairseqTask.build_generator(search.task, [search.model], config)
-    target = torch.tensor([[6, 9, 4, EOS]])
-    inputs = {"src_tokens": SOURCES[:1], "src_lengths": torch.tensor([4])}
-    sample = {"net_input": {**inputs, "prev_output_tokens": target.roll(1)}, "target": target}
-    ((found,),) = scorer.generate([search.model], sample)
-    expected = log_probs(search.model, [6, 9, 4])[torch.arange(4), target[0]]
-    torch.testing.assert_close(found["positional_scores"], expected, atol=1e-4, rtol=1e-4)
+def test_a_prefix_that_repeats_ngrams_is_kept(model):
+    found = hypotheses(model, prefix=torch.tensor([[6, 6, 6]] * 3), no_repeat_ngram_size=2)
+    assert all(words[:3] == [6, 6, 6] for texts in found for words in texts)
+    assert num_repeated([[words[2:] for words in texts] for texts in found], 2) == 0
 
 
 def read(parse_args_and_arch, *flags):
