@@ -1,4 +1,4 @@
-"""The commands that look into models: frequency bands, rank, masked layers, correlations, attention and experts."""
+"""The commands that look into models: frequencies, rank, layers, memory, attention and experts."""
 
 import json
 import re
@@ -9,6 +9,7 @@ import pytest
 from binarised_data import copy_data
 from commands import training_arguments
 from paths import SMALL_MODELS
+from short_trainings import FAMILIES
 from translation_commands import translate
 
 from fairseq_plugins.commands import experts
@@ -85,6 +86,22 @@ def test_correlations_are_shown_by_layer(trained, data, printed_by, figures_of):
     assert all(f" {figure['mean']:.4f} |" in printed for figure in figures)
 
 
+@pytest.mark.parametrize(
+    "command, family, column, values",
+    [
+        ("analyze timescales", "FPNN", "longest, tokens", "values"),
+        ("analyze spectrum", "rectifier network, noise contrastive", "most negative real", "eigenvalues"),
+    ],
+)
+def test_the_memory_of_the_units_is_shown(command, family, column, values, run_here, printed_by, figures_of, tmp_path):
+    run_here(fairseq_cli.train, *FAMILIES[family], "--max-update", 1, "--save-dir", tmp_path)
+    given = [SMALL_MODELS / "data/lm", "--path", f"A={tmp_path}"]
+    assert column in printed_by(command, *given, "--plot", tmp_path / "memory.png")
+    assert (tmp_path / "memory.png").read_bytes().startswith(b"\x89PNG")
+    (layer,) = figures_of(command, *given)["models"][0]["layers"]
+    assert layer["layer"] == 1 and 0 < len(layer[values]) <= 8
+
+
 def test_models_of_different_depth_are_not_masked_together(refuse, run_here, tmp_path):
     flags = ["--hidden-sizes", 16, "--output-layer", "full", "--balance", 0, "--max-update", 1]
     run_here(fairseq_cli.train, *training_arguments(SMALL_MODELS / "data/lm", tmp_path, *flags))
@@ -126,10 +143,6 @@ def test_a_language_models_experts_and_their_balance(data, trained, printed_by, 
     assert found[0]["balance"] == pytest.approx(use.balance) and found[0]["layers"] == [1, 2, 2, 2]
     assert found[0]["sample_balance"] == pytest.approx(use.balance * (4 / 3) ** 0.5)
     assert pictures(tmp_path / "out") == ["sentence_1.png", "sentence_2.png"]
-    named = [data, "--path", f"DOC={paths[0]}", "--split", "valid", "--out", tmp_path / "out"]
-    (first,) = figures_of("analyze experts", *named, "--num", 1)["models"]
-    assert pictures(tmp_path / "out") == ["sentence_1.png"]
-    assert (first["name"], first["path"]) == ("DOC", str(paths[0])) and first["balance"] == found[0]["balance"]
     printed = printed_by("analyze experts", *given, "--input", tmp_path / "lines.txt", "--tokenised", "--rows", 2)
     assert len(re.findall(r"\| layer 1, 1 +\| +[\d.]+% \|", printed)) == 2
 
@@ -157,15 +170,6 @@ def test_an_encoder_decoders_experts(prepared, translator, figures_of, tmp_path)
         assert pictures(tmp_path / "out") == ["sentence_1.png"]
 
 
-def test_a_model_without_experts_is_told_before_any_is_read(
-    prepared, translator, plain_translator, refuse, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(experts, "expert_use", lambda *_, **__: pytest.fail("a model was looked at"))
-    paths = [translator / "checkpoint_best.pt", plain_translator / "checkpoint_last.pt"]
-    told = refuse("analyze experts", prepared, "--path", *paths, "--out", tmp_path / "out")
-    assert "checkpoint_last.pt: the model has no mixture" in told
-
-
 def history(trained, folder):
     """A save directory with checkpoints of updates."""
     folder.mkdir()
@@ -185,12 +189,3 @@ def test_the_history_of_experts(data, trained, prepared, translator, printed_by,
             assert len(one["shares"]) == len(one["gradients"]) == num_layers and sum(one["shares"]) == pytest.approx(1)
         assert (tmp_path / f"{folder.name}.png").read_bytes().startswith(b"\x89PNG")
         assert re.search(r"^\| A +\| +20 \|", printed_by("analyze expert-history", *flags), re.MULTILINE)
-
-
-def test_a_history_without_experts_is_told_before_any_is_read(
-    prepared, translator, plain_translator, refuse, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(experts, "layer_learning", lambda *_, **__: pytest.fail("a model was looked at"))
-    first, second = history(translator, tmp_path / "doc"), history(plain_translator, tmp_path / "plain")
-    told = refuse("analyze expert-history", prepared, "--path", f"A={first}", f"B={second}")
-    assert "plain/checkpoint_1_5.pt: the model has no mixture" in told

@@ -1,4 +1,4 @@
-"""Gates on trained language models by the real commands: trained, resumed, evaluated, looked into, refused."""
+"""Gates on trained language models by the real commands: trained, evaluated, looked into."""
 
 import json
 import re
@@ -9,7 +9,7 @@ import fairseq_cli.generate
 import fairseq_cli.train
 import pytest
 import torch
-from commands import assert_same, assert_same_training, load, succeed, updates_of, validated
+from commands import load, succeed, validated
 from paths import PLUGINS
 
 FLAGS = [
@@ -53,27 +53,6 @@ def test_the_checkpoint_is_whole_and_the_base_as_it_was(gated, trained, data, ev
     assert figures["nll"] == pytest.approx(min(validated(log, "loss")), abs=1e-5)
 
 
-def test_a_training_that_is_resumed_goes_on_bit_for_bit(trained, data, tmp_path, train_gate, evaluate_here):
-    """From inside an epoch, with two base models, whose files are there or not."""
-    paths = [shutil.copy(trained / f"checkpoint_{name}.pt", tmp_path / f"{name}.pt") for name in ("best", "last")]
-    bases, flags = ":".join(map(str, paths)), ["--output-gate", "iog-lstm", "--save-interval-updates", 10]
-    log = train_gate(bases, tmp_path / "whole", *flags)
-    figures = evaluate_here(data, "--path", tmp_path / "whole/checkpoint_last.pt", "--split", "valid", "--rows", 2)
-    assert figures["nll"] == pytest.approx(validated(log, "loss")[-1], abs=1e-5)
-    theirs = load(tmp_path / "whole/checkpoint_last.pt")
-    inside = min((tmp_path / "whole").glob("checkpoint_2_*.pt"))
-    for files in ("kept", "removed"):
-        if files == "removed":
-            for path in paths:
-                path.unlink()
-        (tmp_path / files).mkdir()
-        shutil.copy(inside, tmp_path / files / "checkpoint_last.pt")
-        train_gate(bases, tmp_path / files, *flags)
-        ours = load(tmp_path / files / "checkpoint_last.pt")
-        assert_same_training(ours, theirs)
-        assert ours["cfg"]["model"].base_model_flags == theirs["cfg"]["model"].base_model_flags
-
-
 def test_16_bits_and_fairseqs_task_go_with_a_gate(trained, data, tmp_path, train_gate, evaluate_here):
     base = trained / "checkpoint_best.pt"
     for num_updates in (3, 5):  # the second is resumed
@@ -96,15 +75,6 @@ def test_commands_that_look_into_language_models_read_gated_ones(gated, trained,
     assert "gated" in printed_by("analyze masking", data, *names, "--probabilities", 0.5, "--runs", 1, "--rows", 2)
     layers = json.loads(printed_by("analyze correlation", data, *names, "--json"))["layers"]
     assert [layer["width"] for layer in layers] == [16, 16]
-
-
-def test_layers_of_a_gated_ensemble_are_refused_by_its_name(trained, data, tmp_path, train_gate, refuse):
-    paths = ":".join(str(trained / f"checkpoint_{name}.pt") for name in ("best", "last"))
-    train_gate(paths, tmp_path, "--max-update", 1)
-    path = tmp_path / "checkpoint_last.pt"
-    for name in ("analyze masking", "analyze correlation"):
-        told = refuse(name, data, "--path", f"gated={path}")
-        assert f"{path}: the gated model has 2 base models: look into the layers of one alone" in told
 
 
 def test_fairseq_generates_text_with_a_gate_of_ones_as_with_its_base(gated, trained, data, tmp_path, run_here):
@@ -134,24 +104,3 @@ def test_gate_words_are_shown_with_their_counts(gated, text, data, printed_by):
             assert one["count"] == counts[one["word"]]
             row = rf"\| {re.escape(word)} +\| +{re.escape(one['word'])} \| +{one['gate']:.4f} \| +{one['count']:,} \|"
             assert re.search(row, shown)
-
-
-# what is refused
-
-
-def test_a_gate_is_not_resumed_on_another_base_and_needs_none(gated, trained, tmp_path, train_gate):
-    """The removed base model was checkpoint_best.pt."""
-    folder = shutil.copytree(gated, tmp_path / "gate")
-    other = load(trained / "checkpoint_best.pt")
-    other["model"]["decoder.embedding.weight"] *= 1.5
-    torch.save(other, tmp_path / "other.pt")
-    with pytest.raises(ValueError, match="checkpoint_last.pt holds a gate on other base models than --base-model"):
-        train_gate(tmp_path / "other.pt", folder, "--max-epoch", 3)
-    num_updates = updates_of(load(gated / "checkpoint_last.pt"))
-    for base in (trained / "checkpoint_best.pt", ""):
-        shutil.copy(gated / "checkpoint_last.pt", folder)
-        train_gate(base, folder, "--max-epoch", 3, "--max-update", num_updates + 3)
-        shutil.copy(folder / "checkpoint_last.pt", tmp_path / f"resumed {bool(base)}.pt")
-    ours, theirs = (load(tmp_path / f"resumed {given}.pt") for given in (False, True))
-    assert_same(ours["model"], theirs["model"], "model")
-    assert updates_of(ours) == num_updates + 3

@@ -9,6 +9,7 @@ import fairseq_cli.train
 import pytest
 from commands import load, succeed, validated
 from fairseq.data import Dictionary
+from paths import SMALL_MODELS
 from short_trainings import FAMILIES
 
 
@@ -37,12 +38,16 @@ FLAGS_OF_FAMILIES = {
 """So that the widths of the test fit, fairseq's task does, and the text has the word."""
 
 
-def test_columns_that_kept_their_length_are_evaluated_by_fairseqs_task(data, tmp_path, run_here):
-    flags = ["--arch", "fpnn_lm", "--task", "stateful_lm", "--optimizer", "sgd", "--lr", 1, "--batch-size", 4]
-    flags += ["--tokens-per-sample", 20, "--max-update", 2, "--embed-dim", 8, "--hidden-sizes", 8]
-    run_here(fairseq_cli.train, data, *flags, "--save-dir", tmp_path)
+@pytest.mark.parametrize("flags, precision", [(["--bf16"], 2**-8), (["--amp"], 1e-6)])
+def test_columns_keep_their_length_and_fairseqs_task_evaluates_the_model(flags, precision, run_here, tmp_path):
+    run_here(
+        fairseq_cli.train, *FAMILIES["FPNN"], "--column-norm", 2, *flags, "--max-update", 5, "--save-dir", tmp_path
+    )
+    weights = load(tmp_path / "checkpoint_last.pt")["model"]
+    for name in ("decoder.embedding.weight", "decoder.output.projection.weight"):
+        assert weights[name].norm(dim=0).tolist() == pytest.approx([2] * 8, rel=precision)
     flags = ["--path", tmp_path / "checkpoint_last.pt", "--gen-subset", "valid", "--sample-break-mode", "eos"]
-    log = run_here(fairseq_cli.eval_lm, data, *flags, "--task", "language_modeling", "--batch-size", 4)
+    log = run_here(fairseq_cli.eval_lm, SMALL_MODELS / "data/lm", *flags, "--task", "language_modeling")
     assert float(re.findall(r"Perplexity: ([\d.]+)", log)[-1]) > 1
 
 
@@ -90,6 +95,26 @@ def test_fine_tuning_stops_at_the_trigger(tmp_path, run_here):
     assert "fine-tuning ends" in log and "stopping training" in log
     assert log.count("end of epoch") < 40
     assert "end of epoch" not in run_here(fairseq_cli.train, *training)
+
+
+def test_a_run_that_diverges_ends_with_the_flags_to_lower(tmp_path, run_here):
+    flags = ["--lr", "1e37", "--clip-norm", 0, "--disable-validation", "--save-dir", tmp_path]
+    with pytest.raises(ValueError) as error:
+        run_here(fairseq_cli.train, *FAMILIES["DOC"], *flags)
+    told = (
+        r"the run diverged at update [2-9]: .* is inf or NaN.*; lower --lr \(now 1e\+37\), --balance \(now 0.001\), or"
+    )
+    assert re.match(f"{told} give --clip-norm$", str(error.value)), error.value
+    assert not list(tmp_path.glob("checkpoint*.pt"))
+
+
+def test_a_recurrence_that_explodes_in_validation_alone_ends_the_run(data, tmp_path, run_here):
+    """The loss of noise-contrastive estimation is bounded, the one of validation is not."""
+    flags = ["--arch", "rectifier_rnn_lm", "--recurrent-scale", 3, "--criterion", "noise_contrastive"]
+    flags += ["--task", "stateful_lm", "--tokens-per-sample", 10, "--batch-size", 2, "--save-dir", tmp_path]
+    with pytest.raises(ValueError, match="^the run diverged at update 1: the loss of validation is inf or NaN; lower"):
+        run_here(fairseq_cli.train, data, *flags, "--optimizer", "sgd", "--lr", 0.1, "--max-update", 1)
+    assert not list(tmp_path.glob("checkpoint*.pt"))
 
 
 def test_summary_of_runs(trained, data, call, evaluate_here, tmp_path):

@@ -6,22 +6,12 @@ from types import SimpleNamespace
 
 import fairseq_cli.train
 import pytest
-import torch
-from commands import (
-    TASK,
-    assert_same_training,
-    load,
-    started_training,
-    train,
-    training_arguments,
-    updates_of,
-    wait_until,
-)
+from commands import assert_same_training, load, started_training, train, training_arguments, updates_of, wait_until
 from fairseq import checkpoint_utils
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
+from short_trainings import FAMILIES
 
 from fairseq_plugins.fairseq_patches.resume import PATIENCE
-from fairseq_plugins.output_layers import base
 
 FLAGS = ["--max-epoch", "5", "--save-interval-updates", "9"]
 
@@ -51,80 +41,34 @@ def test_resume_after_sigkill(data, tmp_path, uninterrupted):
     assert_same_training(load(tmp_path / "checkpoint_last.pt"), load(expected / "checkpoint_last.pt"))
 
 
-@pytest.fixture
-def train_here(data, run_here):
-    """``train_here(save_dir, *flags)``: train two epochs, or as far as the flags say, and return the checkpoint.
-
-    It trains in this process. Each training draws from the generators that it seeds.
-    """
-
-    def train(save_dir, *flags):
-        arguments = training_arguments(data, save_dir, "--max-epoch", 2, "--no-epoch-checkpoints", *flags)
-        run_here(fairseq_cli.train, *arguments)
-        return load(save_dir / "checkpoint_last.pt")
-
-    return train
-
-
-@pytest.fixture
-def train_with_a_stop(train_here, tmp_path):
-    """``train_with_a_stop(*flags)``: a training in two parts is that in one go; returns the checkpoint of the stop."""
-
-    def train(*flags):
-        whole = train_here(tmp_path / "whole", *flags)
-        num_updates = updates_of(whole) - 3
-        stopped = train_here(tmp_path / "parts", *flags, "--max-update", num_updates)
-        assert stopped["extra_state"]["train_iterator"]["iterations_in_epoch"] > 0
-        assert_same_training(train_here(tmp_path / "parts", *flags), whole)
-        return stopped
-
-    return train
-
-
-def test_a_cell_with_more_states_resumes_bit_for_bit(train_with_a_stop, monkeypatch):
-    monkeypatch.setattr(base, "has_native_bfloat16", lambda device: True)
-    # the state of a rectifier that skips words has the last first letter, too
-    cell = ["--rnn-cell", "rectifier", "--word-skip", "the"]
-    train_with_a_stop(*cell, "--output-precision", "auto", "--max-epoch", 1)
-
-
-TRANSFORMER = [
-    *("--arch", "transformer_lm_doc", "--decoder-layers", 2, "--decoder-embed-dim", 8, "--decoder-ffn-embed-dim", 16),
-    *("--decoder-attention-heads", 2, "--criterion", "regularized_cross_entropy", "--balance", 0.001),
-    *("--batch-size", 4, "--tokens-per-sample", 20, "--optimizer", "adam", "--lr", 0.01, "--max-epoch", 1),
-    "--no-epoch-checkpoints",
-]
-
-
-def test_a_transformer_resumes_bit_for_bit(data, run_here, tmp_path):
-    def train(folder, *flags):
-        flags = ["--task", "stateful_lm", *TRANSFORMER, "--save-dir", tmp_path / folder, *flags]
-        run_here(fairseq_cli.train, data, *flags)
-        return load(tmp_path / folder / "checkpoint_last.pt")
-
-    whole = train("whole")
-    stopped = train("parts", "--max-update", updates_of(whole) - 3)
-    assert stopped["extra_state"]["train_iterator"]["iterations_in_epoch"] > 0
-    assert_same_training(train("parts"), whole)
+RUNS = {
+    "DOC": [
+        *("--row-offsets", "random", "--dropout-carried-state", 0.3, "--adversarial-epsilon", 0.01),
+        *("--output-gate", "trace", "--trace-decay", 0.8),
+    ],
+    "Transformer language model, DOC": ["--balance", 0.001],
+    "FPNN": ["--bf16"],
+    "rectifier network, noise contrastive": [
+        *("--word-skip", "the", "--normaliser", "learned", "--noise-sharing", "batch", "--noise-samples", 100),
+        *("--optimizer", "damped_adagrad", "--update-freq", 2, "--bf16", "--sparse-gradients", "off"),
+    ],
+    "LSTM gate on two models": [],
+    "encoder-decoder, DOC": ["--expert-warmup", 10],
+}
+"""Families of models, and flags beside theirs. The warmup ends after the stop."""
 
 
 @pytest.mark.usefixtures("gates_of_the_examples")
-def test_rotated_rows_and_a_gate_with_state_resume_bit_for_bit(train_with_a_stop):
-    flags = ["--row-offsets", "random", "--window-lengths", "random", "--dropout-carried-state", 0.3]
-    flags += ["--adversarial-epsilon", 0.01]
-    stopped = train_with_a_stop(*flags, "--output-gate", "trace", "--trace-decay", "0.8")
-    saved = stopped["extra_state"][TASK]
-    assert len(set(saved["row_offsets"])) > 1
-    trace = saved["hidden_state"]["gate"]
-    assert trace.shape == (4, 12) and trace.any(dim=1).all()
+@pytest.mark.parametrize("family", RUNS)
+def test_a_stopped_run_resumes_bit_for_bit(family, run_here, tmp_path):
+    def train(folder, num_updates):
+        flags = [*FAMILIES[family], *RUNS[family], "--max-update", num_updates, "--no-epoch-checkpoints"]
+        run_here(fairseq_cli.train, *flags, "--save-dir", tmp_path / folder)
+        return load(tmp_path / folder / "checkpoint_last.pt")
 
-
-def test_a_training_in_bfloat16_resumes_bit_for_bit(train_with_a_stop):
-    stopped = train_with_a_stop("--bf16", "--optimizer", "sgd", "--max-epoch", 1)
-    updated = stopped["last_optimizer_state"]["master_weights"][0]
-    assert not torch.equal(updated, updated.bfloat16().float())
-    saved = stopped["model"]["decoder.output.prior.weight"]  # in 32 bits, of which the last 16 are never used
-    assert torch.equal(saved, saved.bfloat16().float())
+    whole, stopped = train("whole", 12), train("parts", 9)
+    assert stopped["extra_state"]["train_iterator"]["iterations_in_epoch"] > 0
+    assert_same_training(train("parts", 12), whole)
 
 
 # what validation has decided, the rate and when to stop
@@ -175,14 +119,14 @@ def test_fairseq_alone_forgets_what_validation_decided():
 
 
 @pytest.fixture
-def train_again(train_here, tmp_path):
+def train_again(run_here, tmp_path):
     """``train_again()``: numbers of updates after the first and the second start of a training of three updates."""
 
     def train():
-        states = [train_here(tmp_path, "--max-update", 3) for _ in range(2)]
-        return list(map(updates_of, states))
+        run_here(fairseq_cli.train, *FAMILIES["AWD-LSTM"], "--max-update", 3, "--save-dir", tmp_path)
+        return updates_of(load(tmp_path / "checkpoint_last.pt"))
 
-    return train
+    return lambda: [train(), train()]
 
 
 def test_a_finished_run_stays_as_it_is(train_again):

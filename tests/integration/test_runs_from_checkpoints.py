@@ -1,4 +1,4 @@
-"""Runs that start from a checkpoint of another run: with other flags, missing, fine-tuned."""
+"""Runs that start from a checkpoint: with other flags, other words or missing files, and fine-tuning."""
 
 import inspect
 import json
@@ -15,14 +15,14 @@ from commands import load, run, succeed, training_arguments, updates_of
 from fairseq import checkpoint_utils, options
 from fairseq.trainer import Trainer
 from paths import SMALL_MODELS
+from short_trainings import FAMILIES
 from translation_commands import FAIRSEQ_FLAGS, preprocess_pairs, translate, translator_arguments
 
-import fairseq_plugins  # noqa: F401
+import fairseq_plugins
 from fairseq_plugins.evaluation.checkpoints import load_translation_models
 from fairseq_plugins.files import file_digest
-from fairseq_plugins.models.presets import as_arguments
-from fairseq_plugins.options import UserError
 from fairseq_plugins.recipes import fine_tuning
+from fairseq_plugins.recipes.training import as_arguments
 
 # flags of a run beside those of the checkpoint that it starts from
 
@@ -37,47 +37,8 @@ TRAINING = ["--batch-size", 10, "--optimizer", "adam", "--lr", 0.002, "--no-epoc
 PAIRS = [PAIR_DATA, *FAIRSEQ_FLAGS, "--criterion", "label_smoothed_cross_entropy", *TRAINING]
 
 
-@pytest.fixture(scope="module")
-def transformer(made_once):
-    """The checkpoint of a Transformer after one update."""
-
-    def make(folder):
-        succeed("fairseq_cli.train", *PAIRS, *TRANSFORMER, "--max-update", 1, "--save-dir", folder)
-
-    return made_once("transformer after one update", make) / "checkpoint_last.pt"
-
-
-@pytest.mark.parametrize(
-    "start, flags, told",
-    [
-        ("--restore-file", "--encoder-attention-heads 4", "with --encoder-attention-heads 2, this model has 4"),
-        ("--finetune-from-model", "--activation-fn gelu", "with --activation-fn relu, this model has gelu"),
-    ],
-)
-def test_a_transformer_with_other_settings_is_refused(start, flags, told, transformer, run_here, tmp_path):
-    """They change the function and no weight's shape."""
-    save = ["--save-dir", tmp_path, start, transformer, "--max-update", 2]
-    with pytest.raises(ValueError, match=f"^{re.escape(f'{transformer} was trained {told}')}.*: give the --arch"):
-        run_here(fairseq_cli.train, *PAIRS, *TRANSFORMER, *save, *flags.split())
-    assert not list(tmp_path.glob("*.pt"))
-
-
-@pytest.mark.parametrize("start", ["--restore-file", "--finetune-from-model"])
-def test_a_transformer_of_another_size_is_refused_by_its_first_weight(start, transformer, run_here, tmp_path):
-    save = ["--save-dir", tmp_path, start, transformer, "--max-update", 2]
-    message = (
-        f"{transformer} does not fit the model that the flags .* make: give the flags and the data of its training"
-    )
-    with pytest.raises(UserError, match=rf"^{message}.*\(size mismatch for encoder.layers.0.fc1.weight"):
-        run_here(fairseq_cli.train, *PAIRS, *TRANSFORMER, *save, "--encoder-ffn-embed-dim", 32)
-
-
-def test_flags_of_training_may_be_others(transformer, run_here, tmp_path):
-    assert load(transformer)["extra_state"]["fairseq_plugins"] == fairseq_plugins.__version__
-    others = ["--dropout", 0.3, "--attention-dropout", 0.1, "--max-source-positions", 500, "--checkpoint-activations"]
-    save = ["--save-dir", tmp_path, "--finetune-from-model", transformer, "--max-update", 1]
-    run_here(fairseq_cli.train, *PAIRS, *TRANSFORMER, *save, *others, "--encoder-layerdrop", 0.1)
-    assert (tmp_path / "checkpoint_last.pt").exists()
+def test_checkpoints_of_the_packages_models_hold_its_version(translator):
+    assert load(translator / "checkpoint_last.pt")["extra_state"]["fairseq_plugins"] == fairseq_plugins.__version__
 
 
 def test_other_settings_of_fairseqs_models_are_refused(run_here, tmp_path):
@@ -85,16 +46,58 @@ def test_other_settings_of_fairseqs_models_are_refused(run_here, tmp_path):
     flags += ["--save-dir", tmp_path, *(flag for flag in SIZES if flag.startswith("--decoder"))]
     run_here(fairseq_cli.train, *flags, "--max-update", 1)
     before = (tmp_path / "checkpoint_last.pt").read_bytes()
-    assert "fairseq_plugins" not in load(tmp_path / "checkpoint_last.pt")["extra_state"]
     for other, said in (
         ("--activation-fn=gelu", "--activation-fn relu, this"),
         ("--decoder-attention-heads=4", "2, this"),
+        ("--decoder-ffn-embed-dim=32", r"last.pt does not fit .*\(size mismatch for decoder.layers.0.fc1.weight"),
     ):
         with pytest.raises(ValueError, match=said):
             run_here(fairseq_cli.train, *flags, other, "--max-update", 2)
         assert (tmp_path / "checkpoint_last.pt").read_bytes() == before
     run_here(fairseq_cli.train, *flags, "--dropout", 0.3, "--max-update", 2)
     assert (tmp_path / "checkpoint_last.pt").read_bytes() != before
+
+
+SMALL = [
+    *("--task", "stateful_lm", "--arch", "lstm_lm_awd", "--embed-dim", 8, "--hidden-sizes", 8, "--batch-size", 4),
+    *("--optimizer", "sgd", "--lr", 1, "--lr-scheduler", "fixed", "--criterion", "regularized_cross_entropy"),
+    *("--tokens-per-sample", 10, "--disable-validation"),
+]
+
+
+@pytest.mark.parametrize(
+    "first, then, message, remedy",
+    [
+        (["--task", "language_modeling"], [], "stopped inside an epoch of another --task", "--reset-dataloader"),
+        ([], ["--criterion", "cross_entropy"], "another criterion: give the flags", "--reset-optimizer"),
+        ([], ["--optimizer", "l2_adam"], "another optimizer: give the flags", "--reset-optimizer"),
+        ([], ["--lr-scheduler", "cosine"], "the checkpoint is of another --lr-scheduler", "--reset-lr-scheduler"),
+    ],
+)
+def test_a_run_is_resumed_with_other_parts_only_by_a_reset(first, then, message, remedy, run_here, tmp_path):
+    begun = tmp_path / "begun/checkpoint_last.pt"
+    run_here(fairseq_cli.train, LM_DATA, *SMALL, *first, "--save-dir", begun.parent, "--max-update", 2)
+    resumed = [*SMALL, *then, "--restore-file", begun, "--save-dir", tmp_path / "resumed", "--max-update", 3]
+    with pytest.raises(ValueError, match=f"{message}.*{remedy}"):
+        run_here(fairseq_cli.train, LM_DATA, *resumed)
+    run_here(fairseq_cli.train, LM_DATA, *resumed, remedy)
+
+
+def test_a_translator_is_not_used_with_other_words(run_here, tmp_path):
+    other = copy_data(PAIR_DATA, tmp_path / "other")
+    lines = (other / "dict.src.txt").read_text().splitlines()
+    (other / "dict.src.txt").write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n")
+    checkpoint = SMALL_MODELS / "lstm_encdec_doc.pt"
+    _, *flags = FAMILIES["encoder-decoder, DOC"]
+    training = [other, *flags, "--save-dir", tmp_path / "run", "--max-update", 1]
+    for command, *flags in (
+        (fairseq_cli.generate, other, *FAIRSEQ_FLAGS, "--path", checkpoint),
+        (fairseq_cli.train, *training, "--restore-file", checkpoint),
+        (fairseq_cli.train, *training, "--finetune-from-model", checkpoint),
+    ):
+        with pytest.raises(ValueError, match="^the source dictionary, dict.src.txt, is not .*-preprocess --srcdict"):
+            run_here(command, *flags)
+    assert not list(tmp_path.glob("run/*.pt"))
 
 
 # files that a run was started from
@@ -140,53 +143,19 @@ def test_a_missing_checkpoint_is_refused_and_fairseq_alone_begins_anew(data, tmp
 # fine-tuning of a translator
 
 
-SHORT = ["--max-update", 3, "--disable-validation"]
 RESETS = ["--reset-optimizer", "--reset-dataloader", "--reset-meters", "--reset-lr-scheduler"]
 LOWER_EXPERTS = "decoder.output.latent_projections.0.weight"
 
 
-@pytest.fixture
-def fine_tune(pair_data, run_here, tmp_path):
-    """``fine_tune(checkpoint, *flags)``: parameters before and after three updates of a DOC model."""
-
-    def fine_tune(checkpoint, *flags):
-        arguments = translator_arguments(pair_data, tmp_path / "tuned", *SHORT, *flags)
-        assert f"oaded checkpoint {checkpoint}" in run_here(fairseq_cli.train, *arguments)
-        tuned = load(tmp_path / "tuned/checkpoint_last.pt")
-        assert updates_of(tuned) == SHORT[1]
-        before, after = load(checkpoint)["model"], tuned["model"]
-        assert not torch.equal(before[LOWER_EXPERTS], after[LOWER_EXPERTS])
-        return before, after
-
-    return fine_tune
-
-
 @pytest.mark.parametrize("start, flags", [("--finetune-from-model", []), ("--restore-file", RESETS)])
-def test_fine_tuning_has_no_second_warmup(start, flags, fine_tune, translator):
+def test_fine_tuning_has_no_second_warmup(start, flags, translator, pair_data, run_here, tmp_path):
     checkpoint = translator / "checkpoint_last.pt"
-    before, after = fine_tune(checkpoint, start, checkpoint, *flags)
-    assert before["decoder.output.warmed_up"] == after["decoder.output.warmed_up"] == 1
-
-
-def test_a_checkpoint_of_a_warmup_is_trained_on_without_one(fine_tune, pair_data, run_here, tmp_path):
-    run_here(fairseq_cli.train, *translator_arguments(pair_data, tmp_path / "first", *SHORT))
-    checkpoint = tmp_path / "first/checkpoint_last.pt"
-    before, after = fine_tune(checkpoint, "--finetune-from-model", checkpoint, "--expert-warmup", 0)
-    assert (before["decoder.output.warmed_up"], after["decoder.output.warmed_up"]) == (0, 1)
-
-
-def test_averages_of_fairseq_hold_every_parameter_and_follow_the_warmup(pair_data, run_here, tmp_path):
-    flags = ["--store-ema", "--ema-decay", 0.5, "--max-update", 6, "--disable-validation", "--expert-warmup", 2]
-    run_here(fairseq_cli.train, *translator_arguments(pair_data, tmp_path, *flags))
-    checkpoint = load(tmp_path / "checkpoint_last.pt")
-    average = checkpoint["extra_state"]["ema"]
-    assert average.keys() == checkpoint["model"].keys()
-    for name, value in average.items():
-        assert value.isfinite().all() and (
-            name.endswith(("warmed_up", "_name", "_text", "digest", "chosen"))
-            or not torch.equal(value, checkpoint["model"][name])
-        )
-    assert 0.5 < average["decoder.output.warmed_up"] < 1
+    flags = ["--max-update", 3, "--disable-validation", start, checkpoint, *flags]
+    log = run_here(fairseq_cli.train, *translator_arguments(pair_data, tmp_path, *flags))
+    before, after = load(checkpoint), load(tmp_path / "checkpoint_last.pt")
+    assert f"oaded checkpoint {checkpoint}" in log and updates_of(after) == 3
+    assert before["model"]["decoder.output.warmed_up"] == after["model"]["decoder.output.warmed_up"] == 1
+    assert not torch.equal(before["model"][LOWER_EXPERTS], after["model"][LOWER_EXPERTS])
 
 
 def test_an_average_starts_from_a_checkpoint_without_one_unlike_by_fairseq_alone(
@@ -244,6 +213,19 @@ def test_a_translator_is_fine_tuned_on_another_corpus(other_pairs, translator, t
     assert differing <= changed, differing
 
 
+def test_a_corpus_with_a_vocabulary_of_its_own_is_refused(other_pairs, translator, tmp_path, refuse):
+    own, moved = other_pairs[1], load(translator / "checkpoint_best.pt")
+    moved["cfg"]["task"]["data"] = "no longer there"
+    torch.save(moved, tmp_path / "moved.pt")
+    for path, told in (
+        (translator, "has another vocabulary than .*: prepare your corpus with --source-dict .*/dict.src.txt'? "),
+        (tmp_path / "moved.pt", "the source dictionary, .* is not the one that .* by --codes, --source-dict and --tar"),
+    ):
+        line = refuse("fine-tune", own, "--path", path, "--save-dir", tmp_path / "x", "--cpu")
+        assert re.search(told, line), line
+    assert not (tmp_path / "x").exists()
+
+
 def test_the_start_is_measured_on_the_pair_of_languages_that_is_given(pair_data, other_pairs, translator, tmp_path):
     """The folder has two pairs, and a rate near zero learns nothing."""
     data = copy_data(pair_data, tmp_path / "data")
@@ -256,42 +238,7 @@ def test_the_start_is_measured_on_the_pair_of_languages_that_is_given(pair_data,
     assert start == pytest.approx(tuned, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    "corpus, path, told",
-    [
-        (
-            "own",
-            "translator",
-            "has another vocabulary than .*: prepare your corpus with --source-dict .*/dict.src.txt'? ",
-        ),
-        (
-            "own",
-            "moved",
-            "the source dictionary, .* is not the one that .* by --codes, --source-dict and --target-d",
-        ),
-        ("same", "language model", "dict.txt does not exist: .* of one side.*; it holds sentence pairs"),
-        ("stories", "translator", "holds no sentence pairs|has no dictionaries of src and tgt"),
-        ("same", "damaged", "damaged.pt is no checkpoint or was cut short"),
-        ("same", "nothing.pt", "nothing.pt does not exist"),
-    ],
-)
-def test_what_cannot_be_fine_tuned_is_refused(corpus, path, told, other_pairs, data, translator, tmp_path, refuse):
-    checkpoint = translator / "checkpoint_best.pt"
-    paths = {"translator": checkpoint, "language model": SMALL_MODELS / "lstm_lm_doc.pt"}
-    if path == "damaged":
-        paths[path] = tmp_path / "damaged.pt"
-        paths[path].write_bytes(checkpoint.read_bytes()[:5000])
-    if path == "moved":
-        paths[path], state = tmp_path / "moved.pt", torch.load(checkpoint)
-        state["cfg"]["task"]["data"] = "no longer there"
-        torch.save(state, paths[path])
-    folder = {"same": other_pairs[0], "own": other_pairs[1], "stories": data}[corpus]
-    line = refuse("fine-tune", folder, "--path", paths.get(path, path), "--save-dir", tmp_path / "x", "--cpu")
-    assert re.search(told, line), line
-    assert not (tmp_path / "x").exists()
-
-
-def test_a_model_of_fairseq_is_fine_tuned_with_its_flags(run_here, tmp_path, monkeypatch):
+def test_a_model_of_fairseq_is_fine_tuned_with_its_flags(run_here, tmp_path):
     """fairseq keeps the flags of its Transformer in another form."""
     sizes = ["--decoder-embed-dim=8", "--decoder-ffn-embed-dim=16", "--decoder-layers=1", "--decoder-attention-heads=2"]
     flags = [
@@ -305,22 +252,3 @@ def test_a_model_of_fairseq_is_fine_tuned_with_its_flags(run_here, tmp_path, mon
     found = as_arguments(fine_tuning.flags_of_run(str(tmp_path / "checkpoint_last.pt")))
     assert {*flags, "--optimizer=adam", "--criterion=cross_entropy", "--lr=0.0002", "--batch-size=10"} <= {*found}
     options.parse_args_and_arch(options.get_training_parser(), input_args=[str(LM_DATA), *found])
-
-
-NOT_KEPT = {
-    *("data", "user_dir", "cpu", "num_workers", "log_format", "log_interval", "save_dir", "seed", "patience"),
-    *("max_epoch", "max_update", "no_epoch_checkpoints", "no_save_optimizer_state", "force_anneal", "lr_shrink"),
-}
-
-
-def test_flags_of_other_models_are_those_of_their_training():
-    """The command line of a run gives the flags that it was trained with, whatever the model."""
-    for name in ("lstm_lm_doc", "mmlstm_lm_mos", "lstm_encdec_doc"):
-        path = SMALL_MODELS / f"{name}.pt"
-        flags = as_arguments(fine_tuning.flags_of_run(str(path)))
-        arguments = [str(SMALL_MODELS / "data"), *flags, "--lr-scheduler=fixed"]
-        found = vars(options.parse_args_and_arch(options.get_training_parser(), input_args=arguments))
-        saved = vars(load(path)["cfg"]["model"])
-        assert found.pop("lr") == [pytest.approx(saved.pop("lr")[0] / 10)]
-        differing = {one for one in saved.keys() & found.keys() if str(saved[one]) != str(found[one])}
-        assert differing <= NOT_KEPT and len(saved) > 100

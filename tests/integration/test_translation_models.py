@@ -1,29 +1,33 @@
-"""The commands of a translation model's life: train, resume, translate, combine."""
+"""The commands of a translation model's life: train, translate, combine, copy."""
 
 import math
+import random
 import re
 import shutil
 
 import fairseq_cli.generate
 import fairseq_cli.train
+import fairseq_cli.validate
 import pytest
 import torch
 from binarised_data import copy_data
-from commands import assert_same_training, load, preprocess, updates_of, validated
+from commands import load, preprocess, validated
 from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.data import Dictionary
 from translation_commands import (
     EPOCHS,
-    EXPERT_WARMUP,
     FAIRSEQ_FLAGS,
     SIZES,
     TRANSFORMER,
     generate,
     parse,
-    train_translator,
+    preprocess_pairs,
     translate,
     translator_arguments,
 )
+
+from fairseq_plugins.evaluation.translation import load_translator
+from fairseq_plugins.metrics.corpus import CORPUS_METRICS
 
 
 @pytest.fixture(scope="module")
@@ -46,25 +50,24 @@ def test_fairseqs_criterion_trains_and_measures_bleu(plain_translator):
     assert float(re.findall(r"\| best_bleu ([\d.]+)", log)[-1]) == max(bleus)
 
 
-def test_the_experts_of_lower_layers_join_after_the_warmup(translator):
-    model = load(translator / "checkpoint_last.pt")["model"]
-    assert model["decoder.output.warmed_up"] == 1
-    assert model["decoder.output.latent_projections.0.weight"].abs().max() > 0.31  # they start within 0.3
-
-
-def test_stops_inside_an_epoch_in_the_warmup_and_after_it_change_nothing(pair_data, translator, tmp_path):
-    expected = load(translator / "checkpoint_last.pt")
-    num_updates = updates_of(expected)
-    stops = EXPERT_WARMUP - 13, num_updates // 2 + 7
-    assert num_updates % EPOCHS == 0 and all(stop % (num_updates // EPOCHS) for stop in stops)
-    for stop, warmed_up in zip(stops, (0, 1)):
-        train_translator(pair_data, tmp_path, "--max-epoch", EPOCHS, "--max-update", stop)
-        stopped = load(tmp_path / "checkpoint_last.pt")
-        assert updates_of(stopped) == stop
-        assert stopped["model"]["decoder.output.warmed_up"] == warmed_up
-    log = train_translator(pair_data, tmp_path, "--max-epoch", EPOCHS)
-    assert f"@ {stops[-1]} updates" in log
-    assert_same_training(load(tmp_path / "checkpoint_last.pt"), expected)
+def test_the_score_of_validation_is_that_of_the_whole_decoded_set(pairs, pair_data, prepared, tmp_path, run_here):
+    decodes = ["--eval-scorer-args", '{"beam": 2, "min_len": 4, "max_len_b": 12}', "--task", "scored_translation"]
+    model = dict(model=("--arch", "lstm_encdec_mos"), sizes=("--embed-dim", "8", "--hidden-sizes", "8 8"))
+    flags = [*decodes, "--max-epoch", 1, "--batch-size-valid", 7]
+    log = run_here(fairseq_cli.train, *translator_arguments(pair_data, tmp_path, *flags, **model))
+    given = [pair_data, "--path", tmp_path / "checkpoint_last.pt"]
+    decoding = ["--gen-subset", "valid", "--beam", 2, "--min-len", 4, "--max-len-b", 12]
+    found = parse(run_here(fairseq_cli.generate, *given, *decoding))
+    hypotheses = [" ".join(found[number].hypotheses[0].words) for number in sorted(found)]
+    references = (pairs / "valid.tgt").read_text().splitlines()
+    for name in ("bleu", "chrf", "rougeL"):
+        metric = CORPUS_METRICS[name]()
+        score = metric.score(sum(map(metric.statistics, hypotheses, references)))
+        validation = run_here(fairseq_cli.validate, *given, *decodes, "--eval-scorer", name, "--batch-size", 9)
+        assert score > 0 and float(re.findall(rf"\| {name} ([\d.]+)", validation)[-1]) == pytest.approx(score, rel=1e-4)
+        if name == "bleu":
+            assert validated(log, name) == [pytest.approx(score, rel=1e-4)]
+    assert len(load_translator([tmp_path / "checkpoint_last.pt"], prepared).translate(["a b"])) == 1
 
 
 @pytest.mark.parametrize(
@@ -91,6 +94,16 @@ def test_a_transformer_learns_and_translates_in_each_precision_of_fairseq(
     translations = parse(run_here(fairseq_cli.generate, pair_data, *decoding))
     assert sorted(translations) == list(range(SIZES["test"]))
     assert_scores(pair_data, path, translations, tolerance=tolerance)
+
+
+def test_a_long_sentence_of_valid_is_refused_before_training(pair_data, tmp_path, run_here):
+    flags = ["--max-source-positions", 4, "--max-target-positions", 4, "--max-epoch", 1]
+    arguments = translator_arguments(pair_data, tmp_path, *flags, model=["--arch", "lstm_encdec"])
+    with pytest.raises(ValueError, match=r"^valid: \d+ sentences are too long, such as number \d+ with \d+ and \d+ t"):
+        run_here(fairseq_cli.train, *arguments)
+    assert not any(tmp_path.glob("*.pt"))
+    log = run_here(fairseq_cli.train, *arguments, "--skip-invalid-size-inputs-valid-test")
+    assert "valid on 'valid' subset" in log
 
 
 # translating
@@ -163,3 +176,38 @@ def test_language_models_vote_with_their_weight(pairs, pair_data, translator, ru
         (lm,), _ = load_model_ensemble([str(lm_path)], arg_overrides={"data": str(both)})
         assert_scores(pair_data, path, found, lm=lm, lm_weight=0.4)
         base.unlink(missing_ok=True)
+
+
+# copying: a name that no training text has is found in the source and written by ``--replace-unk``
+
+RAW = ["--dataset-impl", "raw"]
+NAMES = [f"{first}{second}" for first in "ABCDEFGHIJ" for second in "abcdefghij"]
+KNOWN = 50
+"""The first names occur in the training text, the others in the test set alone."""
+
+
+@pytest.fixture(scope="module")
+def headlines(tmp_path_factory):
+    """Articles of letters with a name in their middle; the headline is the letter t and the name.
+
+    All known names are in the dictionary of the articles and ten in that of the headlines.
+    """
+    out, generator = tmp_path_factory.mktemp("headlines"), random.Random(1)
+    for split, size in SIZES.items():
+        names = generator.choices(NAMES[KNOWN:] if split == "test" else NAMES[:KNOWN], k=size)
+        articles = [" ".join([*generator.choices("xyz", k=3), name, *generator.choices("xyz", k=3)]) for name in names]
+        (out / f"{split}.src").write_text("".join(f"{line}\n" for line in articles))
+        (out / f"{split}.tgt").write_text("".join(f"t {name}\n" for name in names))
+    preprocess_pairs(out, out / "data", *RAW, "--nwordstgt", 15)
+    return out
+
+
+@pytest.mark.parametrize("options", [{}, TRANSFORMER], ids=["DOC", "Transformer"])
+def test_unknown_names_are_copied(options, headlines, tmp_path, run_here):
+    flags = ["--copying", "attention", "--max-epoch", 7, "--disable-validation", "--save-interval", 7]
+    run_here(fairseq_cli.train, *translator_arguments(headlines / "data", tmp_path, *RAW, *flags, **options))
+    decoding = [headlines / "data", *RAW, "--path", tmp_path / "checkpoint_last.pt", "--max-len-b", 10]
+    log = run_here(fairseq_cli.generate, *decoding, "--print-alignment", "--replace-unk")
+    found = {number: sentence.hypotheses[0].words for number, sentence in parse(log).items()}
+    expected = dict(enumerate(line.split() for line in (headlines / "test.tgt").read_text().splitlines()))
+    assert sum(found[number] == words for number, words in expected.items()) > 0.9 * len(expected)

@@ -4,6 +4,7 @@ import shutil
 
 import fairseq_cli.train
 import pytest
+import torch
 from commands import (
     AVERAGED,
     COMPARABLE,
@@ -18,6 +19,7 @@ from commands import (
     train_two,
     updates_of,
 )
+from paths import PLUGINS
 from translation_commands import TRANSFORMER, translator_arguments
 
 
@@ -101,6 +103,20 @@ def test_two_processes_train_a_gate_on_two_models_like_one(data, trained, tmp_pa
     one, two = (load(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
     assert_same_but_for_rounding(one, two)
     assert one["model"].keys() > {"decoder.members.1.embedding.weight", "decoder.gate.embedding.weight"}
+
+
+def test_two_processes_hold_the_columns_of_one_and_share_its_noise(data, tmp_path, run_here):
+    flags = [data, "--user-dir", PLUGINS, "--task", "stateful_lm", "--arch", "fpnn_lm", "--embed-dim", 16]
+    flags += ["--hidden-sizes", 16, "--column-norm", 2, "--dropout-output", 0, "--tokens-per-sample", 20, "--cpu"]
+    flags += ["--criterion", "noise_contrastive", "--noise-sharing", "batch", "--normaliser", "learned"]
+    flags += ["--sparse-gradients", "off", "--optimizer", "sgd", "--lr", 2, "--clip-norm", 0.25, "--max-epoch", 1]
+    flags += ["--batch-size-valid", 1, "--no-epoch-checkpoints"]
+    run_here(fairseq_cli.train, *flags, "--batch-size", 4, "--save-dir", tmp_path / "one")
+    train_pair([*flags, "--batch-size", 2, "--save-dir", tmp_path / "two"], tmp_path / "two")
+    one, two = (load(tmp_path / name / "checkpoint_last.pt") for name in ("one", "two"))
+    for part in ("model", "criterion"):
+        for name, weight in one[part].items():
+            torch.testing.assert_close(two[part][name], weight, rtol=0, atol=1e-5, msg=name)
 
 
 def test_two_processes_train_a_translator_and_score_it_like_one(pair_data, tmp_path, run_here):

@@ -21,8 +21,8 @@ TRAINING_FLAGS = [
     *("--dropout", "0.1", "--criterion", "regularized_cross_entropy", "--optimizer", "adam", "--lr", "0.005"),
     *("--batch-size", "20", "--clip-norm", "5", "--log-format", "simple", "--no-epoch-checkpoints"),
 ]
-EPOCHS, EXPERT_WARMUP = 10, 50
-DOC = ("--arch", "lstm_encdec_doc", "--attention", "general", "--expert-warmup", EXPERT_WARMUP)
+EPOCHS = 10
+DOC = ("--arch", "lstm_encdec_doc", "--attention", "general", "--expert-warmup", 50)
 TRANSFORMER = dict(model=("--arch", "transformer_drill"), sizes=TRANSFORMER_SIZES)
 
 

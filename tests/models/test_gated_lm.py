@@ -325,11 +325,17 @@ def test_files_that_are_no_base_models_are_refused(base, tmp_path):
     content[len(content) // 2] ^= 1
     (tmp_path / "flipped.pt").write_bytes(content)
     torch.save(torch.load(path)["model"], tmp_path / "weights.pt")
+    torch.save({**torch.load(path), "cfg": None}, tmp_path / "no flags.pt")
+    state = torch.load(path)
+    del state["model"]["decoder.embedding.weight"]
+    torch.save(state, tmp_path / "unfit.pt")
     for name, told in (
         ("gated.pt", "gated.pt has a gate already, --output-gate iog: give a model without one"),
         ("two.pt", "two.pt does not exist: give a checkpoint, such as SAVE_DIR"),
         ("cut.pt", "cut.pt is no checkpoint or was cut short"),
         ("flipped.pt", "flipped.pt is damaged"),
+        ("no flags.pt", "no flags.pt: --arch None cannot be a base model"),
+        ("unfit.pt", "unfit.pt does not fit the model .*embedding"),
         ("weights.pt", "weights.pt holds no checkpoint of fairseq-train: give one, such as SAVE_DIR"),
     ):
         with pytest.raises(ValueError, match=told):

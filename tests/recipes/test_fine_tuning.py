@@ -4,7 +4,9 @@ import math
 import sys
 
 import pytest
+import torch
 from fairseq import options
+from paths import SMALL_MODELS
 from typed_commands import type_command
 
 from fairseq_plugins.models.checkpoints import check_checkpoints
@@ -180,3 +182,22 @@ def test_a_folder_is_of_one_start(rounds, capsys, tmp_path):
 def test_mistakes_are_one_line_before_anything_is_written(more, changed, text, rounds, capsys, tmp_path):
     assert text in refused(capsys, *more, **changed)
     assert not rounds.commands and {path.name for path in tmp_path.iterdir()} == {"my data", "start.pt"}
+
+
+NOT_KEPT = {
+    *("data", "user_dir", "cpu", "num_workers", "log_format", "log_interval", "save_dir", "seed", "patience"),
+    *("max_epoch", "max_update", "no_epoch_checkpoints", "no_save_optimizer_state", "force_anneal", "lr_shrink"),
+}
+
+
+def test_a_run_is_fine_tuned_with_the_flags_of_its_training():
+    """The command line of a run gives the flags that it was trained with, whatever the model."""
+    for name in ("lstm_lm_doc", "mmlstm_lm_mos", "lstm_encdec_doc"):
+        path = SMALL_MODELS / f"{name}.pt"
+        flags = as_arguments(fine_tuning.flags_of_run(str(path)))
+        arguments = [str(SMALL_MODELS / "data"), *flags, "--lr-scheduler=fixed"]
+        found = vars(options.parse_args_and_arch(options.get_training_parser(), input_args=arguments))
+        saved = vars(torch.load(path)["cfg"]["model"])
+        assert found.pop("lr") == [pytest.approx(saved.pop("lr")[0] / 10)]
+        differing = {one for one in saved.keys() & found.keys() if str(saved[one]) != str(found[one])}
+        assert differing <= NOT_KEPT and len(saved) > 100
