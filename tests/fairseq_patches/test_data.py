@@ -1,7 +1,8 @@
-"""Changed data are refused by file, every sentence is used; and the behaviour of fairseq alone."""
+"""Damaged data are refused by file, no sentence is dropped, and names of files may have colons."""
 
 import fractions
 import json
+import struct
 from argparse import Namespace
 from types import SimpleNamespace
 
@@ -51,10 +52,42 @@ def test_fairseq_alone_reads_another_text(split):
         indexed_dataset.make_dataset(str(split), impl="mmap")
 
 
-@pytest.mark.parametrize("content", [b"", b"TNT", bytes(500), indexed_dataset.MMapIndexedDataset.Index._HDR_MAGIC])
-def test_an_index_of_another_kind_is_damaged(content, split):
-    split.with_suffix(".idx").write_bytes(content)
-    with pytest.raises(ValueError, match="train.idx is damaged: copy it again"):
+LENGTHS = 26
+"""Where they begin in an index."""
+
+
+def put(place, content):
+    return lambda whole: whole[:place] + content + whole[place + len(content) :]
+
+
+def cut(length):
+    return lambda whole: whole[:length]
+
+
+INDEX_DAMAGES = {
+    "empty": cut(0),
+    "another file": lambda whole: bytes(500),
+    "cut in its head": cut(12),
+    "cut": cut(40),
+    "a type": put(17, b"\x77"),
+    "a length": put(LENGTHS, b"\x7f"),
+    "a length below 0": put(LENGTHS + 3, b"\xff"),
+    "a place": lambda whole: whole[:-8] + struct.pack("<q", 3),
+}
+
+
+@pytest.mark.parametrize("change", INDEX_DAMAGES.values(), ids=INDEX_DAMAGES)
+def test_a_damaged_index_is_named(change, split):
+    index = split.with_suffix(".idx")
+    index.write_bytes(change(index.read_bytes()))
+    with pytest.raises(ValueError, match="train.idx is damaged: copy it again, or binarise the text again with"):
+        indexed_dataset.make_dataset(str(split), impl="mmap")
+
+
+def test_a_text_that_was_cut_is_named(split):
+    text = split.with_suffix(".bin")
+    text.write_bytes(text.read_bytes()[:-3])
+    with pytest.raises(ValueError, match="train.bin has 15 bytes, and .*train.idx expects 18"):
         indexed_dataset.make_dataset(str(split), impl="mmap")
 
 

@@ -10,6 +10,7 @@ from argparse import Namespace
 from functools import partial
 from types import SimpleNamespace
 
+import numpy
 import pytest
 import torch
 from builders import build_tiny_transformer
@@ -73,14 +74,25 @@ def test_other_file_is_named(tmp_path, content):
         checkpoint_utils.load_checkpoint_to_cpu(str(path))
 
 
-@pytest.mark.parametrize("content", [{"weight": torch.zeros(3)}, [1, 2], {"model": [1]}, {"model": {"weight": 1}}])
-def test_another_archive_is_no_checkpoint(tmp_path, content):
+ARCHIVES = {
+    "weights": partial(torch.save, {"weight": torch.zeros(3)}),
+    "a list": partial(torch.save, [1, 2]),
+    "a list in place of weights": partial(torch.save, {"model": [1]}),
+    "a number in place of a weight": partial(torch.save, {"model": {"weight": 1}}),
+    "TorchScript": lambda path: torch.jit.script(torch.nn.Linear(1, 1)).save(path),
+    "numpy": lambda path: numpy.savez(path.open("wb"), weights=numpy.zeros(3)),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "error:.*TorchScript archive:UserWarning")
+@pytest.mark.parametrize("write", ARCHIVES.values(), ids=ARCHIVES)
+def test_another_archive_is_no_checkpoint_and_no_advice_of_torch_is_shown(write, tmp_path):
     path = tmp_path / "weights.pt"
-    torch.save(content, path)
+    write(path)
     with pytest.raises(ValueError) as error:
         checkpoint_utils.load_checkpoint_to_cpu(str(path))
     message = "holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt"
-    assert str(error.value) == f"{path} {message}"
+    assert str(error.value) == f"{path} {message}" and error.value.__cause__ is None
 
 
 def test_missing_checkpoint_stays_a_missing_file():

@@ -3,12 +3,10 @@
 import re
 import traceback
 
-import fairseq_cli.eval_lm
 import fairseq_cli.generate
 import fairseq_cli.interactive
 import fairseq_cli.train
 import fairseq_cli.validate
-import numpy
 import pytest
 import torch
 from commands import training_arguments
@@ -18,8 +16,7 @@ from translation_commands import FAIRSEQ_FLAGS
 
 import fairseq_plugins
 
-LM, TRANSLATOR = SMALL_MODELS / "lstm_lm_doc.pt", SMALL_MODELS / "lstm_encdec_doc.pt"
-DRILL = SMALL_MODELS / "transformer_drill.pt"
+LM, DRILL = SMALL_MODELS / "lstm_lm_doc.pt", SMALL_MODELS / "transformer_drill.pt"
 LM_DATA, PAIR_DATA = SMALL_MODELS / "data/lm", SMALL_MODELS / "data/translation"
 WEIGHT = "decoder.embedding.weight"
 NO_CHECKPOINT = "holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt"
@@ -76,43 +73,10 @@ def test_damaged_checkpoint_is_named(change, told, changed, refuse):
     assert line.startswith(str(path)) and re.search(told, line)
 
 
-CANDIDATES = "S-0\ta\nT-0\txa\nH-0\t-1\txa\n"
-READERS = {
-    "lm score": (LM, [LM_DATA, "--tokenised", "--path"]),
-    "lm generate": (LM, [LM_DATA, "--tokenised", "--path"]),
-    "analyze gate-words": (LM, [LM_DATA, "--words", "a", "--path"]),
-    "analyze rank": (LM, [LM_DATA, "--path"]),
-    "analyze experts": (LM, [LM_DATA, "--out", "out", "--path"]),
-    "rescore": (TRANSLATOR, [PAIR_DATA, "--tune", "weights", "--path"]),
-    "translate": (TRANSLATOR, [PAIR_DATA, "--path"]),
-    "analyze attention": (TRANSLATOR, [PAIR_DATA, "--out", "out", "--path"]),
-}
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_every_command_that_reads_a_checkpoint_names_it(name, changed, refuse, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    checkpoint, arguments = READERS[name]
-    path = changed(remove_weight, checkpoint)
-    line = refuse(name, *arguments, path, typed=CANDIDATES)
-    assert line.startswith(f"{path} {OTHER_WEIGHTS}")
-    assert [path.name for path in tmp_path.iterdir()] == ["changed.pt"]
-
-
 def test_python_names_it(changed):
     path = changed(remove_weight)
     with pytest.raises(ValueError, match=f"^{re.escape(str(path))} {OTHER_WEIGHTS}"):
         fairseq_plugins.load(path, data=LM_DATA, text="tokenised")
-
-
-@pytest.mark.parametrize("change", ["a missing weight", "not a number", "no flags"])
-def test_gate_names_its_base_model(change, changed, run_here, tmp_path):
-    path = changed(DAMAGES[change][0])
-    flags = ["--task", "stateful_lm", "--arch", "gated_lm", "--base-model", path, "--batch-size", 2]
-    with pytest.raises(ValueError) as error:
-        run_here(fairseq_cli.train, LM_DATA, "--save-dir", tmp_path / "gate", *flags, "--tokens-per-sample", 5)
-    (line,) = str(error.value).splitlines()
-    assert line.startswith(str(path))
 
 
 def test_advice_of_torch_to_run_code_is_not_shown(run_here, tmp_path):
@@ -140,6 +104,9 @@ def in_old_form(state):
     state.update(args=state["cfg"]["model"], cfg=None)
 
 
+CANDIDATES = "S-0\ta\nT-0\txa\nH-0\t-1\txa\n"
+
+
 @pytest.fixture
 def trapped(tmp_path, changed):
     """A checkpoint with a flag that, once evaluated, leaves a file; it must leave none."""
@@ -152,12 +119,12 @@ def trapped(tmp_path, changed):
 @pytest.mark.parametrize("name", ["translate", "rescore"])
 def test_no_command_of_the_package_runs_code_of_flags(name, trapped, refuse, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    line = refuse(name, *READERS[name][1], trapped, typed=CANDIDATES)
+    tuned = ["--tune", "weights"] if name == "rescore" else []
+    line = refuse(name, PAIR_DATA, *tuned, "--path", trapped, typed=CANDIDATES)
     assert "is no literal such as" in line
 
 
 PAIRS = [PAIR_DATA, *FAIRSEQ_FLAGS]
-STREAMS = [LM_DATA, "--task", "stateful_lm"]
 
 
 @pytest.mark.parametrize(
@@ -220,34 +187,6 @@ def test_a_checkpoint_in_the_old_form_is_read(changed):
         [str(changed(in_old_form, DRILL))], {"data": str(PAIR_DATA)}
     )
     assert len(models) == 1 and config.model.arch == "transformer_drill"
-
-
-# other files
-
-
-def torch_script(path):
-    torch.jit.script(torch.nn.Linear(1, 1)).save(path)
-
-
-def numpy_archive(path):
-    numpy.savez(path.open("wb"), weights=numpy.zeros(3))
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("write", [torch_script, numpy_archive])
-@pytest.mark.filterwarnings("error:.*TorchScript archive:UserWarning")
-def test_other_archives_are_no_checkpoints_and_no_advice_of_torch_is_shown(write, refuse, run_here, tmp_path):
-    path = tmp_path / "trained/checkpoint_last.pt"
-    path.parent.mkdir()
-    write(path)
-    line = refuse("lm eval", LM_DATA, "--path", path)
-    assert line == f"{path} holds no checkpoint of fairseq-train: give one, such as SAVE_DIR/checkpoint_best.pt"
-    with pytest.raises(ValueError) as error:
-        run_here(fairseq_cli.train, *training_arguments(LM_DATA, path.parent, "--max-epoch", 1))
-    assert str(error.value) == line
-    with pytest.raises(ValueError) as error:
-        run_here(fairseq_cli.generate, *PAIRS, "--path", path)
-    assert str(error.value) == line and error.value.__cause__ is None
 
 
 def test_a_folder_in_place_of_the_last_checkpoint_is_told(run_here, tmp_path):

@@ -5,6 +5,7 @@ import shlex
 import shutil
 
 import pytest
+import torch
 from binarised_data import copy_data, write_split
 from paths import SMALL_MODELS
 
@@ -17,6 +18,7 @@ ROUGE, BLEU = "evaluate rouge --input text --input-format text --reference", "ev
 TRAIN, MASKING = "ngram train lm --out new.arpa", "analyze masking lm --path"
 COMPARE, GATE_WORDS = "compare runs lm --path A=nowhere --out out", "analyze gate-words lm --words '</s>' --path"
 NO_LANGUAGE_MODEL = "was trained for --task translation: give a language model's checkpoint"
+UNFIT = "does not fit the model that the flags and the data's dictionary make"
 
 REFUSALS = {
     "lm eval lm": "--path",
@@ -87,6 +89,7 @@ REFUSALS = {
     "evaluate rouge --input text": "--reference FILE",
     "evaluate rouge --input text --path a.pt --reference three": "--path, --out",
     "evaluate rouge lm --path a.pt --input text --out o": "--input",
+    "evaluate rouge pairs --path mt.pt --out o --reference russian": "take the unicode tokeniser",
     "evaluate rouge lm --path a.pt --lenpen 3 --out o": "--lenpen: flags of fairseq-generate come after --",
     "evaluate rouge lm --path a --out o --input-format text": "--input-format",
     "evaluate rouge lm --out o": "--path",
@@ -106,6 +109,16 @@ REFUSALS = {
     f"{BLEU} --reference blank --target-lang de": "blank, line 1: blank",
     "evaluate bleu --input three --input-format text --reference blank": "blank, line 1: blank",
     "evaluate bleu typo --out o": "DATA: typo does not exist",
+    "evaluate bleu . --path mt.pt --out o": ". has no test set: it holds no pairs",
+    "evaluate bleu pairs --path mt.pt:nowhere.pt --out o": "nowhere.pt does not exist: give a checkpoint",
+    "evaluate bleu pairs --path lm.pt --out o": "lm.pt was trained for --task stateful_lm: give an encoder-",
+    "evaluate bleu pairs --path truncated.pt --out o": "truncated.pt is no checkpoint or was cut short",
+    "evaluate bleu pairs --path mt.pt --out o -- --lenpan 3": "fairseq-generate: unrecognized arguments: --lenpan 3",
+    "evaluate bleu pairs --path mt.pt --out o --reference blank --target-lang de": "blank, line 1: blank",
+    f"{BLEU} --reference russian --target-lang de": "russian is not the reference of the text that generate.txt was",
+    f"{BLEU} --reference raw.de --write-hypotheses raw.de": "--write-hypotheses raw.de is read by this command",
+    f"{BLEU} --reference raw.de --write-hypotheses generate.txt": "--write-hypotheses generate.txt is read",
+    f"{BLEU} --reference raw.de --against three --write-hypotheses three": "--write-hypotheses three is read",
     f"{TRAIN} --order 90": "order 90",
     f"{TRAIN} --split dev": "dev",
     f"{TRAIN} --split empty": "split 'empty' in",
@@ -159,11 +172,25 @@ REFUSALS = {
     "analyze experts pairs --path mt.pt --split dev --out out": "dev",
     "analyze experts pairs --path mt.pt --tokenised --input three --out out": "mt.pt: encoder-decoders read raw",
     "analyze experts bare --path lm.pt --input text --out out": "text.json is missing",
+    "analyze experts pairs --path mt.pt drill.pt --out out": "drill.pt: the model has no mixture",
     "analyze attention pairs --path mt.pt --input blank --out out": "all lines are blank",
     "analyze expert-history lm --path A=nowhere": "nowhere is no folder",
     "analyze expert-history lm --path A=.": "checkpoint_EPOCH_UPDATES.pt",
     "analyze expert-history lm --path nowhere": "NAME=PATH",
+    "analyze expert-history pairs --path A=history": "history/checkpoint_1_5.pt: the model has no mixture",
+    "fine-tune pairs --path truncated.pt --save-dir o": "truncated.pt is no checkpoint or was cut short",
+    "fine-tune pairs --path nothing.pt --save-dir o": "nothing.pt does not exist",
+    "fine-tune pairs --path lm.pt --save-dir o": "dict.txt does not exist: a language model needs a folder of one side",
+    "fine-tune lm --path mt.pt --save-dir o": "lm holds no sentence pairs",
     "fine-tune lm --arch gated_lm --path lm.pt --save-dir o": "--arch gated_lm has no fine-tuning of its own",
+    "lm score lm --path unfit-lm.pt --tokenised": f"unfit-lm.pt {UNFIT}",
+    "lm generate lm --path unfit-lm.pt --tokenised": f"unfit-lm.pt {UNFIT}",
+    "analyze gate-words lm --words the --path unfit-lm.pt": f"unfit-lm.pt {UNFIT}",
+    "analyze rank lm --path unfit-lm.pt": f"unfit-lm.pt {UNFIT}",
+    "analyze experts lm --out out --path unfit-lm.pt": f"unfit-lm.pt {UNFIT}",
+    "rescore pairs --tune w.json --input decoded --path unfit-mt.pt": f"unfit-mt.pt {UNFIT}",
+    "translate pairs --path unfit-mt.pt": f"unfit-mt.pt {UNFIT}",
+    "analyze attention pairs --out out --path unfit-mt.pt": f"unfit-mt.pt {UNFIT}",
 }
 """For each command line, the words of its error: a flag with its value, or a file."""
 
@@ -180,6 +207,13 @@ def folder(tmp_path_factory):
         write_split(folder / "lm", split, lines, vocab_size=10)
     shutil.copy(SMALL_MODELS / "lstm_lm_doc.pt", folder / "lm.pt")
     shutil.copy(SMALL_MODELS / "lstm_encdec_doc.pt", folder / "mt.pt")
+    shutil.copy(SMALL_MODELS / "transformer_drill.pt", folder / "drill.pt")
+    (folder / "history").mkdir()
+    shutil.copy(folder / "drill.pt", folder / "history/checkpoint_1_5.pt")
+    for name in ("lm", "mt"):
+        state = torch.load(folder / f"{name}.pt")
+        del state["model"]["decoder.embedding.weight"]
+        torch.save(state, folder / f"unfit-{name}.pt")
     three = ["ein Haus .", "das Haus .", "ein Hund ."]
     texts = {
         "text": "the dog\n",
@@ -191,6 +225,7 @@ def folder(tmp_path_factory):
     }
     texts["raw.de"], texts["russian"] = texts["three"].replace(" .", "."), "кошка спит\n" * 3
     texts["generate.txt"] = "".join(f"T-{n}\t{line}\nH-{n}\t-1\t{line}\n" for n, line in enumerate(three))
+    texts["decoded"] = "S-0\ta\nT-0\txa\nH-0\t-1\txa\n"
     texts["lists"] = "".join(f"{n}\t-1\tthe {word}\n" for n in range(3) for word in ("dog", "cat"))
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")

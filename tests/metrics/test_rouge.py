@@ -127,6 +127,8 @@ def test_a_text_scores_all_against_itself_escapes_or_not():
 def test_settings_that_do_not_fit_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
         RougeSettings(**settings)
+    with pytest.raises(ValueError, match=message):  # before anything is decoded
+        RougeScorer(RougeScorerConfig(**{f"rouge_{name}": value for name, value in settings.items()}))
 
 
 def test_a_corpus_without_a_text_is_refused():
