@@ -57,6 +57,7 @@ def load(record, tmp_path):
         ({"tokenizer": "moses", "case": "lower tokens"}, "I see. No. 5.", "i see . no. 5 .", "i see. no. 5."),
         ({"tokenizer": "moses", "case": "lower lines"}, "I see. No. 5.", "i see. no . 5 .", "i see. no. 5."),
         ({"tokenizer": "characters"}, "ab  c\t", "a b _ c", "ab c"),
+        ({"tokenizer": "moses"}, "scho\u0308n.", "sch\u00f6n .", "sch\u00f6n."),  # Unicode's composed form
     ],
 )
 def test_a_line_becomes_words_and_a_line_again(preparation, line, words, back, load):
@@ -149,6 +150,7 @@ def test_a_folder_that_does_not_tell_its_preparation_is_warned_of(data, record, 
             "",
         ),
         ("moses", "kept", "Haustür.", "Haustür .", ""),
+        ("moses", "kept", "scho\u0308n.", "sch\u00f6n .", "sch\u00f6n."),  # Unicode's composed form
         ("moses", "lower tokens", "I see. No. 5.", "i see . no. 5 .", "i see. no. 5."),
         ("moses", "lower lines", "I see. And No. 5.", "i see. and no . 5 .", "i see. and no. 5."),
         ("characters", "lower tokens", "Ab c", "a b _ c", "ab c"),

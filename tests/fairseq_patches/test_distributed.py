@@ -1,4 +1,4 @@
-"""Training in several processes: after an error, without memory, with a partner that hangs."""
+"""Training in several processes: one that runs out of memory stops no other, and torchrun works on CPUs."""
 
 import inspect
 from types import SimpleNamespace

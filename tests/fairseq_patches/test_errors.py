@@ -1,4 +1,4 @@
-"""Messages and exit statuses of fairseq's commands after errors."""
+"""fairseq's commands end with one line after a user error, a divergence, Ctrl-C or the end of who reads their log."""
 
 import inspect
 import logging

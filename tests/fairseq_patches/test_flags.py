@@ -1,4 +1,4 @@
-"""Command lines of fairseq with wrong flags and values."""
+"""A wrong flag or value of a command of fairseq is one line that names it."""
 
 import argparse
 import math

@@ -1,4 +1,4 @@
-"""State after a run has resumed. That it is the same bit for bit is tested with the commands."""
+"""What a run resumes from, and when it has finished. Weights are compared in integration/test_resume.py."""
 
 import os
 import time

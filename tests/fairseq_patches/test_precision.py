@@ -1,4 +1,4 @@
-"""Patches of precision: 16 bits, sparse gradients, averages. Clipping with --amp is tested with the task."""
+"""Training with --amp, --bf16, --fp16, sparse gradients and --store-ema. For clipping with --amp see the task."""
 
 from argparse import Namespace
 from copy import deepcopy
@@ -24,7 +24,7 @@ from fairseq_plugins.optim.nt_asgd import NTASGD
 
 
 @pytest.mark.parametrize("step, stepped", [(AMPOptimizer.step, "inner"), (AMPOptimizer.step.__wrapped__, "wrapper")])
-def test_what_is_stepped(step, stepped):
+def test_amp_steps_the_optimizer_of_torch_and_fairseq_alone_its_wrapper(step, stepped):
     optimizer = SimpleNamespace(scaler=Mock(), optimizer="inner", fp32_optimizer="wrapper")
     step(optimizer)
     assert optimizer.scaler.mock_calls == [call.step(stepped), call.update()]
@@ -33,7 +33,7 @@ def test_what_is_stepped(step, stepped):
 @pytest.mark.parametrize(
     "initialise, grows_after", [(AMPOptimizer.__init__, 500), (AMPOptimizer.__init__.__wrapped__, 64)]
 )
-def test_after_how_many_updates_the_scale_of_the_loss_grows(initialise, grows_after, monkeypatch):
+def test_the_loss_scale_of_amp_grows_by_its_own_flag_unlike_by_fairseq_alone(initialise, grows_after, monkeypatch):
     # without a GPU fairseq's scaler is off and holds no interval
     monkeypatch.setattr(torch.cuda.amp, "GradScaler", partial(torch.amp.GradScaler, "cpu"))
     common = Namespace(fp16_init_scale=128, amp_init_scale=64, amp_scale_window=500, min_loss_scale=1e-4)
@@ -289,7 +289,7 @@ def test_the_average_in_32_bits_is_that_of_a_model_in_16():
         assert torch.equal(weight, ema.get_model().state_dict()[name]), name
 
 
-def test_columns_keep_their_length():
+def test_columns_of_the_average_keep_their_length():
     model = build_tiny_lm("full", column_norm=3.0, hidden_sizes="8", embed_dim=8)
     ema = average(model, fp32=False)
     decoder = ema.get_model().decoder

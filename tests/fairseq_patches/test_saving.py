@@ -1,4 +1,4 @@
-"""Two runs in one directory, copies, crashes. Runs that are killed are tested with the commands."""
+"""Locks of --save-dir, and checkpoints that are written whole. Runs that are killed are tested with the commands."""
 
 import errno
 import fcntl

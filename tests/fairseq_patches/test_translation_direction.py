@@ -1,4 +1,4 @@
-"""Languages in checkpoints."""
+"""A model translates in the direction of its training, which its checkpoint keeps."""
 
 from argparse import Namespace
 from inspect import unwrap

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import fairseq_cli.eval_lm
 import fairseq_cli.validate
 import pytest
-import torch
 from binarised_data import copy_data, write_split
 from builders import make_dictionary
 from fairseq.criterions import CRITERION_REGISTRY
@@ -22,11 +21,8 @@ from short_trainings import FAMILIES
 from typed_commands import type_command
 
 import fairseq_plugins
-from fairseq_plugins.commands.language_models import write_choice
 from fairseq_plugins.data.text import load_token_stream
-from fairseq_plugins.evaluation.checkpoints import load_language_models, load_with_task
-from fairseq_plugins.evaluation.evaluator import Evaluator
-from fairseq_plugins.evaluation.scoring import score_windows
+from fairseq_plugins.evaluation.checkpoints import load_with_task
 from fairseq_plugins.ngrams.model import NGramModel
 from fairseq_plugins.reports.comparison import PerplexityMetric
 
@@ -78,53 +74,10 @@ def test_a_choice_that_could_not_be_written_is_told_before_the_search(checkpoint
     assert f"--tune writes its choice to {path}, and nothing can be written there: copy the checkpoint to anoth" in told
 
 
-def test_the_split_is_read_once_after_the_choice_on_valid(checkpoint, data, evaluate_here, monkeypatch):
-    loaded, read = [], []
-    text, score = Evaluator.text, Evaluator.score
-
-    def named_text(self, split, **rows):
-        loaded.append((text(self, split, **rows), split))
-        return loaded[-1][0]
-
-    def noted_score(self, one, *options):
-        read.append(next(split for known, split in loaded if known is one))
-        return score(self, one, *options)
-
-    monkeypatch.setattr(Evaluator, "text", named_text)
-    monkeypatch.setattr(Evaluator, "score", noted_score)
-    evaluate_here(data, "--path", checkpoint, "--tune", "cache=20:60,0.05:0.2,0.5", "temperature=0.9:1")
-    assert read == ["valid", "valid", "test"]  # a pass of each temperature
-
-
 def test_the_text_names_methods_and_their_cost(checkpoint, data, printed_by):
     *_, speed, methods = printed_by("lm eval", data, "--path", checkpoint, "--temperature", 0.9).splitlines()
     assert speed.startswith("words per second")
     assert methods.split(maxsplit=2) == ["test-time", "methods", "--temperature=0.9"]
-
-
-def test_a_point_that_diverged_is_written_as_null(tmp_path):
-    grid = [{"dynamic-rate": "0.1"}, {"dynamic-rate": "1e300"}]
-    write_choice(tmp_path / "choice.json", grid, [2.5, math.inf], command="lm eval")
-    choice = json.loads((tmp_path / "choice.json").read_text(), parse_constant=pytest.fail)
-    assert [point["perplexity"] for point in choice["grid"]] == [2.5, None]
-
-
-# several checkpoints that predict together
-
-SIZES = [f"--decoder-{size}" for size in ("embed-dim=8", "ffn-embed-dim=16", "attention-heads=2", "layers=1")]
-DATA = SMALL_MODELS / "data/lm"
-PATHS = [SMALL_MODELS / f"{name}.pt" for name in ("lstm_lm_doc", "mmlstm_lm_mos")]
-
-
-def test_probabilities_are_averaged_token_by_token(evaluate_here):
-    models = load_language_models([str(path) for path in PATHS], str(DATA))
-    stream = load_token_stream(DATA, "test", models[0].decoder.dictionary)
-    alone = [-torch.cat([part.nll for part in score_windows([model], stream)], dim=1) for model in models]
-    together = torch.stack(alone).exp().mean(dim=0).log()
-    found = evaluate_here(DATA, "--path", *PATHS)
-    assert found["num_tokens"] == together.numel()
-    assert found["nll"] == pytest.approx(-together.mean().item(), rel=1e-9)
-    assert all(found["nll"] != pytest.approx(-one.mean().item(), rel=1e-3) for one in alone)
 
 
 # a text has one perplexity, however it is asked for
@@ -203,6 +156,8 @@ def test_every_way_gives_one_perplexity(model, one_line, evaluate_here, run_here
 
 # Transformers and fairseq's own models beside recurrent ones
 
+DATA = SMALL_MODELS / "data/lm"
+SIZES = [f"--decoder-{size}" for size in ("embed-dim=8", "ffn-embed-dim=16", "attention-heads=2", "layers=1")]
 SLIDING = {
     "transformer_lm": SIZES,
     "lstm_lm": [f"--decoder-{name}-dim=8" for name in ("embed", "out-embed")] + ["--decoder-hidden-size=8"],
@@ -299,17 +254,6 @@ def test_from_a_text_to_a_perplexity(ngram_data, dictionary, tmp_path, capsys):
     assert printed["tokens predicted"] == "12" and float(printed["perplexity"]) < figures["perplexity"]
 
 
-def test_all_parts_of_the_training_text_are_counted(ngram_data, tmp_path):
-    lines = [[4, 5, 3, 2], [5, 6, 2], [3, 5, 6, 2], [2]], [[7, 8, 7, 2]]
-    write_split(ngram_data, "train1", lines[1], vocab_size=V)
-    type_command("ngram train", [ngram_data, "--order", 2, "--out", tmp_path / "parts.arpa"])
-    for part in ("train.bin", "train.idx", "train1.bin", "train1.idx"):
-        (ngram_data / part).unlink()
-    write_split(ngram_data, "train", [*lines[0], *lines[1]], vocab_size=V)
-    type_command("ngram train", [ngram_data, "--order", 2, "--out", tmp_path / "whole.arpa"])
-    assert (tmp_path / "parts.arpa").read_bytes() == (tmp_path / "whole.arpa").read_bytes()
-
-
 def test_a_cache_of_the_last_words(ngram_data, tmp_path, capsys):
     path = tmp_path / "model.arpa"
     type_command("ngram train", [ngram_data, "--order", 2, "--out", path])
@@ -319,16 +263,3 @@ def test_a_cache_of_the_last_words(ngram_data, tmp_path, capsys):
         type_command("ngram eval", [ngram_data, "--path", path, "--json", *flags])
         nll.append(json.loads(capsys.readouterr().out)["nll"])
     assert nll[0] == nll[1] != nll[2]
-
-
-def test_a_backoff_weight_that_makes_no_probabilities_is_refused(ngram_data, tmp_path, capsys, refuse):
-    path = tmp_path / "model.arpa"
-    type_command("ngram train", [ngram_data, "--order", 2, "--out", path])
-    lines = path.read_text().splitlines()
-    changed = next(n for n, line in enumerate(lines) if line.split("\t")[1:2] == ["w1"])
-    lines[changed] = "\t".join([*lines[changed].split("\t")[:2], "2.5"])
-    path.write_text("\n".join(lines) + "\n")
-    capsys.readouterr()
-    told = refuse("ngram eval", ngram_data, "--path", path)
-    assert "model.arpa is damaged: after 'w1' the probabilities of all words sum to" in told
-    assert told.endswith("with its back-off weight of 2.5: normalise the file or estimate the model again")

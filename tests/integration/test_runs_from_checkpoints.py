@@ -21,8 +21,8 @@ from translation_commands import FAIRSEQ_FLAGS, preprocess_pairs, translate, tra
 import fairseq_plugins
 from fairseq_plugins.evaluation.checkpoints import load_translation_models
 from fairseq_plugins.files import file_digest
+from fairseq_plugins.models.presets import as_arguments
 from fairseq_plugins.recipes import fine_tuning
-from fairseq_plugins.recipes.training import as_arguments
 
 # flags of a run beside those of the checkpoint that it starts from
 

@@ -174,12 +174,6 @@ def of_moses(prepared, tmp_path_factory):
     return copy_data(prepared, folder, tokenizer="moses", language="de", case="kept")
 
 
-def test_accents_count_alike_in_either_form_of_unicode(of_moses, score):
-    typed = [(CASES / f"{form}.de").read_bytes() for form in ("nfd", "nfc")]
-    scored = [score(of_moses, "--path", DOC, "--per", "token", typed=text) for text in typed]
-    assert scored[0][:2] == scored[1][:2] and len(scored[0][1]) == 19
-
-
 @pytest.mark.parametrize("num_times", [1, 300])
 def test_tokens_instead_of_raw_text_are_warned_of_once(num_times, of_moses, prepared, score, caplog):
     tokenised = (CASES / "tokenised.en").read_bytes() * num_times

@@ -148,13 +148,6 @@ def test_a_picture_needs_a_sentence_and_a_model_with_attention(prepared, best, w
     assert translate(prepared, "--path", without_attention, typed=b"a b\n")[0] == 0
 
 
-def test_text_in_either_form_of_unicode_has_one_translation(prepared, best, translate):
-    found = [translate(prepared, "--path", best, typed=(CASES / f"{form}.de").read_bytes()) for form in ("nfd", "nfc")]
-    assert found[0] == found[1] and found[0][0] == 0
-    pieces = [load_translator([best], prepared).source.split(line) for line in ("scho\u0308n.", "sch\u00f6n.")]
-    assert pieces[0] == pieces[1] and "".join(pieces[0]).replace("@@", "") == "sch\u00f6n."
-
-
 def test_tokens_instead_of_raw_text_are_warned_of_once(prepared, best, translate, caplog):
     status, _, _ = translate(prepared, "--path", best, typed=(CASES / "tokenised.en").read_bytes())
     (warning,) = [record.getMessage() for record in caplog.records]
