@@ -141,6 +141,7 @@ def test_no_row_is_dropped_where_no_state_is_carried(tokens):
     "flags, told",
     [
         (dict(output_hidden_size=-3), "^--output-hidden-size -3: give at least 1"),
+        (dict(dropout_input=-0.1), "^--dropout-input -0.1: a dropout rate is the probability to drop"),
         (dict(init_biases="uniform"), "^--init-biases uniform needs an --init-range: give that, too$"),
     ],
 )

@@ -121,6 +121,7 @@ def test_sentences_to_go_on_from_are_refused(training):
         (dict(data="a:b"), "^a:b: --task stateful_lm reads one directory, not shards joined by colons"),
         (dict(valid_subset="valid,train"), "--valid-subset valid,train holds the training split"),
         (dict(row_groups=0), "--row-groups 0: give at least 1"),
+        (dict(max_window=30), "--max-window 30 limits random windows: add --window-lengths random"),
     ],
 )
 def test_flags_that_cannot_be_are_refused(flags, told):
