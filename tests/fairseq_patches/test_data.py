@@ -69,6 +69,7 @@ INDEX_DAMAGES = {
     "another file": lambda whole: bytes(500),
     "cut in its head": cut(12),
     "cut": cut(40),
+    "longer": lambda whole: whole + bytes(1),
     "a type": put(17, b"\x77"),
     "a length": put(LENGTHS, b"\x7f"),
     "a length below 0": put(LENGTHS + 3, b"\xff"),
