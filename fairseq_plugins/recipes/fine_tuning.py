@@ -95,6 +95,7 @@ def flags_of_run(path: str) -> Dict[str, Value]:
     if not saved.get("arch") and isinstance(config.model, DictConfig):  # models whose flags fairseq keeps in sections
         names = {"arch": config.model._name, "criterion": config.criterion._name, "optimizer": config.optimizer._name}
         sections = OmegaConf.to_container(config, resolve=True, enum_to_str=True)
+        assert isinstance(sections, dict)
         saved = {name: value for part in sections.values() if isinstance(part, dict) for name, value in part.items()}
         saved.update(names, task=config.task._name)
     if not saved.get("arch"):
