@@ -92,6 +92,7 @@ def name(request, tmp_path_factory):
     shutil.copy(SMALL_MODELS / "lstm_lm_doc.pt", folder / "run/checkpoint_best.pt")
     (folder / "run/train.log").write_text(
         "2026-11-21 09:59:50 | INFO | fairseq_cli.train | {'_name': None, 'common': {'_name': None, 'seed': 1}}\n"
+        "2026-11-21 09:59:55 | INFO | fairseq_cli.train | num. shared model params: 900 (num. trained: 900)\n"
         "2026-11-21 10:00:01 | INFO | valid | epoch 001 | valid on 'valid' subset | loss 3 | ppl 8.25 | wps 2000\n"
         "2026-11-21 10:00:02 | INFO | train | epoch 001 | loss 3 | ppl 8 | wps 900.5 | wall 10\n"
     )
