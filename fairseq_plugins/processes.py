@@ -302,7 +302,7 @@ def run_side_by_side(
     Raises:
         SystemExit: after a signal, with its status as in a shell, if no job failed by it.
     """
-    waiting, free = list(jobs), list(range(len(places)))
+    waiting = list(jobs)
     place_of: Dict[str, int] = {}
     running: Dict[str, subprocess.Popen[bytes]] = {}
     statuses: Dict[str, int] = {}
@@ -314,19 +314,18 @@ def run_side_by_side(
                 for name, process in list(running.items()):
                     if process.poll() is not None:
                         statuses[name] = status = exit_status(running.pop(name))
-                        free.append(place_of[name])
                         readers.pop(name).join(timeout=1)
                         hours = (time.monotonic() - started_at[name]) / 3600
                         end = f"ended after {hours:.2f} hours" if status == 0 else f"ended with status {status}"
                         print(f"== {name} {end}", file=sys.stderr, flush=True)
                 ready = [job for job in waiting if all(statuses.get(name) == 0 for name in job.needs)]
-                for job in ready[: len(free)]:
+                for job in ready[: len(places) - len(running)]:
                     if signals:
                         break
                     waiting.remove(job)
                     started_at[job.name] = time.monotonic()
                     print(f"== {job.name} begins ({len(started_at)} of {len(jobs)})", file=sys.stderr, flush=True)
-                    place_of[job.name] = place = free.pop(0)
+                    place_of[job.name] = place = min({*range(len(places))} - {place_of[name] for name in running})
                     running[job.name] = process = start_tied(
                         job.command,
                         stdin=subprocess.DEVNULL,

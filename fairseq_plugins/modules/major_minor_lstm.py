@@ -17,7 +17,7 @@ from fairseq_plugins.modules.lstm import WeightDropLSTM, WeightDropOptions, upda
 from fairseq_plugins.options import UserError, choices, parse_numbers
 
 MINOR_INPUTS = ("embedding", "previous")
-"""What minor LSTMs read: the input of the stack's first layer, or the input of their major LSTM."""
+"""The input of minor LSTMs: that of the stack's first layer, or that of their major LSTM."""
 
 MinorInput = choices(MINOR_INPUTS)
 Input = TypeVar("Input", Tensor, Optional[Tensor])

@@ -1,4 +1,4 @@
-"""What a run resumes from, and when it has finished. Weights are compared in integration/test_resume.py."""
+"""Runs resume from the right checkpoint, and know when they have finished. Weights: integration/test_resume.py."""
 
 import os
 import time
