@@ -3,6 +3,6 @@
 here=$(dirname -- "$(readlink -f -- "${BASH_SOURCE[1]}")")
 command -v python3 >/dev/null || {
   echo "error: python3 is not on PATH: activate the environment that fairseq is installed in" >&2
-  exit 1
+  exit 2
 }
 exec python3 "$here/../prepare.py" "${here##*/}" "$@"

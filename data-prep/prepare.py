@@ -12,7 +12,8 @@ from preparation import ACTIVATE
 try:
     from preparation.main import main
 except ImportError as error:
-    sys.exit(f"error: {error}: {ACTIVATE}")
+    print(f"error: {error}: {ACTIVATE}", file=sys.stderr)
+    sys.exit(2)
 
 if __name__ == "__main__":
     if isinstance(sys.stdout, io.TextIOWrapper):  # a path may have characters that the terminal lacks

@@ -28,7 +28,7 @@ python=${PYTHON:-}
 version=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 [[ $version == 3.11 || $version == 3.12 ]] || {
   echo "setup.sh: Python 3.11 or 3.12 is needed, $python is $version: set PYTHON to another" >&2
-  exit 1
+  exit 2
 }
 wanted="Python $version $(cat "$root/requirements.txt" "$root/setup.py" | sha256sum)"
 was_made_here && [[ -f $stamp && $(<"$stamp") == "$wanted" ]] && exit 0
@@ -38,7 +38,7 @@ keeps_environment() {
 }
 keeps_environment || may_be_replaced || {
   echo "setup.sh: $root/.venv was not made by this script: move it away or delete it" >&2
-  exit 1
+  exit 2
 }
 echo "installing into .venv ..."
 keeps_environment || {

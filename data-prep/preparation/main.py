@@ -27,11 +27,11 @@ def main(arguments: list[str]) -> int:
         prepare(corpus, parse_options(corpus, rest))
     except DataError as error:
         note(f"error: {error}")
-        return 1
+        return 2
     except OSError as error:
         remedy = ": make room and run again, or pass another --work and --dest" if error.errno in FULL else ""
         note(f"error: {error.filename or 'a file'}: {error.strerror or error}{remedy}")
-        return 1
+        return 2
     except KeyboardInterrupt:
         note("interrupted: run the same command again to resume")
         return 130

@@ -41,6 +41,7 @@ def apply_patches() -> None:
     if selected not in ("all", "minimal"):
         raise UserError(f"{SWITCH}={selected} in the environment: give all or minimal")
     checkpoints.patch_checkpoint_classes()
+    checkpoints.patch_checkpoint_flags()
     data.patch_numpy()
     precision.patch_bf16()
     precision.patch_sparse_gradients()
@@ -48,7 +49,6 @@ def apply_patches() -> None:
         return
     log.patch_log()
     log.patch_remaining_time()
-    checkpoints.patch_checkpoint_flags()
     checkpoints.patch_damaged_checkpoints()
     checkpoints.patch_checkpoint_fit()
     data.patch_changed_data()

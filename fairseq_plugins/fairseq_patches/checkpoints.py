@@ -433,7 +433,7 @@ def _check_registered(registered: Optional[type], flag: str, *, is_allowed: bool
     if not is_allowed and registered.__module__.split(".")[0] == "fairseq":
         raise UserError(
             f"is of {flag}, which is not built from checkpoints: of fairseq those are {', '.join(sorted(allowed))}; "
-            "for a file that you trust, set FAIRSEQ_PLUGINS_PATCHES=minimal in the environment"
+            "for a file that you trust, use fairseq without this package"
         )
 
 

@@ -161,7 +161,7 @@ def test_an_environment_of_somebody_else_is_left_alone(cfg, checkout):
     checkout.write_environment({"pyvenv.cfg": cfg} if cfg else {"mine": ""}, imports_pip="true")
     status, error, calls = checkout.set_up(version="3.11")
     remedy = "was not made by this script: move it away or delete it"
-    assert status == 1 and error == f"setup.sh: {checkout.root}/.venv {remedy}\n" and "install" not in calls
+    assert status == 2 and error == f"setup.sh: {checkout.root}/.venv {remedy}\n" and "install" not in calls
     assert (checkout.root / ".venv" / ("pyvenv.cfg" if cfg else "mine")).exists()
 
 
@@ -183,7 +183,7 @@ def test_an_environment_of_another_interpreter_is_kept(checkout):
 
 def test_an_interpreter_that_was_not_tested_is_refused(checkout):
     status, error, calls = checkout.set_up(version="3.13")
-    assert status == 1 and "Python 3.11 or 3.12 is needed, python3 is 3.13" in error
+    assert status == 2 and "Python 3.11 or 3.12 is needed, python3 is 3.13" in error
     assert not (checkout.root / ".venv").exists()
 
 

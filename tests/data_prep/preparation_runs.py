@@ -87,7 +87,7 @@ def fail(corpus: str, *options: object, cwd: Path, **kwargs) -> str:
     """The error line of a run that must fail with exactly one, its last line, and leave nothing incomplete."""
     before = set(cwd.glob("data-bin/*"))
     done = prepare(corpus, *options, cwd=cwd, **kwargs)
-    assert done.returncode == 1, done.stdout + done.stderr
+    assert done.returncode == 2, done.stdout + done.stderr
     errors = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert len(errors) == 1 and done.stderr.splitlines()[-1] == errors[0]
     assert set(cwd.glob("data-bin/*")) == before

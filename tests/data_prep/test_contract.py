@@ -424,7 +424,7 @@ def test_script(here: Path) -> None:
 
 def test_a_script_ends_with_the_status_of_the_preparation(here: Path) -> None:
     done = prepare_in_shell("ptb", "--from", "nowhere", cwd=here)
-    assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith("error: --from nowhere is not a directory")
+    assert done.returncode == 2 and done.stderr.splitlines()[-1].startswith("error: --from nowhere is not a directory")
 
 
 def test_a_program_or_a_package_is_missing(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,7 +433,7 @@ def test_a_program_or_a_package_is_missing(here: Path, monkeypatch: pytest.Monke
     done = subprocess.run(
         [sys.executable, "-S", ROOT / "data-prep/prepare.py", "ptb"], cwd=here, capture_output=True, text=True
     )
-    assert done.returncode == 1 and re.fullmatch(rf"error: No module named '\w+': {remedy}\n", done.stderr)
+    assert done.returncode == 2 and re.fullmatch(rf"error: No module named '\w+': {remedy}\n", done.stderr)
     write_files(here / "x", named("gold.*.trees", dict.fromkeys(SPLITS, b"(S1 (X (NN a)))\n")))
     monkeypatch.setitem(sys.modules, "fairseq_plugins.trees", None)
     message = fail("wsj", "--from", "x", cwd=here)
@@ -442,7 +442,7 @@ def test_a_program_or_a_package_is_missing(here: Path, monkeypatch: pytest.Monke
         (here / tool).symlink_to(shutil.which(tool))
     script = ROOT / "data-prep/ptb/prepare.sh"
     done = subprocess.run([here / "bash", script], env={"PATH": str(here)}, capture_output=True, text=True)
-    assert done.returncode == 1 and done.stderr == f"error: python3 is not on PATH: {remedy}\n"
+    assert done.returncode == 2 and done.stderr == f"error: python3 is not on PATH: {remedy}\n"
 
 
 def assert_nothing_runs_in(folder: Path) -> None:

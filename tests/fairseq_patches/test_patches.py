@@ -21,7 +21,7 @@ from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.optim import AMPOptimizer
 from fairseq.trainer import Trainer
 from forks import in_fork, program
-from paths import SMALL_MODELS
+from paths import ROOT, SMALL_MODELS
 
 import fairseq_plugins
 from fairseq_plugins import fairseq_patches
@@ -180,6 +180,14 @@ def test_minimal_patches_are_enough_for_the_models_of_the_package(tmp_path):
     train(trainings, tmp_path, FAIRSEQ_PLUGINS_PATCHES="minimal")
     for name in ("lm", "pairs"):  # each was resumed once
         assert torch.load(tmp_path / name / "checkpoint_last.pt")["optimizer_history"][-1]["num_updates"] == 2
+
+
+@pytest.mark.slow
+def test_minimal_patches_evaluate_no_text_of_a_checkpoint(tmp_path):
+    code = "import fairseq_plugins; from fairseq.utils import eval_str_list; eval_str_list('[os.mkdir(\"canary\")]')"
+    environment = {**os.environ, "FAIRSEQ_PLUGINS_PATCHES": "minimal", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert "is no literal" in done.stderr and not (tmp_path / "canary").exists()
 
 
 def test_another_value_of_the_switch_is_refused(monkeypatch):
