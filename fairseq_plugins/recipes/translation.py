@@ -140,12 +140,11 @@ _SCORED = scored_validation("bleu")
 # The results were made with this rate. The presets of the small architectures have a better one now.
 _RATE = {"lr": 0.001}
 _OURS = {**ON_CPUS, "attention": "general"}
-_MULTI30K_CORPUS = "bash data-prep/multi30k/prepare.sh en-de"
 
 MULTI30K = Recipe(
     name="multi30k",
     title="Multi30k at a CPU budget, encoder-decoders: the same data, updates, widths and optimiser for all",
-    corpus=_MULTI30K_CORPUS,
+    corpus="bash data-prep/multi30k/prepare.sh en-de",
     systems={
         "fairseq": System(
             {
@@ -181,43 +180,6 @@ MULTI30K = Recipe(
     notes="""The system fairseq is fairseq's own lstm. encdec, mos and doc have one softmax, MoS (two experts) and DOC
 (two and two); mmlstm has about as many parameters as encdec. The architecture of doc brings --expert-warmup 1000, which
 is not in the paper. Results: results/multi30k/README.md and results/mmlstm/README.md.""",
-)
-
-MULTI30K_TRANSFORMER = Recipe(
-    name="multi30k_transformer",
-    title="Multi30k at a CPU budget, Transformers with each output layer: all else is the same",
-    corpus=_MULTI30K_CORPUS,
-    systems={
-        "fairseq": System(
-            {
-                **SMALL_TRANSFORMER_TRAINING,
-                **_SCORED,
-                "arch": "transformer",
-                "criterion": "label_smoothed_cross_entropy",
-                "dropout": 0.2,
-                **{
-                    f"{side}-{name}": size
-                    for side in ("encoder", "decoder")
-                    for name, size in (
-                        ("layers", 3),
-                        ("embed-dim", 256),
-                        ("ffn-embed-dim", 1024),
-                        ("attention-heads", 4),
-                    )
-                },
-            },
-            label="fairseq transformer, tied",
-        ),
-        "tied": System({"arch": "transformer_full"}, label="transformer_full, tied"),
-        **{
-            layer: System({"arch": f"transformer_{layer}"}, label=f"transformer_{layer}")
-            for layer in ("bilinear", "dual", "drill", "mos", "doc")
-        },
-    },
-    training={**_SCORED, "share-decoder-input-output-embed": True},
-    compared_by="bleu",
-    notes="""The system fairseq is fairseq's own transformer with the same sizes and a tied softmax.
-Results: results/multi30k_transformer/README.md.""",
 )
 
 

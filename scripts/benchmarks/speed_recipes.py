@@ -4,10 +4,11 @@ from dataclasses import replace
 from typing import Dict, Iterable, Mapping
 
 from fairseq_plugins.models.presets import LANGUAGE_MODELS, Value
+from fairseq_plugins.models.presets.translation import TRANSFORMER_SMALL_TRAINING
 from fairseq_plugins.recipes.language_models import FPNN_TEXT8_WORDS
 from fairseq_plugins.recipes.recipe import Recipe, System, labelled
 from fairseq_plugins.recipes.small_language_models import REDUCED
-from fairseq_plugins.recipes.translation import MULTI30K, MULTI30K_TRANSFORMER
+from fairseq_plugins.recipes.translation import MULTI30K
 
 _SGD = {"tokens-per-sample": 70, "optimizer": "sgd", "lr": 0.1, "clip-norm": 0.25, "num-workers": 1}
 _STREAMS = {"task": "stateful_lm", "criterion": "regularized_cross_entropy"}
@@ -129,6 +130,30 @@ SPEED_FAIRSEQ = _speed_recipe(
     },
 )
 
+_TRANSFORMER_SIZES = {"layers": 3, "embed-dim": 256, "ffn-embed-dim": 1024, "attention-heads": 4}
+SPEED_TRANSFORMER = _speed_recipe(
+    name="transformer",
+    title="fairseq's transformer and ours with each output layer: width 256, three layers",
+    corpus="multi30k",
+    training={**TRANSFORMER_SMALL_TRAINING, "share-decoder-input-output-embed": True},
+    systems={
+        "fairseq": System(
+            {
+                "arch": "transformer",
+                "criterion": "label_smoothed_cross_entropy",
+                "dropout": 0.2,
+                **{f"{side}-{name}": n for side in ("encoder", "decoder") for name, n in _TRANSFORMER_SIZES.items()},
+            },
+            label="fairseq transformer, tied",
+        ),
+        "tied": System({"arch": "transformer_full"}, label="transformer_full, tied"),
+        **{
+            layer: System({"arch": f"transformer_{layer}"}, label=f"transformer_{layer}")
+            for layer in ("bilinear", "dual", "drill", "mos", "doc")
+        },
+    },
+)
+
 
 def _speed_of_presets() -> Recipe:
     """fairseq's model, ours of the same size, and every preset for Penn Treebank with its paper's rows and windows."""
@@ -170,7 +195,7 @@ SUITES: Dict[str, Recipe] = {
     "reduced": only(REDUCED, ["tied", "mos", "doc"]),
     "mmlstm-reduced": only(REDUCED, ["tied", "9:1", "7:3", "5:5", "mos", "mmlstm-mos", "mmlstm-doc"]),
     "lstm": MULTI30K,
-    "transformer": MULTI30K_TRANSFORMER,
+    "transformer": SPEED_TRANSFORMER,
 }
 """The systems of each suite of ``training.py``. The first is the reference of the ratios.
 

@@ -12,7 +12,7 @@ Suites (the first system of each is the reference of the ratios):
   rhn        the recurrent highway networks of depth 8 and width 890 for Penn Treebank
   reduced, mmlstm-reduced   small Penn Treebank models
   lstm          fairseq's lstm and the systems of the recipe multi30k: width 256, two layers, bidirectional encoder
-  transformer   fairseq's transformer and the recipe multi30k_transformer: width 256, three layers, shared embedding
+  transformer   fairseq's transformer and ours with each output layer: width 256, three layers, shared embedding
 
 Every system trains for a few updates in its own process, in both orders by turns, with the machine otherwise idle.
 Speed is the median over the logged intervals of all its runs without the first interval of a run. Memory is the largest

@@ -13,7 +13,7 @@ from fairseq_plugins.recipes import training as module
 from fairseq_plugins.recipes.recipe import COMMON, scored_validation
 
 SCORED_BY = {
-    **dict.fromkeys(("multi30k", "multi30k_transformer", "multi30k_joined", "multi30k_joined_transformer"), "bleu"),
+    **dict.fromkeys(("multi30k", "multi30k_joined", "multi30k_joined_transformer"), "bleu"),
     **dict.fromkeys(("iwslt14_partial", "tatoeba"), "bleu"),
     **dict.fromkeys(("agnews", "reuters21578"), "rouge1"),
 }
