@@ -16,22 +16,20 @@ from sacremoses import MosesTokenizer
 
 import fairseq_plugins
 from fairseq_plugins.data.text import load_token_stream
-from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.scoring import evaluate_perplexity
 
-RECORD = '{"tokenizer": "moses", "language": "en", "case": "lower tokens"}\n'
+LM, OTHER_LM, PAIRS = (SMALL_MODELS / f"{name}.pt" for name in ("lstm_lm_doc", "mmlstm_lm_mos", "lstm_encdec_doc"))
 
 
 @pytest.fixture
 def lm_data(tmp_path):
-    folder = copy_data(SMALL_MODELS / "data/lm", tmp_path / "data bin")
-    (folder / "text.json").write_text(RECORD)
-    return folder
+    record = {"tokenizer": "moses", "language": "en", "case": "lower tokens"}
+    return copy_data(SMALL_MODELS / "data/lm", tmp_path / "data bin", **record)
 
 
 @pytest.fixture
 def lm(lm_data):
-    return fairseq_plugins.load(SMALL_MODELS / "lstm_lm_doc.pt", lm_data)
+    return fairseq_plugins.load(LM, lm_data)
 
 
 def test_lines_are_scored_as_raw_text(lm):
@@ -44,10 +42,10 @@ def test_lines_are_scored_as_raw_text(lm):
 def test_perplexity_is_that_of_the_stream(lm, lm_data):
     stream = load_token_stream(lm_data, "test", lm.dictionary)
     lines = [lm.dictionary.string(line[line != 2]) for line in stream.tensor_split((stream == 2).nonzero()[:, 0])]
-    models = load_language_models([SMALL_MODELS / "lstm_lm_doc.pt"], lm_data)
-    tokenised = fairseq_plugins.load(SMALL_MODELS / "lstm_lm_doc.pt", lm_data, text="tokenised")
+    tokenised = fairseq_plugins.load(LM, lm_data, text="tokenised", max_tokens=99)
+    assert tokenised.max_tokens == 99
     # the lines of the split, of which the last part is what follows the last end mark
-    expected = evaluate_perplexity(models, torch.cat([torch.tensor([2]), stream])).perplexity
+    expected = evaluate_perplexity(tokenised.models, torch.cat([torch.tensor([2]), stream])).perplexity
     text = "\n".join(lines[:-1]) + "\n"
     assert tokenised.perplexity(text) == pytest.approx(expected, rel=1e-6)
     assert tokenised.perplexity(lines[:-1]) == pytest.approx(expected, rel=1e-6)
@@ -75,8 +73,7 @@ def test_samples_are_raw_text(lm):
 
 
 def test_several_checkpoints_are_one_model(lm_data, lm):
-    both = fairseq_plugins.load([SMALL_MODELS / "lstm_lm_doc.pt", SMALL_MODELS / "mmlstm_lm_mos.pt"], lm_data)
-    other = fairseq_plugins.load(SMALL_MODELS / "mmlstm_lm_mos.pt", lm_data)
+    both, other = (fairseq_plugins.load(path, lm_data) for path in ([LM, OTHER_LM], OTHER_LM))
     (line,), (first,), (second,) = (model.score(["the dog"]) for model in (both, lm, other))
     mean = [math.log((math.exp(a) + math.exp(b)) / 2) for a, b in zip(first.log_probs, second.log_probs)]
     assert line.log_probs == pytest.approx(mean, rel=1e-5)
@@ -90,15 +87,15 @@ def test_a_folder_stands_for_its_best_checkpoint_and_else_its_last(lm_data, lm, 
         match="checkpoints holds no checkpoint_best.pt: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt",
     ):
         fairseq_plugins.load(folder, lm_data)
-    shutil.copy(SMALL_MODELS / "mmlstm_lm_mos.pt", folder / "checkpoint_last.pt")
+    shutil.copy(OTHER_LM, folder / "checkpoint_last.pt")
     last = fairseq_plugins.load(str(folder), str(lm_data)).score(["the dog"])
-    shutil.copy(SMALL_MODELS / "lstm_lm_doc.pt", folder / "checkpoint_best.pt")
+    shutil.copy(LM, folder / "checkpoint_best.pt")
     assert fairseq_plugins.load(folder, lm_data).score(["the dog"]) == lm.score(["the dog"]) != last
 
 
 @pytest.mark.parametrize("others", ["", ":gone"])
 def test_the_data_are_the_first_folder_of_the_training_unless_others_are_given(others, lm_data, lm, tmp_path):
-    state = torch.load(SMALL_MODELS / "lstm_lm_doc.pt", weights_only=True)
+    state = torch.load(LM, weights_only=True)
     state["cfg"]["task"]["data"] = f"{lm_data}{others}"
     torch.save(state, tmp_path / "moved.pt")
     assert fairseq_plugins.load(tmp_path / "moved.pt").score(["the dog"]) == lm.score(["the dog"])
@@ -107,25 +104,18 @@ def test_the_data_are_the_first_folder_of_the_training_unless_others_are_given(o
         fairseq_plugins.load(tmp_path / "moved.pt")
 
 
-def test_torchs_default_type_is_not_that_of_a_model(lm_data, lm):
+def test_loading_neither_uses_nor_changes_torchs_default_type_and_generator(lm_data):
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
     torch.set_default_dtype(torch.float16)
     try:
-        loaded = fairseq_plugins.load(SMALL_MODELS / "lstm_lm_doc.pt", lm_data)
+        (model,) = fairseq_plugins.load(LM, lm_data).models
         assert torch.get_default_dtype() == torch.float16
     finally:
         torch.set_default_dtype(torch.float32)
-    assert {weight.dtype for model in loaded.models for weight in model.parameters()} == {torch.float32}
-    assert loaded.score(["the dog"]) == lm.score(["the dog"])
-
-
-def test_the_tokens_of_a_batch_are_those_asked_for(lm_data):
-    assert fairseq_plugins.load(SMALL_MODELS / "lstm_lm_doc.pt", lm_data, max_tokens=7).max_tokens == 7
-
-
-@pytest.mark.parametrize("name, data", [("lstm_lm_doc", "lm_data"), ("lstm_encdec_doc", "pair_data")])
-def test_a_precision_that_there_is_not_is_refused(name, data, request):
-    with pytest.raises(ValueError, match="float8"):
-        fairseq_plugins.load(SMALL_MODELS / f"{name}.pt", request.getfixturevalue(data), precision="float8")
+    assert {weight.dtype for weight in model.parameters()} == {torch.float32}
+    assert torch.equal(torch.rand(2), expected)
 
 
 @pytest.mark.parametrize("name", ["lstm_encdec_doc", "transformer_drill"])
@@ -149,35 +139,34 @@ def test_translations_with_the_next_best_and_attention(name, pair_data):
 
 
 def test_threads_translate_alike(pair_data):
-    translator = fairseq_plugins.load(SMALL_MODELS / "lstm_encdec_doc.pt", pair_data)
+    translator = fairseq_plugins.load(PAIRS, pair_data)
     asked = [(lines, beam) for beam in (1, 3, 5) for lines in (["i c k"], ["a h l e", "g"])] * 2
     with ThreadPoolExecutor(4) as threads:
         together = list(threads.map(lambda one: translator.translate(one[0], beam=one[1]), asked))
-    for (lines, beam), found in zip(asked, together):
-        assert [one.text for one in found] == [one.text for one in translator.translate(lines, beam=beam)]
+    assert together == [translator.translate(lines, beam=beam) for lines, beam in asked]
 
 
 def test_what_is_missing_is_told(lm_data, pair_data, lm):
     (lm_data / "text.json").unlink()
-    with pytest.raises(ValueError, match="text.json is missing"):
-        fairseq_plugins.load(SMALL_MODELS / "lstm_lm_doc.pt", lm_data)
     (pair_data / "bpe.codes").unlink()
-    with pytest.raises(ValueError, match="has no bpe.codes"):
-        fairseq_plugins.load(SMALL_MODELS / "lstm_encdec_doc.pt", pair_data)
-    load, model, pairs = fairseq_plugins.load, SMALL_MODELS / "lstm_lm_doc.pt", SMALL_MODELS / "lstm_encdec_doc.pt"
+    load = fairseq_plugins.load
     for call, message in (
+        (lambda: load(LM, lm_data), "text.json is missing"),
+        (lambda: load(PAIRS, pair_data), "has no bpe.codes"),
         (lambda: load("nowhere.pt", lm_data), "nowhere.pt does not exist"),
         (lambda: load([], lm_data), "give a checkpoint"),
-        (lambda: load(pairs, pair_data, text="tokenised"), "text tokenised: a translator reads raw text"),
+        (lambda: load(PAIRS, pair_data, text="tokenised"), "text tokenised: a translator reads raw text"),
         (lambda: load("nowhere", lm_data, text="tokenized"), "text tokenized: choose one of raw, tokenised"),
-        (lambda: load(model, lm_data, max_tokens=0), "max_tokens 0: give at least 1"),
-        (lambda: load(model, lm_data, device="gpu"), "device gpu: there is none here; give 'cpu', or 'cuda'"),
+        (lambda: load(LM, lm_data, max_tokens=0), "max_tokens 0: give at least 1"),
+        (lambda: load(LM, lm_data, device="gpu"), "device gpu: there is none here; give 'cpu', or 'cuda'"),
+        (lambda: load(LM, lm_data, precision="float8"), "float8"),
+        (lambda: load(PAIRS, pair_data, precision="float8"), "float8"),
         (lambda: lm.continuations("the", beam=2, top_k=3), "--seed are for sampling: leave them or --beam out"),
         (lambda: lm.sample("the", seed=-1), "seed -1: give at least 0"),
         (lambda: lm.sample("the", seed=1.5), "seed 1.5: give a whole number"),
         (lambda: lm.score("the dog"), "is one text: give a list of lines"),
         (lambda: lm.score(Path("text.en")), "text.en'.* is of type PosixPath: give a list of lines"),
-        (lambda: lm.perplexity([]), "a text without a line"),
+        (lambda: lm.perplexity(np.array([])), "a text without a line has no perplexity"),
         (lambda: lm.sample(["I am"]), "is no text but of type list"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -192,10 +181,12 @@ def test_what_is_missing_is_told(lm_data, pair_data, lm):
                 call(wrong)
 
 
-def test_lines_may_have_their_newlines(lm):
-    plain, with_ends = lm.score(["the dog", "it"]), lm.score(["the dog\n", "it\r\n"])
-    assert [line.log_probs for line in plain] == [line.log_probs for line in with_ends]
-    assert lm.perplexity(["the dog\n", "it\n"]) == lm.perplexity("the dog\nit\n")
+def test_lines_may_have_newlines_or_be_an_array(lm):
+    lines = ["the dog", "it"]
+    for given in (["the dog\n", "it\r\n"], np.array(lines)):
+        assert lm.score(given) == lm.score(lines)
+        assert lm.perplexity(given) == lm.perplexity("the dog\nit\n")
+        assert lm.continuations("the", after=given) == lm.continuations("the", after=lines)
 
 
 @pytest.mark.slow
@@ -209,25 +200,3 @@ print(logging.getLevelName(root.level), root.handlers, slow)
 """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert result.stdout == "WARNING [] []\n"
-
-
-def test_arrays_of_lines_are_lines(lm):
-    lines = np.array(["the dog", "a bone"])
-    assert lm.perplexity(lines) == lm.perplexity([*lines]) and lm.score(lines) == lm.score([*lines])
-    assert lm.continuations("the", after=lines) == lm.continuations("the", after=[*lines])
-    with pytest.raises(ValueError, match="a text without a line has no perplexity"):
-        lm.perplexity(np.array([]))
-
-
-def test_translations_can_be_compared(pair_data):
-    translator = fairseq_plugins.load(SMALL_MODELS / "lstm_encdec_doc.pt", pair_data)
-    first, second = (translator.translate(["A dog.", "a"]) for _ in range(2))
-    assert first == second and first[0] in second and first[0] != first[1]
-
-
-def test_loading_draws_nothing_from_torchs_generator(lm_data):
-    torch.manual_seed(3)
-    expected = torch.rand(2)
-    torch.manual_seed(3)
-    fairseq_plugins.load(SMALL_MODELS / "lstm_lm_doc.pt", lm_data)
-    assert torch.equal(torch.rand(2), expected)
