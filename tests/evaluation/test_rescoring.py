@@ -21,7 +21,6 @@ from fairseq_plugins.evaluation.rescoring import (
     read_weights,
     tune_weights,
     unknown_share,
-    weighted_sums,
     write_nbest,
 )
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, CorpusMetric
@@ -57,32 +56,29 @@ def read(tmp_path):
     return read
 
 
+def scored_texts(lists):
+    return [[(candidate.text, candidate.score) for candidate in found] for found in lists.candidates]
+
+
 @pytest.mark.parametrize("form", LIST_FORMATS)
-def test_candidates_stand_by_their_sentences(form, read):
+def test_lists_are_read_written_in_another_order_and_read_again(form, read):
     lists = read(TEXTS[form], form)
-    found = [[(candidate.text, candidate.score) for candidate in one] for one in lists.candidates]
-    assert found == [[("A", -0.25)], [("C E", -0.5), ("C D", -0.7)]]
+    assert scored_texts(lists) == [[("A", -0.25)], [("C E", -0.5), ("C D", -0.7)]]
     assert lists.first == [0, 0] and lists.texts == ["A", "C E", "C D"]
+    text = write_nbest(lists, [np.array([2.0]), np.array([-3.5, 1.25])], form=form)
+    again = read(text, form)
+    assert scored_texts(again) == [[("A", 2.0)], [("C D", 1.25), ("C E", -3.5)]]
     has_pairs = form == "generate"
-    assert lists.sources == (["a", "c d"] if has_pairs else [])
-    assert lists.references == (["A", "C D"] if has_pairs else [])
+    for one in (lists, again):
+        assert one.sources == (["a", "c d"] if has_pairs else [])
+        assert one.references == (["A", "C D"] if has_pairs else [])
+    if form == "moses":
+        assert "1 ||| C E ||| d= 3 w= 2 ||| -3.500000 ||| 0-0\n" in text
 
 
 def test_sources_of_some_sentences_are_none(read):
     lists = read(GENERATE.replace("S-0\ta\n", ""), "generate")
     assert lists.sources == [] and lists.references == ["A", "C D"]
-
-
-@pytest.mark.parametrize("form", LIST_FORMATS)
-def test_reordered_lists_are_read_again(form, read):
-    lists = read(TEXTS[form], form)
-    text = write_nbest(lists, [np.array([2.0]), np.array([-3.5, 1.25])], form=form)
-    again = read(text, form)
-    found = [[(candidate.text, candidate.score) for candidate in one] for one in again.candidates]
-    assert found == [[("A", 2.0)], [("C D", 1.25), ("C E", -3.5)]]
-    assert again.sources == lists.sources and again.references == lists.references
-    if form == "moses":
-        assert "1 ||| C E ||| d= 3 w= 2 ||| -3.500000 ||| 0-0\n" in text
 
 
 def test_candidates_with_the_same_score_stay_in_their_order():
@@ -103,7 +99,6 @@ def test_three_fields_of_moses_have_a_score_and_a_list_may_be_in_any_order(read)
     [
         ("tab", "0\t-1\ta\n0 -1 b\n", r"lists, line 2: not NUMBER<tab>SCORE<tab>TEXT"),
         ("tab", "0\tnan\ta\n", "line 1: not NUMBER<tab>"),
-        ("tab", "0\t-1\ta\n0\tinf\tb\n", "line 2: not NUMBER<tab>"),
         ("tab", "0\t-1\ta\n0\t-inf\tb\n", "line 2: not NUMBER<tab>"),
         ("moses", "0 ||| a ||| x\n", r"line 1: not NUMBER \|\|\| TEXT"),
         ("moses", "0 a\n", "line 1: not NUMBER"),
@@ -112,7 +107,6 @@ def test_three_fields_of_moses_have_a_score_and_a_list_may_be_in_any_order(read)
         ("tab", "1\t-1\ta\n", "sentence 0 has no candidate; sentences are numbered from 0"),
         ("generate", "S-0\ta\nH-0\t-1\tb\nS-1\tc\n", "sentence 1 has no candidate"),
         ("tab", "0\t-1\ta\n-1\t-1\tb\n", "line 2: not NUMBER<tab>"),
-        ("moses", "-1 ||| a ||| -1\n", "line 1: not NUMBER"),
         ("tab", "", "lists is empty"),
     ],
 )
@@ -156,16 +150,18 @@ LISTS = NBestLists(
 )
 
 
-def nll_alone(model, text, source=None):
-    dictionary = model.decoder.dictionary
-    target = dictionary.encode_line(text, add_if_not_exist=False).long()
-    inputs = torch.cat([torch.tensor([dictionary.eos()]), target[:-1]])[None]
+def numbers_of(text, dictionary):
+    return dictionary.encode_line(text, add_if_not_exist=False).long()
+
+
+@torch.no_grad()
+def log_prob_alone(model, text, source=None):
+    target, inputs = numbers_of(text, model.decoder.dictionary), []
     if source is not None:
-        read = model.encoder.dictionary.encode_line(source, add_if_not_exist=False).long()[None]
-        inputs = (read, torch.tensor([read.size(1)]), inputs)
-    with torch.no_grad():
-        log_probs = model.eval()(*(inputs if isinstance(inputs, tuple) else (inputs,)))[0][0]
-    return -log_probs.gather(-1, target[:, None]).sum().item()
+        read = numbers_of(source, model.encoder.dictionary)
+        inputs = [read[None], torch.tensor([len(read)])]
+    log_probs = model.eval()(*inputs, target.roll(1)[None])[0][0]
+    return log_probs.gather(-1, target[:, None]).sum().item()
 
 
 @pytest.mark.parametrize("max_tokens", [6, 4096])
@@ -181,8 +177,8 @@ def test_features_are_the_lists_scores_lengths_and_log_probabilities(max_tokens)
             [
                 candidate.score,
                 len(candidate.text.split()),
-                -nll_alone(lm, candidate.text),
-                -nll_alone(encdec, candidate.text, LISTS.sources[sentence]),
+                log_prob_alone(lm, candidate.text),
+                log_prob_alone(encdec, candidate.text, LISTS.sources[sentence]),
             ]
             for candidate in candidates
         ]
@@ -190,30 +186,27 @@ def test_features_are_the_lists_scores_lengths_and_log_probabilities(max_tokens)
         assert not row[len(candidates) :].any()
 
 
-def test_a_text_that_a_model_cannot_read_is_named_before_another_model_scores(monkeypatch):
-    lm = build_tiny_lm("tied")
-    monkeypatch.setattr(lm, "forward", lambda *_, **__: pytest.fail("the language model has scored"))
-    encdec = build_encdec("lstm_encdec", 19, 23, embed_dim=8, hidden_sizes="8 8")
-    monkeypatch.setattr(encdec, "max_positions", lambda: (5, 14))
-    long = NBestLists([*LISTS.candidates, [Candidate("w1", -1.0), Candidate("w2 " * 14, -1.0)]], ["w1"] * 3, [])
-    candidate = "sentence 2 of the lists, from 0: the candidate that begins with 'w2 w2 .*' has 15 tokens with the end"
-    with pytest.raises(ValueError, match=f"{candidate} mark, and last.pt reads at most 14: leave the candidate out"):
-        candidate_features(long, {"first.pt": lm, "last.pt": encdec})
-    source = "sentence 1 of the lists, from 0: the source that begins with 'w3 w4 w5 w6 w7' has 6 tokens with the end"
-    with pytest.raises(ValueError, match=f"{source} mark, and last.pt reads at most 5: shorten it or take another"):
-        sources = [LISTS.sources[0], "w3 w4 w5 w6 w7"]
-        candidate_features(NBestLists(LISTS.candidates, sources, []), {"first.pt": lm, "last.pt": encdec})
-
-
-def test_what_is_missing_is_told_before_another_model_scores(monkeypatch):
+def test_what_a_model_cannot_read_is_named_before_another_model_scores(monkeypatch):
     lm, encdec = build_tiny_lm("tied"), build_encdec("lstm_encdec", 19, 23, embed_dim=8, hidden_sizes="8 8")
     monkeypatch.setattr(lm, "forward", lambda *_, **__: pytest.fail("the language model has scored"))
-    for other, message in (
-        (encdec, "last.pt: an encoder-decoder reads the sources: give them with --source"),
-        (torch.nn.Linear(1, 1), "last.pt: a Linear scores no text"),
+    monkeypatch.setattr(encdec, "max_positions", lambda: (5, 14))
+    long_candidate = [*LISTS.candidates, [Candidate("w1", -1.0), Candidate("w2 " * 14, -1.0)]]
+    for model, candidates, sources, message in (
+        (torch.nn.Linear(1, 1), LISTS.candidates, [], "last.pt: a Linear scores no text"),
+        (encdec, LISTS.candidates, [], "last.pt: an encoder-decoder reads the sources: give them with --source"),
+        (
+            *(encdec, long_candidate, ["w1"] * 3),
+            "sentence 2 of the lists, from 0: the candidate that begins with 'w2 w2 .*' has 15 tokens with the end "
+            "mark, and last.pt reads at most 14: leave the candidate out",
+        ),
+        (
+            *(encdec, LISTS.candidates, ["w1 w2", "w3 w4 w5 w6 w7"]),
+            "sentence 1 of the lists, from 0: the source that begins with 'w3 w4 w5 w6 w7' has 6 tokens with the end "
+            "mark, and last.pt reads at most 5: shorten it or take another",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
-            candidate_features(NBestLists(LISTS.candidates, [], []), {"first.pt": lm, "last.pt": other})
+            candidate_features(NBestLists(candidates, sources, []), {"first.pt": lm, "last.pt": model})
 
 
 REFERENCES = ["das <<unk>> ist da .", "der Hund läuft ."]
@@ -231,15 +224,10 @@ def texts_of(references, language=None, reference=None):
 @pytest.mark.parametrize("metric", ["bleu", "rouge1", "rougeL"])
 def test_an_unknown_word_matches_no_unknown_word_of_the_lists_references(metric):
     found, (reference, _) = CORPUS_METRICS[metric](case="kept"), texts_of(REFERENCES).references
-    unknown, known, right = (
-        found.score(found.statistics(text, line))
-        for text, line in (
-            ("das <unk> ist da .", reference),
-            ("das Haus ist da .", reference),
-            ("das Haus ist da .", "das Haus ist da ."),
-        )
+    unknown, known = (
+        found.score(found.statistics(text, reference)) for text in ("das <unk> ist da .", "das Haus ist da .")
     )
-    assert unknown <= known < right
+    assert unknown <= known < 100
 
 
 def test_a_blank_reference_of_the_lists_is_refused_where_references_are_read():
@@ -308,15 +296,6 @@ def data():
     return TuningSet(values=values, is_candidate=is_candidate, statistics=statistics, metric=Share())
 
 
-def test_sums_are_of_candidates_alone(data):
-    weights = np.array([1.0, -0.5, 2.0])
-    sums = weighted_sums(data.values, data.is_candidate, weights)
-    assert np.isneginf(sums).sum() == (~data.is_candidate).sum() > 0
-    for n in range(N):
-        for k in range(int(data.is_candidate[n].sum())):
-            assert sums[n, k] == pytest.approx(sum(data.values[n, k, f] * weights[f] for f in range(F)))
-
-
 def test_the_score_is_of_the_candidates_that_are_chosen(data):
     for weights in np.random.default_rng(5).normal(size=(5, F)) / [1, 100, 0.01]:
         total = np.zeros(2)
@@ -344,19 +323,9 @@ def test_the_search_finds_the_feature_that_tells_the_best_candidates(data):
     assert (weights == tune_weights(tuned, num_restarts=2, seed=1)).all()
 
 
-def test_a_feature_that_never_differs_does_no_harm(data):
-    constant = TuningSet(
-        values=np.where(data.is_candidate[..., None], [[[1.0, 2.0, 3.0]]], 0),
-        is_candidate=data.is_candidate,
-        statistics=data.statistics,
-        metric=data.metric,
-    )
-    assert np.isfinite(tune_weights(constant, num_restarts=1, seed=1)).all()
-
-
-@pytest.mark.parametrize("value", [-123.4, -0.1])
-def test_a_feature_that_differs_by_rounding_alone_has_no_say(value, data):
-    values = np.where(data.is_candidate[..., None], data.values, 0)
+@pytest.mark.parametrize("value", [-123.4, -0.1, 1.0])
+def test_a_feature_that_never_differs_or_by_rounding_alone_has_no_say(value, data):
+    values = data.values.copy()
     values[..., 0] = np.where(data.is_candidate, value, 0)
     weights = tune_weights(replace(data, values=values), num_restarts=2, seed=1)
     assert np.abs(weights[1:]).max() > 1e-4
