@@ -86,15 +86,6 @@ def test_log_probabilities_are_in_the_precision_that_was_asked_for(monkeypatch):
     assert found["float32"].log_probs != pytest.approx(found["bfloat16"].log_probs, rel=1e-5)
 
 
-def test_earlier_text_is_read_in_windows(model):
-    lengths = []
-    model.decoder.register_forward_pre_hook(lambda _, inputs: lengths.append(inputs[0].size(1)))
-    generator = TextGenerator([model], SideText(Blanks()), GenerationOptions())
-    with generator.open_stream(["w1 w2"] * 500) as stream:
-        assert stream.position == 1500
-    assert lengths == [1000, 500]
-
-
 def test_equal_seeds_give_equal_texts_that_depend_on_nothing_else(lm):
     def tokens_of(prefix, **options):
         return [found.tokens for found in lm.continuations(prefix, max_length=20, **options)]
@@ -210,7 +201,10 @@ SEARCH_DRAWS_NOTHING = "--top-k, --top-p, --temperature and --seed are for sampl
         ({"max_length": 0}, "--max-length 0: give at least 1"),
         ({"stop": "never"}, "--stop never: choose one of end, length"),
         ({"unknown": "rare"}, "--unknown rare: choose one of allowed, excluded"),
+        ({"temperature": 0}, "temperature 0: give a value above 0"),
         ({"top_k": 0}, "top-k 0: give at least 1"),
+        ({"top_p": 0.0}, "top-p 0.0: give a share above 0, at most 1"),
+        ({"top_p": 1.1}, "top-p 1.1"),
     ],
 )
 def test_values_that_do_not_fit_are_refused(options, message):
@@ -263,17 +257,3 @@ def test_the_ends_of_the_draws_choose_words_that_have_a_probability(sampling, fi
     log_probs = torch.tensor([[0.0, 0.25, 0.75, 0.0]]).double().log()
     ends = torch.tensor([0.0, 1 - 2**-53]).double()
     assert sampling.choose(log_probs.expand(2, -1), ends).tolist() == [first, last]
-
-
-@pytest.mark.parametrize(
-    "options, message",
-    [
-        (dict(temperature=0), "temperature 0: give a value above 0"),
-        (dict(top_k=0), "top-k 0: give at least 1"),
-        (dict(top_p=0.0), "top-p 0.0: give a share above 0, at most 1"),
-        (dict(top_p=1.1), "top-p 1.1"),
-    ],
-)
-def test_word_choice_values_that_do_not_fit_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        Sampling(**options)

@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from builders import FAIRSEQ_ARCHITECTURES, build_fairseq_lm, build_tiny_gated_lm, build_tiny_lm
+from builders import build_tiny_gated_lm, build_tiny_lm
 
 from fairseq_plugins.evaluation.language_model import TrainedLanguageModel
 from fairseq_plugins.evaluation.raw_text import BUFFERED_CHARACTERS, Blanks, SideText
-from fairseq_plugins.evaluation.scoring import ScoredStream, evaluate_perplexity, score_sequences
+from fairseq_plugins.evaluation.scoring import ScoredStream, evaluate_perplexity
 
 LINES = ["w1 w2 w3", "", "w4", "w18 w0 w3 w5 w5 w5 w7", "w2 blorp", "", "w9 w9"]
 TOLERANCE = 1e-11
@@ -25,17 +25,10 @@ def lm():
     return lm_of(build_tiny_lm("doc", seed=1).double())
 
 
-def stream_of(lm, lines):
-    """One end mark and the lines, each with its own."""
-    dictionary = lm.dictionary
-    return torch.cat(
-        [torch.tensor([2]), *(dictionary.encode_line(line, add_if_not_exist=False).long() for line in lines)]
-    )
-
-
-def nll_of_stream(lm, lines, *, window=5):
-    """The sum over a stream, in nats."""
-    found = evaluate_perplexity(lm.models, stream_of(lm, lines), window=window)
+def nll_of_stream(lm, lines):
+    """The sum in nats over a stream of one end mark and the lines, each with its own."""
+    numbered = [lm.dictionary.encode_line(line, add_if_not_exist=False).long() for line in lines]
+    found = evaluate_perplexity(lm.models, torch.cat([torch.tensor([2]), *numbered]), window=5)
     return found.nll * found.num_tokens
 
 
@@ -70,12 +63,6 @@ def test_a_line_does_not_depend_on_its_neighbours(max_tokens, buffer, lm):
         assert line.log_probs == pytest.approx(expected, rel=TOLERANCE)
 
 
-def test_in_float32_neighbours_change_a_line_by_rounding_alone():
-    lm = lm_of(build_tiny_lm("doc", seed=1))
-    for line, alone in zip(lm.score(LINES), [lm.score([line])[0] for line in LINES], strict=True):
-        assert line.log_probs == pytest.approx(alone.log_probs, rel=2e-6, abs=2e-6)
-
-
 @pytest.mark.parametrize("buffer", [1, 3, 100])
 @pytest.mark.parametrize("context, texts", [("document", [(0, 7)]), ("paragraph", [(0, 2), (2, 6), (6, 7)])])
 def test_a_document_is_a_stream_and_so_is_a_paragraph_up_to_its_blank_line(context, texts, buffer, lm):
@@ -101,18 +88,6 @@ def test_a_stream_that_was_left_within_a_line_restarts_after_an_end_mark(lm):
         first = stream.score(tokens)
         stream.restart()
         assert torch.equal(stream.score(tokens), first)
-
-
-@pytest.mark.parametrize("arch", FAIRSEQ_ARCHITECTURES)
-def test_fairseqs_models_score_lines_and_documents(arch):
-    models = [build_fairseq_lm(arch).double().eval(), build_tiny_lm("tied").double()]
-    lm = lm_of(*models)
-    for line, text in zip(lm.score(LINES), LINES, strict=True):
-        (expected,) = score_sequences(models, [stream_of(lm, [text])[1:]])
-        assert line.nats == pytest.approx(expected.tolist(), rel=1e-6)  # fairseq normalises in float32
-    (document,) = score_sequences(models, [stream_of(lm, LINES)[1:]], window=5)
-    found = [nats for line in lm.score(LINES, context="document") for nats in line.nats]
-    assert found == pytest.approx(document.tolist(), rel=1e-6)
 
 
 def test_odd_lines_are_scored_as_they_came(lm):
