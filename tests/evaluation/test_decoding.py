@@ -10,12 +10,7 @@ import pytest
 
 from fairseq_plugins.console import ProgramFailed
 from fairseq_plugins.evaluation import decoding
-from fairseq_plugins.evaluation.decoding import (
-    Decoding,
-    check_decoded_by,
-    decoding_record,
-    read_generated,
-)
+from fairseq_plugins.evaluation.decoding import Decoding, check_decoded_by, decoding_record, read_generated
 from fairseq_plugins.options import UserError
 
 
@@ -47,20 +42,13 @@ def decoded(folder, monkeypatch):
     return decode
 
 
-def test_what_a_killed_decoding_left_is_removed(folder, decoded):
-    (folder / "out").mkdir()
-    (folder / "out/.generate.123.txt").write_text("H-0")
+def test_scores_of_an_earlier_decoding_and_remains_of_a_killed_one_go(folder, decoded):
     assert decoded() == 1
-    assert {path.name for path in (folder / "out").iterdir()} == {"generate.txt", "run.json"}
-
-
-def test_scores_of_an_earlier_decoding_go_with_it(folder, decoded):
-    assert decoded() == 1
-    scores = [folder / "out" / name for name in ("scores.txt", "rouge.txt", "hypotheses.txt")]
-    for path in scores:
+    left = [folder / "out" / name for name in ("scores.txt", "rouge.txt", "hypotheses.txt", ".generate.123.txt")]
+    for path in left:
         path.touch()
-    assert decoded() == 1 and all(path.exists() for path in scores)
-    assert decoded(beam=2) == 2 and not any(path.exists() for path in scores)
+    assert decoded() == 1 and all(path.exists() for path in left)
+    assert decoded(beam=2) == 2 and not any(path.exists() for path in left)
 
 
 @pytest.mark.parametrize("flag", [["--lm-path", "lm.pt"], ["--lm-path=lm.pt"]])
@@ -177,31 +165,25 @@ def test_a_flag_that_fairseq_refuses_is_told_in_a_line(told, error, decoded, mon
 
 GENERATED = """S-1\tb
 T-1\tein Haus .
-H-1\t-0.5\tein Haus .
+H-1\t-0.5\tein\x0cHaus .
 D-1\t-0.5\tein Haus .
 P-1\t-0.1 -0.2
 H-1\t-0.9\tdas Haus .
 S-0\ta
-T-0\tja !
-H-0\t-0.2\tja !
+T-0\tja\u2028ja\x85!
+H-0\t-0.2\t
 2026-11-21 | INFO | fairseq_cli.generate | Generate test with beam=5: BLEU4 = 1
 """
 
 
 def write(path, text):
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    path.write_bytes(text.encode())
     return path
 
 
-def test_the_best_hypothesis_of_each_sentence_in_the_order_of_the_text(tmp_path):
+def test_the_best_hypothesis_of_each_sentence_is_read_with_odd_separators(tmp_path):
     hypotheses, references = read_generated(write(tmp_path / "generate.txt", GENERATED))
-    assert hypotheses == ["ja !", "ein Haus ."] and references == ["ja !", "ein Haus ."]
-
-
-def test_an_empty_hypothesis_and_odd_separators_are_kept(tmp_path):
-    text = "T-0\ta\u2028b\nH-0\t-1\t\nT-1\tc\x85d\nH-1\t-1\tc\x0cd\n"
-    hypotheses, references = read_generated(write(tmp_path / "generate.txt", text))
-    assert hypotheses == ["", "c\x0cd"] and references == ["a\u2028b", "c\x85d"]
+    assert hypotheses == ["", "ein\x0cHaus ."] and references == ["ja\u2028ja\x85!", "ein Haus ."]
 
 
 def test_files_of_one_decoding_are_read_as_one_and_two_decodings_are_refused(tmp_path):

@@ -20,13 +20,17 @@ def evaluator(tmp_path):
     return Evaluator([model], checkpoints=[tmp_path / "model.pt"], data=tmp_path, window=7)
 
 
+@pytest.fixture
+def text(evaluator, tokens):
+    return EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2)
+
+
 def methods_of(*items, **fixed):
     """The methods of every point of a grid."""
     return [read_methods(flags) for flags in grid_points(items, fixed=fixed)]
 
 
-def test_every_point_has_its_own_figure(evaluator, tokens):
-    text = EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2)
+def test_every_point_has_its_own_figure(evaluator, text):
     points = methods_of("cache=5:9,0:0.3,0.1", "unigram-cache=5,0:0.2", "temperature=0.8:1.5", "dropout-samples=1")
     expected = [evaluator.evaluate(text, methods)[0].nll for methods in points]
     assert evaluator.tune(text, points) == pytest.approx(expected, rel=1e-12)
@@ -45,18 +49,17 @@ def test_what_does_not_fit_models_or_data_is_refused_before_any_work(evaluator, 
     assert not any(hasattr(part, "temperature") and part.temperature != 1 for part in evaluator.models[0].modules())
 
 
-def test_gradient_statistics_are_those_at_temperature_one(evaluator, tokens):
+def test_gradient_statistics_are_those_at_temperature_one(evaluator, text, tokens):
     evaluator.checkpoints[0].write_bytes(b"a checkpoint")
     evaluator._train = tokens
     methods = read_methods({"dynamic": "rms", "dynamic-rows": "4", "dynamic-segment": "3", "temperature": "0.5"})
-    evaluator.evaluate(EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2), methods)
+    evaluator.evaluate(text, methods)
     (model,), (found,) = evaluator.models, evaluator.statistics(methods.passes.dynamic)
     expected = mean_squared_gradients(model, tokens, num_rows=4, segment=3)
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
-def test_points_whose_weights_diverge_have_a_large_loss_or_an_infinite_one(evaluator, tokens):
-    text = EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2)
+def test_points_whose_weights_diverge_have_a_large_loss_or_an_infinite_one(evaluator, text):
     points = methods_of("dynamic-rate=3e38:0.01:1e37", "unigram-cache=5,0:0.2", dynamic="sgd")
     found = evaluator.tune(text, points)
     assert [nll > 800 for nll in found] == [True, True, False, False, True, True] and math.isinf(found[0])
@@ -64,8 +67,7 @@ def test_points_whose_weights_diverge_have_a_large_loss_or_an_infinite_one(evalu
         evaluator.tune(text, points[:2])
 
 
-def test_the_loss_of_points_whose_mixture_is_no_number_is_infinite(evaluator, tokens, monkeypatch):
-    text = EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2)
+def test_the_loss_of_points_whose_mixture_is_no_number_is_infinite(evaluator, text, monkeypatch):
     points = methods_of("unigram-cache=5,0.1:0.2:0")
 
     def interpolated(log_probs, components, weights):
@@ -79,8 +81,8 @@ def test_the_loss_of_points_whose_mixture_is_no_number_is_infinite(evaluator, to
         evaluator.evaluate(text, points[0])
 
 
-def test_models_read_the_text_once_for_what_is_mixed(evaluator, tokens, monkeypatch):
-    text, score, read = EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2), evaluator.score, []
+def test_models_read_the_text_once_for_what_is_mixed(evaluator, text, monkeypatch):
+    score, read = evaluator.score, []
 
     def counted(text, passes, components):
         read.append((passes.temperature, len(components)))
@@ -91,8 +93,7 @@ def test_models_read_the_text_once_for_what_is_mixed(evaluator, tokens, monkeypa
     assert read == [(0.9, 4), (1.0, 4)]
 
 
-def test_an_evaluation_is_static_without_methods(evaluator, tokens):
-    text = EvaluatedText(tokens, dictionary=evaluator.dictionary, num_rows=2)
+def test_an_evaluation_is_static_without_methods(evaluator, text, tokens):
     found, words_per_second = evaluator.evaluate(text, read_methods({}))
     assert found == evaluate_perplexity(evaluator.models, tokens, num_rows=2, window=7)
     assert words_per_second > 0 and torch.is_grad_enabled()
@@ -136,36 +137,27 @@ def test_probabilities_of_n_grams_meet_the_targets_within_their_lines(num_rows, 
 
 # an n-gram model alone
 
+WORDS = [5, 3, 6, 2, 2, 3, 7, 5, 2]
 
-def test_two_counts_of_one_stream():
-    dictionary = make_dictionary(12)
-    stream = torch.tensor([5, 3, 6, 2, 2, 3, 7, 8, 2])
-    model = estimate_model(stream, dictionary, order=3).model
-    nll = -model.log_probs(stream)
-    all_tokens, without_first = evaluate_ngram_model(model, stream, mixed={})
+
+@pytest.fixture
+def ngram_model():
+    return estimate_model(torch.tensor(WORDS), make_dictionary(12), order=3).model
+
+
+@pytest.mark.parametrize("weight, mixed", [(0, {}), (0.3, {UnigramCache(window=4): 0.3})])
+def test_an_ngram_model_has_two_counts_and_a_cache_from_the_second_token_on(weight, mixed, ngram_model):
+    probs = ngram_model.log_probs(torch.tensor(WORDS)).exp().tolist()
+    for place in range(1, len(WORDS)):
+        seen = WORDS[max(place - 4, 0) : place]
+        probs[place] = (1 - weight) * probs[place] + weight * seen.count(WORDS[place]) / len(seen)
+    all_tokens, without_first = evaluate_ngram_model(ngram_model, torch.tensor(WORDS), mixed=mixed)
     assert (all_tokens.num_tokens, without_first.num_tokens) == (9, 8)
     assert all_tokens.num_unknown == without_first.num_unknown == 2
-    assert all_tokens.perplexity == pytest.approx(math.exp(nll.mean()))
-    assert without_first.perplexity == pytest.approx(math.exp(nll[1:].mean()))
-
-
-def test_a_token_without_probability_is_named():
-    dictionary = make_dictionary(12)
-    stream = torch.tensor([5, 6, 2])
-    model = estimate_model(stream, dictionary, order=2).model
-    with pytest.raises(ValueError, match="2 of 4 tokens, such as '<pad>', have probability zero: use a model that has"):
-        evaluate_ngram_model(model, torch.tensor([5, 1, 0, 2]), mixed={})
-
-
-def test_a_cache_is_mixed_in_from_the_second_token_on():
-    dictionary = make_dictionary(12)
-    stream = torch.tensor([5, 3, 6, 2, 3, 3, 7, 5, 2])
-    model = estimate_model(stream, dictionary, order=3).model
-    probs = model.log_probs(stream).exp().tolist()
-    words = stream.tolist()
-    for place in range(1, len(words)):
-        seen = words[max(place - 4, 0) : place]
-        probs[place] = 0.7 * probs[place] + 0.3 * seen.count(words[place]) / len(seen)
-    all_tokens, without_first = evaluate_ngram_model(model, stream, mixed={UnigramCache(window=4): 0.3})
     assert all_tokens.nll == pytest.approx(-sum(map(math.log, probs)) / 9)
     assert without_first.nll == pytest.approx(-sum(map(math.log, probs[1:])) / 8)
+
+
+def test_a_token_without_probability_is_named(ngram_model):
+    with pytest.raises(ValueError, match="2 of 4 tokens, such as '<pad>', have probability zero: use a model that has"):
+        evaluate_ngram_model(ngram_model, torch.tensor([5, 1, 0, 2]), mixed={})

@@ -253,6 +253,13 @@ def test_raw_references_are_not_compared_with_tokens(tmp_path):
     with pytest.raises(ValueError, match=r"references.de is raw text and the lists are tokenised.* give --target-lang"):
         _ = texts_of([], reference=path).references
     assert texts_of([], language="de", reference=path).references == raw
+    for text, message in (
+        ("eine Katze schläft im Haus\n" * 2, "references.de is not the reference of the text that the list was"),
+        ("\n\n", "references.de, line 1: blank, nothing could be compared with it"),
+    ):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(ValueError, match=message):
+            _ = texts_of(REFERENCES, reference=path).references
     for lines in (tokens, ["das Haus ist da", "der Hund läuft"], ["das Haus ist da", "der Hund läuft ."]):
         path.write_text("\n".join(lines), encoding="utf-8")
         assert texts_of([], reference=path).references == lines

@@ -12,7 +12,7 @@ from fairseq.data import Dictionary
 from paths import ROOT
 from real_corpora import corpus_folder
 from sacremoses import MosesTokenizer
-from typed_commands import type_command
+from typed_commands import refused
 
 from fairseq_plugins.commands.evaluate import translation_report
 from fairseq_plugins.evaluation.tokenizers import load_tokenizer
@@ -250,25 +250,9 @@ def test_another_text_is_refused(targets, references, message):
         check_raw_references(targets, {"b": references}, name="a")
 
 
-@pytest.mark.parametrize(
-    "content, flags, message",
-    [
-        (
-            "another text of other words\n",
-            [],
-            "reference is not the reference of the text that the list was decoded from",
-        ),
-        ("\n", [], "reference, line 1: blank, nothing could be compared with it"),
-        ("xyzab\n", ["--target-lang", "xx"], "--target-lang xx: not a language; give a code, such as de"),
-    ],
-)
-def test_lists_refuse_references_of_another_text(content, flags, message, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "reference").write_text(content)
-    (tmp_path / "list").write_text("S-0\ta\nT-0\txy@@ zab is said by nobody here\nH-0\t-1\txy@@ zab\n")
-    (tmp_path / "model.pt").touch()
-    arguments = [".", "--path", "model.pt", "--input", "list", "--reference", "reference", "--tune", "weights"]
-    with pytest.raises(SystemExit) as end:
-        type_command("rescore", [*arguments, *flags])
-    (line,) = capsys.readouterr().err.splitlines()
-    assert end.value.code == 2 and message in line
+def test_lists_refuse_what_is_no_language(tmp_path, capsys):
+    for name, content in (("list", "H-0\t-1\txy zab\n"), ("reference", "xyzab\n"), ("model.pt", "")):
+        (tmp_path / name).write_text(content)
+    files = ["--path", tmp_path / "model.pt", "--input", tmp_path / "list", "--reference", tmp_path / "reference"]
+    told = refused("rescore", [tmp_path, *files, "--tune", tmp_path / "weights", "--target-lang", "xx"], capsys)
+    assert "--target-lang xx: not a language; give a code, such as de" in told

@@ -11,7 +11,7 @@ from real_corpora import corpus_folder
 from small_texts_of_ngrams import random_lines, stream_of, vocabulary_of
 
 from fairseq_plugins.ngrams.kneser_ney import FALLBACK as DISCOUNTS_FALLBACK
-from fairseq_plugins.ngrams.kneser_ney import Discounts, count_ngrams, estimate_discounts, estimate_model
+from fairseq_plugins.ngrams.kneser_ney import Discounts, estimate_discounts, estimate_model
 
 V = 44
 TEXTS = {
@@ -38,15 +38,6 @@ def test_probabilities_are_those_of_the_equations(name, order):
         assert probs.dtype == torch.float64 and probs.tolist() == pytest.approx(expected, rel=1e-11)
 
 
-def test_lines_do_not_know_each_other():
-    dictionary = make_dictionary(V)
-    lines = random_lines(num_words=30)
-    model = estimate_model(stream_of(lines, dictionary), dictionary, order=5).model
-    together = model.log_probs(stream_of(lines, dictionary))
-    alone = torch.cat([model.log_probs(stream_of([line], dictionary)) for line in lines])
-    assert torch.equal(together, alone)
-
-
 @pytest.mark.data
 @pytest.mark.slow
 def test_penn_treebank_has_the_published_perplexity():
@@ -71,54 +62,17 @@ def counts_with(*numbers):
     return torch.tensor([count for count, n in enumerate(numbers, 1) for _ in range(n)] + [0, 0, 9, 12])
 
 
-def test_they_are_the_closed_form():
-    discounts = estimate_discounts(counts_with(10, 5, 3, 2))
-    y = 10 / 20
-    assert discounts.source == "counts"
-    assert discounts.values == pytest.approx((1 - 2 * y * 5 / 10, 2 - 3 * y * 3 / 5, 3 - 4 * y * 2 / 3))
-    assert estimate_discounts(counts_with(10, 5, 3, 0)).values == pytest.approx((0.5, 1.1, 3.0))
-
-
 @pytest.mark.parametrize("numbers", [(0, 5, 3, 2), (10, 0, 3, 2), (10, 5, 0, 2), (10, 5, 9, 2), (1, 1, 2, 1), ()])
-def test_undefined_and_negative_ones_fall_back(numbers):
+def test_undefined_and_negative_discounts_fall_back(numbers):
+    assert estimate_discounts(counts_with(10, 5, 3, 0)) == Discounts((0.5, 1.1, 3.0), "counts")
     assert estimate_discounts(counts_with(*numbers)) == Discounts(DISCOUNTS_FALLBACK, "fallback")
 
 
-def test_each_count_has_its_own():
-    discounts = Discounts((0.3, 0.7, 1.2), "counts")
-    assert discounts.of(torch.tensor([[0, 1, 2], [3, 4, 100]])).tolist() == [[0, 0.3, 0.7], [1.2, 1.2, 1.2]]
-
-
-@pytest.fixture
-def dictionary():
-    return make_dictionary(24)
-
-
-@pytest.fixture
-def lines():
-    return random_lines(num_words=20)
-
-
-def by_words(counts, values, order, dictionary):
-    """Counts that are not zero, by the words of the n-gram."""
-    words = counts.index.words(order, torch.arange(counts.index.num_ngrams(order)))
-    named = [tuple(dictionary[word] for word in row) for row in words.tolist()]
-    assert len(set(named)) == len(named)
-    return {name: value for name, value in zip(named, values.tolist()) if value}
-
-
-@pytest.mark.parametrize("order", [1, 4])
-def test_occurrences_and_adjusted_counts(order, lines, dictionary):
-    counts = count_ngrams(stream_of(lines, dictionary), dictionary, order=order)
-    plain = PlainKneserNey(lines, order=order, vocabulary=vocabulary_of(dictionary))
-    for k in range(1, order + 1):
-        assert by_words(counts, counts.adjusted(k), k, dictionary) == dict(plain.adjusted[k])
-        assert by_words(counts, counts.occurrences[k - 1], k, dictionary) == dict(plain.counts[k])
-
-
-def test_the_last_line_may_lack_its_end(dictionary):
-    counts = count_ngrams(stream_of([["w1", "w2"]], dictionary)[:-1], dictionary, order=3)
-    assert by_words(counts, counts.occurrences[2], 3, dictionary) == {("<s>", "w1", "w2"): 1}
+def test_the_last_line_may_lack_its_end():
+    dictionary = make_dictionary(V)
+    stream = stream_of([["w1", "w2"]], dictionary)
+    found = [estimate_model(text, dictionary, order=3).model.num_ngrams(3) for text in (stream, stream[:-1])]
+    assert found == [2, 1]
 
 
 @pytest.mark.parametrize(
@@ -129,7 +83,8 @@ def test_the_last_line_may_lack_its_end(dictionary):
         ([["w1", "<pad>"]], 2, "the text holds <pad>, which stands for no word"),
     ],
 )
-def test_what_cannot_be_counted_is_refused(lines, order, message, dictionary):
-    assert count_ngrams(stream_of([["w2", "w3"]], dictionary), dictionary, order=4).index.num_ngrams(4) == 1
+def test_what_cannot_be_counted_is_refused(lines, order, message):
+    dictionary = make_dictionary(V)
+    estimate_model(stream_of([["w2", "w3"]], dictionary), dictionary, order=4)
     with pytest.raises(ValueError, match=message):
-        count_ngrams(stream_of(lines, dictionary), dictionary, order=order)
+        estimate_model(stream_of(lines, dictionary), dictionary, order=order)

@@ -91,13 +91,7 @@ def test_an_empty_text_is_told():
         layer_learning(build_tiny_lm("doc"), [])
 
 
-V, NUM_TOKENS = 23, 121
 every_mask = pytest.mark.parametrize("kind", LAYER_MASKS)
-
-
-@pytest.fixture
-def tokens():
-    return torch.randint(V, (NUM_TOKENS,))
 
 
 @pytest.fixture
@@ -139,12 +133,6 @@ def test_without_a_mask_there_is_one_run(tokens):
     assert [len(runs.perplexities) for runs in curves] == [1, 3]
 
 
-@every_mask
-def test_a_seed_gives_the_same_masks_and_another_others(kind, model, tokens):
-    found = [perplexity(model, tokens, [1, 2], 0.3, kind, seed, num_rows=4) for seed in (1, 2, 1)]
-    assert found[0] == found[2] != found[1]
-
-
 def test_a_locked_mask_stays_from_window_to_window(model, tokens):
     whole, windows = (perplexity(model, tokens, [1, 2], 0.3, "locked", window=window) for window in (1000, 7))
     assert windows == pytest.approx(whole, rel=1e-10)
@@ -178,10 +166,7 @@ def test_the_large_negative_eigenvalue_is_named_with_its_eigenvectors():
     assert moduli == pytest.approx([4, 2, 0.9, 0.9, 0.5])
     assert found.most_negative == pytest.approx(-4)
     assert rows_of(spectrum_report({"RNN": [found]}).text)[-1][3] == "2"
-    left = torch.linalg.inv(basis)[2]
-    signs = sorted([sum(left > 1e-9).item(), sum(left < -1e-9).item()])
-    assert signs == [0, 1]  # the rest of its entries are zero
-    assert found.same_sign == [1.0, 0.2]
+    assert found.same_sign == [1.0, 0.2]  # one entry of the left eigenvector is not zero
     assert "-4.000" in spectrum_report({"RNN": [found]}).text
     assert [text.get_text() for text in spectrum_report({"RNN": [found]}).draw().axes[0].texts] == ["-4.00"]
 
@@ -232,7 +217,7 @@ def test_layers_without_self_connections_are_refused(flags):
 
 @pytest.fixture
 def stream():
-    return torch.randint(V, (301,))
+    return torch.randint(23, (301,))
 
 
 def outputs_of(model, stream):
