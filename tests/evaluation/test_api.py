@@ -56,9 +56,7 @@ def test_perplexity_is_that_of_the_stream(lm, lm_data):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_told_first(tmp_path):
-    with pytest.raises(
-        ValueError, match="device cuda: there is none here; give 'cpu', or 'cuda' where torch sees a GPU"
-    ):
+    with pytest.raises(ValueError, match="device cuda: there is none here; give 'cpu', or 'cuda' where torch sees a"):
         fairseq_plugins.load(tmp_path / "nowhere.pt", tmp_path, device="cuda")
 
 
@@ -82,10 +80,7 @@ def test_several_checkpoints_are_one_model(lm_data, lm):
 def test_a_folder_stands_for_its_best_checkpoint_and_else_its_last(lm_data, lm, tmp_path):
     folder = tmp_path / "checkpoints"
     folder.mkdir()
-    with pytest.raises(
-        ValueError,
-        match="checkpoints holds no checkpoint_best.pt: give a checkpoint, such as SAVE_DIR/checkpoint_best.pt",
-    ):
+    with pytest.raises(ValueError, match="checkpoints holds no checkpoint_best.pt: give a checkpoint, such as SAVE_"):
         fairseq_plugins.load(folder, lm_data)
     shutil.copy(OTHER_LM, folder / "checkpoint_last.pt")
     last = fairseq_plugins.load(str(folder), str(lm_data)).score(["the dog"])

@@ -77,15 +77,6 @@ def test_every_layer_divides_its_logits(name, with_gradients, bias):
     torch.testing.assert_close(plain.exp(), by_hand(model.decoder.output, extra["states"], 1).detach())
 
 
-def test_a_block_within_a_block_leaves_the_outer_temperature():
-    model, tokens = build_tiny_lm("tied").eval(), torch.randint(V, (2, 9))
-    with softmax_temperature([model], temperature=0.7):
-        expected = model(tokens)[0]
-        with softmax_temperature([model], temperature=2.0):
-            assert not torch.equal(model(tokens)[0], expected)
-        assert torch.equal(model(tokens)[0], expected)
-
-
 @pytest.mark.parametrize("num_bases", [1, 2])
 def test_a_gate_multiplies_before_it(num_bases, tokens, score_text):
     model = build_tiny_gated_lm(*["mos", "tied"][:num_bases]).double().eval()
@@ -125,9 +116,10 @@ def test_a_layer_without_logits_is_refused(tokens, score_text):
 
 
 RATE = 0.4
-PARTS = [(layer, "lstm", "none") for layer in sorted(OUTPUT_LAYERS)]
-PARTS += [("tied", cell, "none") for cell in sorted(set(RECURRENT_CELLS) - {"lstm"})]
-PARTS += [("tied", "lstm", gate) for gate in sorted(set(OUTPUT_GATES) - {"none"})]
+PARTS = [(layer, "lstm", "none", {}) for layer in sorted(OUTPUT_LAYERS)]
+PARTS += [("tied", cell, "none", {}) for cell in sorted(set(RECURRENT_CELLS) - {"lstm"})]
+PARTS += [("tied", "lstm", gate, {}) for gate in sorted(set(OUTPUT_GATES) - {"none"})]
+PARTS += [("mos", "lstm", "none", masks) for masks in ({"word_masks": "row"}, {"dropout_masks": "standard"})]
 
 
 def build(layer, cell, gate, *, rate, **flags):
@@ -150,11 +142,11 @@ def read(model, tokens, *, target=None):
     return output if target is None else extra["scores"].nll
 
 
-@pytest.mark.parametrize("layer, cell, gate", PARTS)
-def test_masks_are_those_of_a_training_at_scaled_rates(layer, cell, gate, scale=0.5):
+@pytest.mark.parametrize("layer, cell, gate, masks", PARTS)
+def test_masks_are_those_of_a_training_at_scaled_rates(layer, cell, gate, masks, scale=0.5):
     tokens = torch.randint(V, (2, 9))
-    evaluated = build(layer, cell, gate, rate=RATE).eval()
-    trained = build(layer, cell, gate, rate=RATE * scale).train()
+    evaluated = build(layer, cell, gate, rate=RATE, **masks).eval()
+    trained = build(layer, cell, gate, rate=RATE * scale, **masks).train()
     static, in_training = read(evaluated, tokens), read(trained, tokens)
     with sampled_masks([evaluated], scale=scale):
         found, again = read(evaluated, tokens), read(evaluated, tokens)
@@ -164,15 +156,6 @@ def test_masks_are_those_of_a_training_at_scaled_rates(layer, cell, gate, scale=
     with sampled_masks([evaluated], scale=0):
         assert torch.equal(read(evaluated, tokens), static)
     assert torch.equal(read(evaluated, tokens), static)
-
-
-@pytest.mark.parametrize("flags", [{"word_masks": "row"}, {"dropout_masks": "standard"}])
-def test_other_kinds_of_masks(flags):
-    tokens = torch.randint(V, (2, 9))
-    evaluated, trained = (build("mos", "lstm", "none", rate=RATE, **flags) for _ in range(2))
-    expected = read(trained.train(), tokens)
-    with sampled_masks([evaluated.eval()], scale=1.0):
-        torch.testing.assert_close(read(evaluated, tokens), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_margins_of_a_training_stay_away():

@@ -11,7 +11,7 @@ from small_texts_of_ngrams import random_lines, stream_of
 from fairseq_plugins.ngrams import arpa
 from fairseq_plugins.ngrams import model as model_module
 from fairseq_plugins.ngrams.kneser_ney import estimate_model
-from fairseq_plugins.ngrams.model import NGramModel, mark_lines
+from fairseq_plugins.ngrams.model import NGramModel
 
 BY_HAND = """\
 Made by hand.
@@ -252,21 +252,3 @@ def test_sums_of_an_estimated_model_are_one(order, tmp_path, monkeypatch):
     monkeypatch.setattr(model_module, "MAX_SUM", 1 - 1e-5)
     with pytest.raises(ValueError, match="sum to 1"):
         NGramModel.read_arpa(tmp_path / "model.arpa", LARGE_DICTIONARY)
-
-
-S, E = 0, 2
-
-
-@pytest.mark.parametrize(
-    "stream, words",
-    [
-        ([5, 6, E, 7, E], [S, 5, 6, E, S, 7, E]),
-        ([E, E, 5, E], [S, E, S, E, S, 5, E]),
-        ([5, 6], [S, 5, 6]),
-        ([5, E, 6], [S, 5, E, S, 6]),
-        ([], []),
-    ],
-)
-def test_each_line_has_one_before_it(stream, words):
-    marked, places = mark_lines(torch.tensor(stream, dtype=torch.int64), make_dictionary(10))
-    assert marked.tolist() == words and marked.dtype == torch.int64 and marked[places].tolist() == stream

@@ -16,7 +16,6 @@ from fairseq_plugins.trees.trees import (
     GoldTree,
     Linearisation,
     NotComparable,
-    Visit,
     clean_tree,
     count_words,
     frequent_words,
@@ -27,7 +26,6 @@ from fairseq_plugins.trees.trees import (
     read_trees,
     total,
     unknown_class,
-    walk,
 )
 
 DOGS = "(S1 (S (NP (NNS dogs)) (VP (VBP bark)) (. .)))"
@@ -37,18 +35,6 @@ DOGS = "(S1 (S (NP (NNS dogs)) (VP (VBP bark)) (. .)))"
 def test_what_is_read_is_written_again(text):
     assert str(read_tree(text)) == text
     assert str(read_tree(f"  {text.replace(' (', '(')}\t")) == text
-
-
-def test_nodes_of_a_tree():
-    tree = read_tree(DOGS)
-    assert (tree.label, tree.word, len(tree.children)) == ("S1", None, 1)
-    assert [(leaf.label, leaf.word) for leaf in leaves(tree)] == [("NNS", "dogs"), ("VBP", "bark"), (".", ".")]
-    assert [(visit, node.label) for visit, node in walk(tree.children[0])] == [
-        (Visit.OPEN, "S"),
-        *[(Visit.OPEN, "NP"), (Visit.WORD, "NNS"), (Visit.CLOSE, "NP")],
-        *[(Visit.OPEN, "VP"), (Visit.WORD, "VBP"), (Visit.CLOSE, "VP")],
-        *[(Visit.WORD, "."), (Visit.CLOSE, "S")],
-    ]
 
 
 def test_trees_go_on_over_lines_and_several_may_stand_in_one():

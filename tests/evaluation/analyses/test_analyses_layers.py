@@ -30,22 +30,25 @@ from fairseq_plugins.reports.analyses import spectrum_report, timescale_report
 END = 2
 
 
-def learning_by_hand(model, states, target):
-    """Shares by expert and norms by layer, summed over the words, with P = sum_j pi_j softmax(E k_j + b)."""
+def learning_by_hand(model, targets, sources=()):
+    """Means over words of experts' priors and of gradients of layers, with P = sum_j pi_j softmax(E k_j + b)."""
     output, width = model.decoder.output, model.decoder.output.latent_width
-    shares, norms = torch.zeros(output.num_experts, dtype=torch.float64), torch.zeros(len(states.layers))
-    for t, word in enumerate(target.tolist()):
-        layers = [layer[0, t].detach().requires_grad_() for layer in states.layers]
-        prior = softmax(linear(layers[-1], output.prior.weight), dim=-1)
-        latents = []
-        for n, matrix in zip(output.source_layers, output.latent_projections):
-            latents += list(torch.tanh(linear(layers[n], matrix.weight, matrix.bias)).split(width))
-        logits = linear(torch.stack(latents), output.projection.weight, output.projection.bias)
-        nll = -torch.log((prior * log_softmax(logits, dim=-1)[:, word].exp()).sum())
-        gradients = torch.autograd.grad(nll, layers, allow_unused=True)
-        norms += torch.tensor([0.0 if gradient is None else gradient.norm() for gradient in gradients])
-        shares += prior.detach()
-    return shares, norms
+    shares, norms = [], []
+    for number, target in enumerate(targets):
+        source = [sources[number][None], torch.tensor([len(sources[number])])] if sources else []
+        states = model(*source, target.roll(1)[None])[1]["states"]
+        for t, word in enumerate(target.tolist()):
+            layers = [layer[0, t].detach().requires_grad_() for layer in states.layers]
+            prior = softmax(linear(layers[-1], output.prior.weight), dim=-1)
+            latents = []
+            for n, matrix in zip(output.source_layers, output.latent_projections):
+                latents += list(torch.tanh(linear(layers[n], matrix.weight, matrix.bias)).split(width))
+            logits = linear(torch.stack(latents), output.projection.weight, output.projection.bias)
+            nll = -torch.log((prior * log_softmax(logits, dim=-1)[:, word].exp()).sum())
+            gradients = torch.autograd.grad(nll, layers, materialize_grads=True)
+            norms.append(torch.stack([gradient.norm() for gradient in gradients]))
+            shares.append(prior.detach())
+    return torch.stack(shares).mean(0).tolist(), torch.stack(norms).mean(0).tolist()
 
 
 def test_layers_of_several_models_are_not_looked_into():
@@ -59,14 +62,10 @@ def test_a_language_model_by_lines():
     model = build_tiny_lm("doc", experts_per_layer="0 2 1", dropout_hidden=0.5, latent_dropout=0.5).double().train()
     lines = [torch.tensor([7, 11, 3, END]), torch.tensor([5, END])]
     found = layer_learning(model, score_lines(model, lines))
-    shares, norms = torch.zeros(3, dtype=torch.float64), torch.zeros(3)
-    for line in lines:
-        inputs = torch.cat([torch.tensor([END]), line[:-1]])
-        more = learning_by_hand(model, model(inputs[None])[1]["states"], line)
-        shares, norms = shares + more[0], norms + more[1]
+    shares, gradients = learning_by_hand(model, lines)
     assert found.num_words == 6
-    assert found.shares == pytest.approx([0, float(shares[:2].sum()) / 6, float(shares[2]) / 6])
-    assert found.gradients == pytest.approx((norms / 6).tolist(), rel=1e-5)
+    assert found.shares == pytest.approx([0, shares[0] + shares[1], shares[2]])
+    assert found.gradients == pytest.approx(gradients, rel=1e-5)
     assert found.gradients[0] == 0 and found.gradients[1] > 0
 
 
@@ -75,15 +74,10 @@ def test_an_encoder_decoder_by_pairs(doc_translator):
     sources = [torch.tensor([5, 6, END]), torch.tensor([7, END])]
     targets = [torch.tensor([9, END]), torch.tensor([4, 5, 6, 7, END])]
     found = layer_learning(model, score_pairs(model, sources, targets))
-    shares, norms = torch.zeros(3, dtype=torch.float64), torch.zeros(len(found.gradients))
-    for source, target in zip(sources, targets):
-        inputs = torch.cat([torch.tensor([END]), target[:-1]])
-        states = model(source[None], torch.tensor([len(source)]), inputs[None], target=target[None])[1]["states"]
-        more = learning_by_hand(model, states, target)
-        shares, norms = shares + more[0], norms + more[1]
+    shares, gradients = learning_by_hand(model, targets, sources)
     assert found.num_words == 7
-    assert found.shares[-2:] == pytest.approx([float(shares[0]) / 7, float(shares[1:].sum()) / 7])
-    assert found.gradients == pytest.approx((norms / 7).tolist(), rel=1e-5)
+    assert found.shares[-2:] == pytest.approx([shares[0], shares[1] + shares[2]])
+    assert found.gradients == pytest.approx(gradients, rel=1e-5)
 
 
 def test_an_empty_text_is_told():
