@@ -157,8 +157,6 @@ def test_what_is_missing_is_told(lm_data, pair_data, lm):
         (lambda: load(LM, lm_data, precision="float8"), "float8"),
         (lambda: load(PAIRS, pair_data, precision="float8"), "float8"),
         (lambda: lm.continuations("the", beam=2, top_k=3), "--seed are for sampling: leave them or --beam out"),
-        (lambda: lm.sample("the", seed=-1), "seed -1: give at least 0"),
-        (lambda: lm.sample("the", seed=1.5), "seed 1.5: give a whole number"),
         (lambda: lm.score("the dog"), "is one text: give a list of lines"),
         (lambda: lm.score(Path("text.en")), "text.en'.* is of type PosixPath: give a list of lines"),
         (lambda: lm.perplexity(np.array([])), "a text without a line has no perplexity"),

@@ -43,24 +43,19 @@ def test_detokenised_text_is_written_as_a_reader_expects_and_headlines_as_englis
     assert detokenize(["don &apos;t say it &apos;s new"], language="title") == ["don't say it's new"]
 
 
-def test_scores_are_those_of_sacrebleu():
-    hypotheses, references = sentences(1), sentences(2)
-    bleu, chrf, tokenized = score(Translation(hypotheses, references, hypotheses), references)
-    assert bleu.value == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score, abs=1e-9)
-    assert chrf.value == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [references]).score, abs=1e-9)
-    assert "tok:13a" in bleu.signature and "tok:none" in tokenized.signature and 0 < bleu.interval < bleu.value
-
-
-def test_case_is_ignored_where_it_is_asked():
-    references = sentences(2)
-    lower = [line.lower() for line in sentences(1)]
-    bleu, chrf, _ = score(Translation(lower, lower, lower), references, case="ignored")
-    assert bleu.value == pytest.approx(sacrebleu.corpus_bleu(lower, [references], lowercase=True).score, abs=1e-9)
-    assert chrf.value == pytest.approx(sacrebleu.CHRF(lowercase=True).corpus_score(lower, [references]).score, abs=1e-9)
-    assert "c:lc" in bleu.signature and bleu.value > score(Translation([], [], lower), references)[0].value
-    same = [line.lower() for line in references]
-    assert [item.value for item in compare(same, lower, references, case="ignored")] == pytest.approx([100, 100])
-    assert all(item.other_value == pytest.approx(100) for item in compare(same, same, references, case="ignored"))
+@pytest.mark.parametrize("case, lowercase", [("kept", False), ("ignored", True)])
+def test_scores_are_those_of_sacrebleu_with_case_kept_or_ignored(case, lowercase):
+    hypotheses, references = [line.lower() for line in sentences(1)], sentences(2)
+    bleu, chrf, tokenized = score(Translation(hypotheses, references, hypotheses), references, case=case)
+    expected = sacrebleu.corpus_bleu(hypotheses, [references], lowercase=lowercase)
+    assert bleu.value == pytest.approx(expected.score, abs=1e-9) and 0 < bleu.interval < bleu.value
+    expected = sacrebleu.CHRF(lowercase=lowercase).corpus_score(hypotheses, [references])
+    assert chrf.value == pytest.approx(expected.score, abs=1e-9)
+    assert "tok:13a" in bleu.signature and "tok:none" in tokenized.signature
+    assert ("c:lc" in bleu.signature) == ("c:lc" in tokenized.signature) == lowercase
+    lowered = [line.lower() for line in references]
+    for item in compare(lowered, lowered, references, case=case):
+        assert (item.value == pytest.approx(100)) == (item.other_value == pytest.approx(100)) == lowercase
 
 
 def test_languages_without_blanks_have_the_tokeniser_that_sacrebleu_takes_for_them():
