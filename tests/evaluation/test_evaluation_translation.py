@@ -97,25 +97,26 @@ def test_a_line_is_translated_alike_whatever_the_others(search, translator):
 @pytest.mark.parametrize("options", [dict(lenpen=0.3), dict(sampling=True)], ids=str)
 def test_scores_are_those_of_the_models(options, translator):
     """Against models that read the whole translation at once."""
+
+    def log2_prob(one):
+        task = translator.task
+        source, target = (
+            dictionary.encode_line(" ".join(pieces), add_if_not_exist=False).long()
+            for dictionary, pieces in ((task.source_dictionary, one.source), (task.target_dictionary, one.target))
+        )
+        probs = []
+        for model in translator.models:
+            output = model(source[None], torch.tensor([len(source)]), target.roll(1)[None])
+            probs.append(model.get_normalized_probs(output, log_probs=False)[0].double())
+        return float(torch.stack(probs).mean(0).gather(1, target[:, None]).log2().sum())
+
     for line in ("i c k", "g"):
         (best,) = translator.translate([line], beam=4, nbest=4, max_len=5, **options)
         scores = [one.score for one in (best, *best.others)]
         assert scores == sorted(scores, reverse=True)
         for one in (best, *best.others):
-            source, target = (
-                dictionary.encode_line(" ".join(pieces), add_if_not_exist=False).long().unsqueeze(0)
-                for dictionary, pieces in (
-                    (translator.task.source_dictionary, one.source),
-                    (translator.task.target_dictionary, one.target),
-                )
-            )
-            read = torch.tensor([source.size(1)])
-            probs = []
-            for model in translator.models:
-                output = model(source, read, torch.cat([target[:, -1:], target[:, :-1]], dim=1))
-                probs.append(model.get_normalized_probs(output, log_probs=False).double())
-            steps = torch.stack(probs).mean(0).gather(2, target.unsqueeze(2)).log2()
-            assert one.score * target.size(1) ** options.get("lenpen", 1) == pytest.approx(float(steps.sum()), rel=1e-4)
+            length = (len(one.target) + 1) ** options.get("lenpen", 1)
+            assert one.score * length == pytest.approx(log2_prob(one), rel=1e-4)
 
 
 def test_samples_repeat_with_their_seed(translator):

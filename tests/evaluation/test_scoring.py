@@ -30,38 +30,29 @@ from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 V = 23
 
 
-@pytest.fixture
-def whole(tokens):
-    """``whole(model, num_rows)``: inputs, target, log-probabilities and layers' outputs, read at once."""
-
-    @torch.no_grad()
-    def read(model, num_rows):
-        rows = tokens[: len(tokens) // num_rows * num_rows].view(num_rows, -1)
-        log_probs, extra = model.eval()(rows[:, :-1])
-        return rows[:, :-1], rows[:, 1:], log_probs, extra["states"].layers
-
-    return read
-
-
-@pytest.mark.parametrize("num_rows, window, words", [(1, 7, {"words": "all"}), (4, 5, {})])
-def test_windows_hold_what_one_pass_gives(num_rows, window, words, tokens, whole):
+@pytest.mark.parametrize("num_rows, window, words", [(1, 7, "all"), (4, 5, "targets")])
+@torch.no_grad()
+def test_windows_hold_what_one_pass_gives(num_rows, window, words, tokens):
     model = build_tiny_lm("doc", experts_per_layer="1 0 2", dropout_output=0.5).double().train()
-    windows = list(score_windows([model], tokens, num_rows=num_rows, window=window, **words))
-    inputs, target, log_probs, layers = whole(model, num_rows)
-    assert torch.equal(torch.cat([one.inputs for one in windows], dim=1), inputs)
-    assert torch.equal(torch.cat([one.target for one in windows], dim=1), target)
-    nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    torch.testing.assert_close(torch.cat([one.nll for one in windows], dim=1), nll, rtol=1e-11, atol=1e-11)
-    for n, layer in enumerate(layers):
-        joined = torch.cat([one.states[0].layers[n] for one in windows], dim=1)
-        torch.testing.assert_close(joined, layer, rtol=1e-11, atol=1e-11)
-    assert all(one.scores[0].mixture_weights.shape == (num_rows, one.target.size(1), 3) for one in windows)
-    if not words:  # the NLL of targets alone, which takes less memory
-        assert all(one.scores[0].log_probs is None for one in windows)
-        assert all(one.scores[0].loss.item() == pytest.approx(one.nll.sum().item()) for one in windows)
-    else:
-        joined = torch.cat([one.scores[0].log_probs for one in windows], dim=1)
-        torch.testing.assert_close(joined, log_probs, rtol=1e-11, atol=1e-11)
+    windows = list(score_windows([model], tokens, num_rows=num_rows, window=window, words=words))
+    rows = tokens[: len(tokens) // num_rows * num_rows].view(num_rows, -1)
+    inputs, target = rows[:, :-1], rows[:, 1:]
+    log_probs, extra = model.eval()(inputs)
+    scores = [one.scores[0] for one in windows]
+    expected = [
+        (inputs, [one.inputs for one in windows]),
+        (target, [one.target for one in windows]),
+        (-log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1), [one.nll for one in windows]),
+        *((layer, [one.states[0].layers[n] for one in windows]) for n, layer in enumerate(extra["states"].layers)),
+        (extra["scores"].mixture_weights, [one.mixture_weights for one in scores]),
+    ]
+    if words == "all":
+        expected.append((log_probs, [one.log_probs for one in scores]))
+    for whole, parts in expected:
+        torch.testing.assert_close(torch.cat(parts, dim=1), whole, rtol=1e-11, atol=1e-11)
+    if words == "targets":  # the NLL of targets alone, which takes less memory
+        assert all(one.log_probs is None for one in scores)
+        assert [one.loss.item() for one in scores] == pytest.approx([one.nll.sum().item() for one in windows])
 
 
 def test_generators_that_run_by_turns_and_a_training_between_do_not_disturb_each_other(tokens):

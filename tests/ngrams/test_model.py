@@ -177,7 +177,6 @@ def changed(old, new):
     "text, message",
     [
         ("", r"is no ARPA file: it has no line \\data\\"),
-        (b"\x00\x01binary", r"is no ARPA file"),
         (b"mmap lm http://kheafield.com/code format version 5\n\0", r"give the \.arpa file, not a binary made of it"),
         (changed("ngram 1=6\nngram 2=4\nngram 3=2\n", ""), r"line 5: damaged: expected ngram 1="),
         (changed("ngram 2", "ngram 4"), r"line 5: damaged: expected the size of order 2"),
@@ -225,7 +224,6 @@ def test_a_missing_file_or_a_folder_is_named(tmp_path, dictionary):
     [
         ("-0.7\tw0\t-0.25", "-0.0\tw0\t-0.25", "of its single words sum to 1.3"),
         ("w1\t0.125", "w1\t0.6", "after 'w1' .* sum to 1.67.* weight of 0.6: normalise"),
-        ("-0.7\tw0\t-0.25", "-0.7\tw0\t0.9", "after 'w0' .* sum to .* weight of 0.9"),
         ("-0.7\tw0\t-0.25", "-0.7\tw0\t1e300", "after 'w0' .* sum to .* weight of 1e\\+300"),
         ("-0.3\t<s> w0\t-0.35", "-0.3\t<s> w0\t0.4", "after '<s> w0' .* sum to .* weight of 0.4"),
         ("-0.4\tw0 w1\t-0.2", "-0.4\tw0 w1\t3", "after 'w0 w1' .* weight of 3"),
