@@ -75,8 +75,12 @@ def rectified(z: Tensor, a: float = 0.0) -> Tensor:
     return z * (z > 0)
 
 
-def _lstm_layer(layer, x, state, e):
-    outputs, h, c = lstm(x, state["h"], state["c"], *layer.parameters())
+def _lstm_layer(layer, x, state, e, mask=1.0):
+    """The mask is that of h, or with weight drop that of the recurrent matrix."""
+    w_x, w_h, *biases = layer.parameters()
+    if layer.name == "lstm":
+        w_h, mask = mask * w_h, 1.0
+    outputs, h, c = lstm(x, state["h"], state["c"], w_x, w_h, *biases, mask=mask)
     return outputs, {"h": h, "c": c}
 
 
@@ -91,23 +95,39 @@ def _major_minor_layer(layer, x, state, e):
     return outputs, {"h": h, "c": c}
 
 
-def _recurrent_highway_layer(layer, x, state, e):
-    micro_layers = [(micro_layer.weight, bias) for micro_layer, bias in zip(layer.micro_layers, layer.biases())]
-    outputs, s = recurrent_highway(x, state["s"], layer.input.weight, micro_layers)
+def _recurrent_highway_layer(layer, x, state, e, mask=1.0, *, transform_bias=-2.0, transform_input="state"):
+    b_h = torch.zeros(layer.hidden_size, dtype=x.dtype)
+    start = torch.cat([b_h, b_h + transform_bias])
+    micro_layers = [(micro_layer.weight, micro_layer.bias + start) for micro_layer in layer.micro_layers]
+    options = dict(mask=mask, transform_input=transform_input)
+    outputs, s = recurrent_highway(x, state["s"], layer.input.weight, micro_layers, **options)
     return outputs, {"s": s}
 
 
-def _mogrifier_layer(layer, x, state, e):
-    rounds = [(part.factors[-1].weight, part.factors[-1].bias) for part in layer.rounds]
+def _mogrifier_layer(layer, x, state, e, mask=1.0):
+    """The matrix of a round is a product of two where it has a rank."""
+    rounds = []
+    for part in layer.rounds:
+        *first, last = part.factors
+        rounds.append((last.weight @ first[0].weight if first else last.weight, last.bias))
     weights = layer.input.weight, layer.recurrent.weight, layer.input.bias
-    outputs, h, c = mogrifier(x, state["h"], state["c"], rounds, *weights)
+    outputs, h, c = mogrifier(x, state["h"], state["c"], rounds, *weights, mask=mask)
     return outputs, {"h": h, "c": c}
 
 
-def _simple_recurrent_layer(layer, x, state, e):
-    diagonal = layer.name == "diagonal" and layer.recurrent is None
-    w_h = torch.diag(layer.self_connections()) if diagonal else layer.recurrent.weight
-    outputs = simple_recurrent(x, state["x"], layer.input.weight, w_h, layer.activation)
+def _simple_recurrent_layer(layer, x, state, e, *, recurrent_scale=1.0, rectifier_smoothing=1.0, boundaries=None):
+    f = {
+        "diagonal": lambda z: z,
+        "rectifier": rectified,
+        "smooth-rectifier": lambda z: rectified(z, rectifier_smoothing),
+    }[layer.name]
+    w_x = torch.eye(x.size(-1), dtype=x.dtype) if layer.input is None else layer.input.weight
+    if layer.recurrent is None:
+        w_h = torch.diag(torch.tanh(layer.connection_offset + layer.connection_bias))
+    else:
+        w_h = recurrent_scale * layer.recurrent.weight
+    skip = None if boundaries is None else recurrent_scale * layer.skip.weight
+    outputs = simple_recurrent(x, state["x"], w_x, w_h, f, skip=skip, boundaries=boundaries)
     return outputs, {"x": outputs[:, -1]}
 
 
@@ -121,12 +141,15 @@ CELLS = {
     "rectifier": _simple_recurrent_layer,
     "smooth-rectifier": _simple_recurrent_layer,
 }
-"""Outputs (B, T, D) and state of every cell, without masks, over x (B, T, C) in a stack that reads e."""
+"""Outputs (B, T, D) and state of every cell over x (B, T, C) in a stack that reads e, by default without a mask.
+
+Flags that are not the default's and that the weights do not show are given by name.
+"""
 
 
-def recurrent(layer, x: Tensor, state, e: Tensor):
+def recurrent(layer, x: Tensor, state, e: Tensor, *mask, **flags):
     """The entry of :data:`CELLS` for a layer."""
-    return CELLS[layer.name](layer, x, state, e)
+    return CELLS[layer.name](layer, x, state, e, *mask, **flags)
 
 
 def encoder(stack, x: Tensor, merge="top"):

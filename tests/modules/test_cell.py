@@ -1,4 +1,6 @@
-"""Recurrent state, and the contract of every cell."""
+"""Recurrent state, and the contract and flags of every cell."""
+
+from argparse import Namespace
 
 import pytest
 import torch
@@ -6,6 +8,7 @@ from cell_contract import CellContract
 
 from fairseq_plugins.modules import cell as cell_module
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
+from fairseq_plugins.options import flag_of
 
 PATHS = ["layers.0.h", "layers.0.c", "layers.1.recent", "fed", "gate.0"]
 SHAPES = [(4,), (4,), (2, 3), (7,), ()]
@@ -73,15 +76,6 @@ def test_a_detached_state_has_no_gradient_and_the_same_values():
     assert_same(detached, make_state())
 
 
-def test_packing_joins_all_tensors_in_order():
-    state = make_state()
-    packed = cell_module.pack_state(state)
-    assert packed.shape == (3, 4 + 4 + 6 + 7 + 1)
-    assert torch.equal(packed[:, :4], state["layers"][0]["h"])
-    assert torch.equal(packed[:, 8:14], state["layers"][1]["recent"].flatten(1))
-    assert torch.equal(packed[:, -1], state["gate"][0])
-
-
 def test_unpacking_is_the_inverse_and_takes_another_number_of_rows():
     state, other = make_state(), make_state(2, seed=3)
     packed = torch.cat([cell_module.pack_state(state), cell_module.pack_state(other)])
@@ -97,6 +91,34 @@ def test_unpacking_restores_the_types(dtypes):
     unpacked = cell_module.unpack_state(cell_module.pack_state(state), like=state)
     assert [x.dtype for x in cell_module.state_tensors(unpacked)] == dtypes
     assert_same(unpacked, state)
+
+
+# the cells
+
+UNUSED = [  # a cell, a flag that is read, and flags beside which it has no effect
+    *(
+        ("mmlstm", {"minor_input": "previous"}, {"major_proportions": text}, "give --major-proportions below 1")
+        for text in ("1", "1 1.0", "1,1")
+    ),
+    ("mogrifier", {"mogrifier_rank": 3}, {"mogrifier_rounds": 0}, "give --mogrifier-rounds 1 or more"),
+    ("diagonal", {"longest_timescale": 40.0}, {"transition": "full"}, "leave out --transition full"),
+]
+
+
+@pytest.mark.parametrize("cell, flag, others, remedy", UNUSED)
+def test_a_flag_that_has_no_effect_is_refused(cell, flag, others, remedy):
+    ((name, value),) = flag.items()
+    assert getattr(RECURRENT_CELLS.read_options(Namespace(rnn_cell=cell, **flag)), name) == value
+    with pytest.raises(ValueError, match=f"^{flag_of(name)} has no effect .*: leave it out, or {remedy}$"):
+        RECURRENT_CELLS.read_options(Namespace(rnn_cell=cell, **flag, **others))
+
+
+@pytest.mark.parametrize("matrix", [{"transition": "full"}, {"word_skip": "_"}])
+def test_a_recurrent_scale_is_that_of_a_matrix(matrix):
+    args = Namespace(rnn_cell="diagonal", recurrent_scale=0.01)
+    with pytest.raises(ValueError, match="^--recurrent-scale has no effect .* by --transition full or --word-skip$"):
+        RECURRENT_CELLS.read_options(args)
+    assert RECURRENT_CELLS.read_options(Namespace(**vars(args), **matrix)).recurrent_scale == 0.01
 
 
 # what is near zero would be lost in 32 bits

@@ -1,12 +1,10 @@
 """Major-Minor LSTM against the recurrences written out (Shuang et al. 2020, section IV-C)."""
 
-from argparse import Namespace
-
 import plain_formulas
 import pytest
 import torch
 
-from fairseq_plugins.modules.cell import RECURRENT_CELLS, CellContext, state_tensors
+from fairseq_plugins.modules.cell import CellContext, state_tensors
 from fairseq_plugins.modules.lstm import WeightDropOptions
 from fairseq_plugins.modules.major_minor_lstm import MINOR_INPUTS, MajorMinorLSTM, MajorMinorOptions
 from fairseq_plugins.modules.stack import RecurrentStack
@@ -55,13 +53,6 @@ def test_a_proportion_is_the_majors_share_of_the_width():
     assert [(layer.major.input_size, layer.minor.input_size) for layer in make().layers] == [(5, 5), (10, 5), (8, 5)]
     previous = make(minor_input="previous").layers
     assert [(layer.major.input_size, layer.minor.input_size) for layer in previous] == [(5, 5), (10, 10), (8, 8)]
-
-
-@pytest.mark.parametrize("proportions", ["1", "1 1.0", "1,1"])
-def test_the_input_of_no_minor_lstm_is_refused(proportions):
-    args = Namespace(rnn_cell="mmlstm", minor_input="previous", major_proportions=proportions)
-    with pytest.raises(ValueError, match="^--minor-input has no effect .* or give --major-proportions below 1$"):
-        RECURRENT_CELLS.read_options(args)
 
 
 @pytest.mark.parametrize("training", [True, False])
