@@ -13,24 +13,19 @@ from fairseq_plugins.ops.mixture_loss import mixture_nll
 
 def draw_gate(*leading, num_features=6, vocab_size=7, dtype=torch.float64):
     shapes = (*leading, num_features), (vocab_size, num_features), (vocab_size,)
-    return LogitGate(*(torch.randn(shape, dtype=dtype) for shape in shapes))
+    return LogitGate(*(torch.randn(shape).to(dtype) for shape in shapes))
 
 
 # the differentiable gate
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("num_experts, vocab_size, leading", [(1, 123, ()), (3, 252, (4,)), (20, 57, (2, 3))])
-def test_gated_logits_are_those_of_the_formula(num_experts, vocab_size, leading):
-    logits, gate = torch.randn(*leading, num_experts, vocab_size).double(), draw_gate(*leading, vocab_size=vocab_size)
-    torch.testing.assert_close(apply_gate(logits, gate), gated(logits, *gate), rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_16_bit_logits_are_gated_in_float32(dtype):
-    logits, gate = torch.randn(5, 3, 7).to(dtype), draw_gate(5, dtype=dtype)
-    ours = apply_gate(logits, gate)
-    expected = gated(logits.double(), *(x.double() for x in gate))
-    assert ours.dtype == torch.float32
+def test_gated_logits_are_those_of_the_formula_and_wide(num_experts, vocab_size, leading, dtype):
+    logits = torch.randn(*leading, num_experts, vocab_size).to(dtype)
+    gate = draw_gate(*leading, vocab_size=vocab_size, dtype=dtype)
+    ours, expected = apply_gate(logits, gate), gated(logits.double(), *(x.double() for x in gate))
+    assert ours.dtype == torch.promote_types(dtype, torch.float32)
     torch.testing.assert_close(ours.double(), expected, rtol=0, atol=8 * torch.finfo(dtype).eps)
 
 
@@ -38,8 +33,7 @@ def test_under_autocast_the_gate_may_be_of_another_type():
     logits, gate = torch.randn(5, 3, 7).bfloat16(), draw_gate(5, dtype=torch.float32)
     with torch.autocast("cpu", torch.bfloat16):
         ours = apply_gate(logits, gate)
-    expected = gated(logits.double(), *(x.double() for x in gate))
-    assert_near(ours, expected)
+    assert_near(ours, gated(logits.double(), *(x.double() for x in gate)))
 
 
 # in the mixture loss

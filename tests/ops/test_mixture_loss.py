@@ -30,7 +30,6 @@ from fairseq_plugins.ops import kernels, logit_gate, mixture_chunk
 from fairseq_plugins.ops import mixture_loss as mixture_loss_module
 from fairseq_plugins.ops.adversarial_margin import adversarial_margins
 from fairseq_plugins.ops.logit_gate import LogitGate
-from fairseq_plugins.ops.mixture_chunk import Interpolation
 from fairseq_plugins.ops.mixture_loss import mixture_nll
 
 SMALL, MANY = (3, 11, 10, 5), (3, 11, 20, 5)
@@ -394,44 +393,10 @@ def test_margins_of_narrow_latents_are_wide():
     torch.testing.assert_close(margins.values, torch.full((2, 3), 36_000.0))
 
 
-def test_the_bias_takes_no_part_in_the_margin():
-    """With it, or without it at all: margins are the same."""
-    case = draw(3, 11, 20, 5)
-    leaves = case.leaves(torch.float64)
-    rises = []
-    for bias in (None, leaves["bias"] - 50, leaves["bias"] + 50):
-        before, after = (
-            call(mixture_nll, case, leaves, bias=bias, adversarial_epsilon=epsilon).nll for epsilon in (0.0, 0.1)
-        )
-        rises.append(after - before)
-    assert (rises[0] >= 0).all() and rises[0].any()
-    torch.testing.assert_close(rises[1], rises[2], rtol=1e-9, atol=1e-11)
-
-
-@pytest.mark.parametrize(
-    "dtype, chunk_dtype", [(torch.float32, None), (torch.float32, torch.bfloat16), (torch.bfloat16, None)]
-)
-def test_an_epsilon_of_zero_changes_no_bit(dtype, chunk_dtype, monkeypatch):
-    case = draw(3, 11, 20, 5, dtype=torch.bfloat16, **ALL_PARTS)
-    options = dict(chunk_dtype=chunk_dtype, **SMOOTHED)
-    expected = outcome(mixture_nll, case, dtype, **options)
-    monkeypatch.setattr(mixture_loss_module, "adversarial_margins", None)
-    found = outcome(mixture_nll, case, dtype, adversarial_epsilon=0.0, **options)
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
-
-
 def test_a_target_whose_probability_underflows_is_lowered_all_the_same():
     latents, weight = torch.tensor([[[20.0]]]), torch.tensor([[1.0], [30.0]])
     nll = mixture_nll(latents, torch.zeros(1, 1), weight, torch.tensor([0]), adversarial_epsilon=0.5).nll
     torch.testing.assert_close(nll, torch.tensor([600.0 - 10.0]), rtol=1e-6, atol=0)
-
-
-def test_without_weight_for_the_other_distribution_it_is_the_mixture_bit_for_bit():
-    case = draw(3, 11, 20, 5)
-    expected = outcome(mixture_nll, case, torch.float32)
-    nothing = Interpolation(torch.zeros(20), torch.full((20,), float("-inf")))
-    found = outcome(mixture_nll, case, torch.float32, interpolation=nothing)
-    assert all(torch.equal(found[name], value) for name, value in expected.items())
 
 
 @on_both_kernels
