@@ -292,18 +292,18 @@ def label_matrix(output_layer, activation="sigmoid", **masks) -> Tensor:
     return e if network is None else encoded(network, e, activation, **masks)
 
 
-def _softmax_probs(output_layer, layers, labels, hidden):
+def _softmax_probs(output_layer, layers, labels, hidden, latent_activation):
     if hidden is None:
         network = getattr(output_layer, "hidden_encoder", None)  # of dual
         hidden = layers[-1] if network is None else encoded(network, layers[-1])
     return softmax(hidden @ labels.T + output_layer.projection.bias).unsqueeze(-2), torch.ones_like(hidden[..., :1])
 
 
-def _mixture_probs(output_layer, layers, labels, hidden):
+def _mixture_probs(output_layer, layers, labels, hidden, latent_activation):
     d, b = labels.size(1), output_layer.projection.bias
     k = []
     for n, latent in zip(output_layer.source_layers, output_layer.latent_projections):
-        joined = torch.tanh(layers[n] @ latent.weight.T + latent.bias)
+        joined = ACTIVATIONS[latent_activation](layers[n] @ latent.weight.T + latent.bias)
         k.extend(joined.split(d, dim=-1))
     logits = torch.stack([k_j @ labels.T + b for k_j in k], dim=-2)
     return softmax(logits), softmax(layers[-1] @ output_layer.prior.weight.T)
@@ -322,10 +322,10 @@ def output_probs(output_layer, layers, labels=None, hidden=None) -> Tensor:
     return (prior.unsqueeze(-1) * probs).sum(-2)
 
 
-def expert_probs(output_layer, layers, labels=None, hidden=None) -> Tuple[Tensor, Tensor]:
+def expert_probs(output_layer, layers, labels=None, hidden=None, latent_activation="tanh") -> Tuple[Tensor, Tensor]:
     """p_j (B, T, J, V) and pi (B, T, J), J = 1 without a mixture, of layers h^0 .. h^N, (B, T, D_n), without dropout.
 
     With dropout or another activation than a sigmoid, give the label matrix (V, D) and the encoded h^N (B, T, D).
     """
     labels = label_matrix(output_layer) if labels is None else labels
-    return OUTPUT_LAYERS[output_layer.name](output_layer, layers, labels, hidden)
+    return OUTPUT_LAYERS[output_layer.name](output_layer, layers, labels, hidden, latent_activation)

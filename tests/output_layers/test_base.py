@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 from assertions import assert_near
-from builders import build_output_layer, build_tiny_encdec, make_dictionary, make_states, randomise
+from builders import build_output_layer, build_tiny_encdec, make_dictionary, make_states
 from example_parts import OwnSoftmax
 from operations import TensorSizes
 
@@ -16,19 +16,10 @@ from fairseq_plugins.modules.layers import DropoutModule
 from fairseq_plugins.ops import matmul
 from fairseq_plugins.options import UserError
 from fairseq_plugins.output_layers import base as module
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputPrecision, TieEmbeddings
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputPrecision
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 from fairseq_plugins.output_layers.projected import ProjectedOutput
 from fairseq_plugins.output_layers.scores import Scores
-
-
-def test_the_layers_of_the_package():
-    assert {name: layer.tie_embeddings for name, layer in OUTPUT_LAYERS.items()} == {
-        **dict.fromkeys(OUTPUT_LAYERS, TieEmbeddings.AUTO),
-        "full": TieEmbeddings.NEVER,
-        "tied": TieEmbeddings.ALWAYS,
-    }
-
 
 WIDTHS = [8, 12, 8]
 VOCAB_SIZE = 507
@@ -56,17 +47,6 @@ def test_a_layer_in_half_precision_trains(name):
 
 
 @every_layer
-def test_losses_and_gradients_need_no_operation_that_differs_from_run_to_run(name):
-    layer, states, target = build(name), make_states(WIDTHS), torch.randint(VOCAB_SIZE, (3, 4))
-    torch.use_deterministic_algorithms(True)
-    try:
-        layer(states, target, label_smoothing=0.1).loss.backward()
-    finally:
-        torch.use_deterministic_algorithms(False)
-    assert all(p.grad is not None for p in layer.parameters())
-
-
-@every_layer
 def test_a_layer_that_was_built_in_inference_mode_is_read_there(name):
     with torch.inference_mode():
         layer = build(name).eval()
@@ -86,22 +66,6 @@ def test_a_layer_whose_probabilities_do_not_sum_to_one_is_refused():
 
 
 # layers whose logits are a matrix product
-
-
-@every_projected_layer
-def test_the_fused_loss_is_the_plain_loss(name):
-    target, states = torch.randint(VOCAB_SIZE, (3, 4)), make_states(WIDTHS, dtype=torch.float64)
-    weights = torch.rand(3, 4).double().masked_fill(torch.rand(3, 4) < 0.3, 0)
-    assert 0 < weights.count_nonzero() < 12
-    fused, plain = build(name, output_loss="fused").double(), build(name, output_loss="plain").double()
-    randomise(fused)
-    plain.load_state_dict(fused.state_dict())
-    results = []
-    for layer in (fused, plain):
-        torch.manual_seed(7)
-        scores = layer(states, target, token_weights=weights, label_smoothing=0.1)
-        results.append([scores.loss.detach(), scores.nll, *torch.autograd.grad(scores.loss, list(layer.parameters()))])
-    torch.testing.assert_close(*results, rtol=1e-9, atol=1e-12)
 
 
 @every_projected_layer
@@ -136,12 +100,13 @@ TARGET = torch.arange(12).view(3, 4)
 
 @pytest.fixture(autouse=True)
 def native(monkeypatch):
-    """Processors have products in bfloat16."""
-    monkeypatch.setattr(module, "has_native_bfloat16", lambda device: True)
+    """``native(False)``: processors have no products in bfloat16; before, they have."""
 
+    def native(is_native):
+        monkeypatch.setattr(module, "has_native_bfloat16", lambda device: is_native)
 
-def missing(monkeypatch):
-    monkeypatch.setattr(module, "has_native_bfloat16", lambda device: False)
+    native(True)
+    return native
 
 
 def pair(name, **flags):
@@ -248,8 +213,8 @@ def test_flags_that_do_not_fit_are_refused(flags, named):
 
 
 @pytest.mark.parametrize("is_native, dtype, told", [(True, torch.bfloat16, "bfloat16"), (False, None, "float32")])
-def test_auto_is_bfloat16_where_it_is_native_and_says_so_once(is_native, dtype, told, monkeypatch, caplog):
-    monkeypatch.setattr(module, "has_native_bfloat16", lambda device: is_native)
+def test_auto_is_bfloat16_where_it_is_native_and_says_so_once(is_native, dtype, told, native, caplog):
+    native(is_native)
     precision = OutputPrecision("auto")
     with caplog.at_level(logging.INFO):
         assert precision.for_loss() == precision.for_loss() == dtype
@@ -259,37 +224,24 @@ def test_auto_is_bfloat16_where_it_is_native_and_says_so_once(is_native, dtype, 
     assert precision.for_scores() == dtype and not precision.state_dict()
 
 
-def test_a_model_in_bfloat16_is_slow_where_the_processor_has_none_and_training_says_so_once(monkeypatch, caplog):
-    missing(monkeypatch)
+def test_a_model_in_bfloat16_is_slow_where_the_processor_has_none_and_training_says_so_once(native, caplog):
+    native(False)
     precision = OutputPrecision("auto").bfloat16()
     assert precision.for_loss() is precision.for_loss() is None
     (record,) = caplog.records
     assert record.levelname == "WARNING" and record.message.startswith("--bf16: this cpu has no matrix products")
 
 
-def test_scores_in_bfloat16_need_a_processor_with_it(monkeypatch):
-    missing(monkeypatch)
+def test_bfloat16_needs_a_processor_with_it(native):
+    native(False)
+    refused = pytest.raises(ValueError, match="this cpu has no matrix products in bfloat16; give --output-precision f")
+    with refused:
+        OutputPrecision("bfloat16").for_loss()
     precision = OutputPrecision("float32")
-    with pytest.raises(ValueError, match="this cpu has no matrix products in bfloat16"):
+    with refused:
         precision.score_in("bfloat16")
     precision.score_in("auto")
     assert precision.for_scores() is None
-
-
-def test_training_under_autocast():
-    for name in ("dual", "drill", "doc"):
-        layer = build(name, output_precision="bfloat16").train()
-        with torch.autocast("cpu", torch.bfloat16):
-            assert loss(layer, make_states(WIDTHS)).isfinite()
-
-
-def test_a_processor_without_it_is_named_before_the_first_update(monkeypatch):
-    missing(monkeypatch)
-    layer = build("tied", output_precision="bfloat16").train()
-    with pytest.raises(
-        ValueError, match="this cpu has no matrix products in bfloat16; give --output-precision float32"
-    ):
-        loss(layer, make_states(WIDTHS))
 
 
 @pytest.mark.parametrize(

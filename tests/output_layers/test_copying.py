@@ -11,7 +11,7 @@ import torch
 from builders import build_encdec, build_output_layer, build_tiny_encdec, dictionary_of
 
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
-from fairseq_plugins.output_layers.copying import COPYING, NoCopying, build_copying
+from fairseq_plugins.output_layers.copying import build_copying
 from fairseq_plugins.output_layers.scores import DecoderStates, Noise, Scores
 
 B, T, S, WIDTHS = 2, 3, 5, [8, 8]
@@ -59,20 +59,6 @@ def expected_probs(layer, states):
     return (1 - share) * probs + share * copied
 
 
-every_layer = pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
-
-
-@every_layer
-@pytest.mark.parametrize("with_gradients", [True, False])
-def test_the_distribution_is_that_of_the_paper(name, with_gradients, states):
-    layer = build(name)
-    expected = expected_probs(layer, states).detach()
-    torch.testing.assert_close(expected.sum(-1), torch.ones(B, T).double(), rtol=1e-12, atol=0)
-    with torch.set_grad_enabled(with_gradients):
-        log_probs = layer(states).log_probs
-    torch.testing.assert_close(log_probs.detach().exp(), expected, rtol=1e-9, atol=1e-12)
-
-
 def test_under_autocast_attention_is_summed_as_it_is(states):
     copying = copying_of(SOURCE, TARGET, width=WIDTHS[-1])
     states = DecoderStates(
@@ -89,23 +75,25 @@ def test_under_autocast_attention_is_summed_as_it_is(states):
     torch.testing.assert_close(*found, rtol=0, atol=1e-6)
 
 
-@every_layer
+@pytest.mark.parametrize("name", sorted(OUTPUT_LAYERS))
 @pytest.mark.parametrize("output_loss", ["fused", "plain"])
 @pytest.mark.parametrize("training", [True, False])
-def test_the_loss_of_targets_and_its_gradients_are_those_of_the_distribution(name, output_loss, training, states):
-    layer, weights = build(name, output_loss=output_loss), torch.rand(B, T).double()
+def test_distribution_loss_and_gradients_are_those_of_the_paper(name, output_loss, training, states):
+    layer, weights = build(name, output_loss=output_loss).train(training), torch.rand(B, T).double()
     target = torch.tensor([[TARGET.index("d"), UNK, TARGET.index("b")], [TARGET.index("a"), TARGET.eos(), UNK]])
     scores_of_attention = states.attention.log().requires_grad_()
     states.attention = torch.softmax(scores_of_attention, dim=-1)
+    probs, log_probs = expected_probs(layer, states), layer(states).log_probs
+    with torch.no_grad():
+        scored = layer(states).log_probs
+    torch.testing.assert_close((log_probs.exp(), scored.exp()), (probs, probs.detach()), rtol=1e-9, atol=1e-12)
+    nll, by_distribution = (-x.gather(-1, target.unsqueeze(-1)).squeeze(-1) for x in (probs.log(), log_probs))
+    scores = layer(states, target, token_weights=weights)
+    torch.testing.assert_close(scores.nll, nll.detach(), rtol=1e-9, atol=1e-12)
+    losses = [scores.loss, (weights * by_distribution).sum(), (weights * nll).sum()]
     learned = [scores_of_attention, *layer.parameters()]
-    expected = -expected_probs(layer, states).log().gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    by_distribution = -layer(states).log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
-    scores = layer.train(training)(states, target, token_weights=weights)
-    torch.testing.assert_close(scores.nll, expected.detach(), rtol=1e-9, atol=1e-12)
-    losses = [scores.loss, *((weights * nll).sum() for nll in (expected, by_distribution))]
-    gradients = [torch.autograd.grad(loss, learned, retain_graph=True) for loss in losses]
-    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-8, atol=1e-11)
-    torch.testing.assert_close(gradients[2], gradients[1], rtol=1e-8, atol=1e-11)
+    *gradients, expected = [torch.autograd.grad(loss, learned, retain_graph=True) for loss in losses]
+    torch.testing.assert_close(gradients, [expected] * 2, rtol=1e-8, atol=1e-11)
 
 
 def test_a_word_that_nothing_looks_at_and_no_word_at_all_have_finite_gradients(states):
@@ -145,13 +133,6 @@ def test_noise_is_refused(states):
 # in models
 
 
-def test_what_names_none_copies_nothing():
-    args = Namespace()
-    copying = build_copying(args, source=SOURCE, target=TARGET, width=3, attention_removed_by="--attention none")
-    assert isinstance(copying, NoCopying)
-    assert args.copying == "none" and sorted(COPYING) == ["attention", "none"]
-
-
 @pytest.mark.parametrize(
     "arch, flags, message",
     [
@@ -163,13 +144,6 @@ def test_what_names_none_copies_nothing():
 def test_without_attention_it_is_refused(arch, flags, message):
     with pytest.raises(ValueError, match=f"^--copying attention needs attention to the source: leave out {message}$"):
         build_encdec(arch, 9, 9, copying="attention", **flags)
-
-
-def test_checkpoints_with_and_without_copying_differ_in_their_weights():
-    copies, other = (build_tiny_encdec("full", copying=name) for name in ("attention", "none"))
-    assert copies.state_dict().keys() - other.state_dict().keys() == {
-        f"decoder.output.copying.copy_gate.{name}" for name in ("weight", "bias")
-    }
 
 
 def test_half_a_recurrent_model_has_the_gradients_of_the_whole():

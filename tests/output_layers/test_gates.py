@@ -10,7 +10,7 @@ from builders import build_random_output_layer, make_dictionary, make_states, ra
 from example_parts import EXAMPLE_GATES
 from torch import nn
 
-from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer, build_output_layer
+from fairseq_plugins.output_layers.base import OUTPUT_LAYERS, OutputLayer
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
 
 pytestmark = pytest.mark.usefixtures("gates_of_the_examples")
@@ -64,33 +64,7 @@ def test_loss_gradients_and_log_probs_are_those_of_the_gated_logits(name, gate, 
     assert_scores(layer, states, scores, loss=expected, nll=nll.masked_fill(weights == 0, 0), log_p=log_p)
 
 
-def part(states, start, end):
-    """The states of some steps."""
-    cut = [h[:, start:end] for h in states.layers]
-    return type(states)(layers=cut, top=cut[-1], tokens=states.tokens[:, start:end])
-
-
-@every_layer_and_gate
-@pytest.mark.parametrize("scoring", [True, False])
-def test_windows_that_hand_their_state_on_are_one_pass(name, gate, scoring, states):
-    layer, target = build(name, gate).eval(), torch.randint(V, (B, T))
-    whole = layer(states, target if scoring else None)
-    gate_state, parts = None, []
-    for start, end in ((0, 1), (1, 3), (3, T)):
-        scores = layer(part(states, start, end), target[:, start:end] if scoring else None, gate_state=gate_state)
-        gate_state = scores.gate_state
-        parts.append(scores.nll if scoring else scores.log_probs)
-    torch.testing.assert_close(torch.cat(parts, dim=1), whole.nll if scoring else whole.log_probs)
-    torch.testing.assert_close(gate_state, whole.gate_state)
-
-
-# flags and checkpoints
-
-
-def test_what_names_no_gate_has_none():
-    args = Namespace(output_layer="full")
-    layer = build_output_layer(args, dictionary=make_dictionary(V), layer_widths=WIDTHS, shared_weight=None)
-    assert layer.gate.name == "none" and args.output_gate == "none" and not list(layer.gate.parameters())
+# flags
 
 
 def test_a_layer_without_logits_refuses_a_gate(monkeypatch):
