@@ -141,15 +141,6 @@ class CellContract:
 
     # a stack
 
-    def test_two_half_windows_with_carried_state_are_one_whole_window(self, make, x, tokens):
-        stack = make()
-        whole, first = stack(x, tokens=tokens), stack(x[:, :3], tokens=tokens[:, :3])
-        second = stack(x[:, 3:], first.state, tokens=tokens[:, 3:])
-        for n in range(len(WIDTHS)):
-            halves = torch.cat([first.layers[n], second.layers[n]], dim=1)
-            torch.testing.assert_close(halves, whole.layers[n], rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(second.state, whole.state, rtol=1e-12, atol=1e-12)
-
     @pytest.mark.parametrize(
         "num_known, mode, dtype, tolerance",
         [(0, "evaluation", torch.float32, 1e-6), (2, "training", torch.float64, 1e-12)],

@@ -140,11 +140,15 @@ class DecoderContract:
         torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(weights[0].sum(-1), torch.ones(B, T), rtol=0, atol=1e-5)
 
+    def log_probs_and_mean(self, decoding, tokens):
+        """log P, (B, T, V), and what label smoothing raises, (B, T)."""
+        return mean_log_probs(output_layer(decoding.model), lambda: decoding(tokens)[1]["scores"])
+
     def test_token_weights_and_label_smoothing_reach_the_output_layer(self, build, tokens):
         decoding, target, weights = build(), torch.randint(V, (B, T)), torch.rand(B, T).double()
         decoding.model.double()
         weights[1] = 0
-        log_probs, mean = mean_log_probs(output_layer(decoding.model), lambda: decoding(tokens)[1]["scores"])
+        log_probs, mean = self.log_probs_and_mean(decoding, tokens)
         nll = -log_probs.gather(-1, target.unsqueeze(-1)).squeeze(-1)
         expected = ((0.8 * nll - 0.2 * mean) * weights).sum()
         loss, extra = decoding(tokens, target=target, token_weights=weights, label_smoothing=0.2)

@@ -87,10 +87,3 @@ def test_a_window_that_is_read_again_takes_the_place_of_what_came_after(carried)
     carried.set("train", 4, decoder_state(3.0))
     assert value(carried.get("train", 4)) == 3
     assert value(carried.get("train", 8)) == 3
-
-
-def test_the_states_of_a_long_stream_do_not_pile_up(carried):
-    read(carried, "train", windows=[(t, t + 1) for t in range(50)])
-    assert [value(carried.get("train", position)) for position in (49, 50)] == [49, 50]
-    with pytest.raises(ValueError, match="token"):
-        carried.get("train", 48)

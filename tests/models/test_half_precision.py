@@ -1,6 +1,7 @@
 """Training and decoding in 16 bits on the CPU."""
 
 import contextlib
+from functools import lru_cache
 
 import pytest
 import torch
@@ -38,30 +39,25 @@ CASES = [  # on a CPU torch's LSTM refuses autocast to float16
 DECODERS = [(name, precision) for name, precision in CASES if not name.startswith("language model")]
 
 
-@pytest.fixture
-def build():
-    """``build(name)``: a DOC or DRILL model without dropout, and its inputs."""
-
-    def build(name, init_range=0.3):
-        torch.manual_seed(0)
-        tokens = torch.randint(4, V, (B, T))
-        cell = "mmlstm" if name.endswith("Major-Minor LSTMs") else "lstm"
-        sizes = dict(embed_dim=16, hidden_sizes="24 16", latent_dropout=0.0, rnn_cell=cell)
-        if name.startswith("language model"):
-            return build_lm("lstm_lm_doc", V, **sizes, **NO_DROPOUT, experts_per_layer="0 1 3"), [tokens]
-        lengths, source = torch.tensor([7, 2, 1, 6]), torch.randint(4, V, (B, 7))
-        source[torch.arange(7) < 7 - lengths.unsqueeze(1)] = PAD
-        if name.startswith("Transformer"):
-            flags = dict(source_size=V, vocab_size=V, encoder_embed_dim=16, decoder_embed_dim=16, init_range=init_range)
-            if name.endswith("doc"):
-                flags.update(latent_dropout=0.0, experts_per_layer="1 1 2", label_encoder="drill")
-            return build_tiny_transformer(f"transformer_{name.split()[-1]}", **flags), [source, lengths, tokens]
-        flags = dict(sizes, dropout=0.0, init_range=init_range, experts_per_layer="0 1 1 2", expert_warmup=100)
-        model = build_encdec("lstm_encdec_doc", V, V, **flags)
-        model.decoder.output.set_num_updates(0 if name.endswith("in the warm-up") else 100)
-        return model, [source, lengths, tokens]
-
-    return build
+def build(name, init_range=0.3):
+    """A DOC or DRILL model without dropout, and its inputs."""
+    torch.manual_seed(0)
+    tokens = torch.randint(4, V, (B, T))
+    cell = "mmlstm" if name.endswith("Major-Minor LSTMs") else "lstm"
+    sizes = dict(embed_dim=16, hidden_sizes="24 16", latent_dropout=0.0, rnn_cell=cell)
+    if name.startswith("language model"):
+        return build_lm("lstm_lm_doc", V, **sizes, **NO_DROPOUT, experts_per_layer="0 1 3"), [tokens]
+    lengths, source = torch.tensor([7, 2, 1, 6]), torch.randint(4, V, (B, 7))
+    source[torch.arange(7) < 7 - lengths.unsqueeze(1)] = PAD
+    if name.startswith("Transformer"):
+        flags = dict(source_size=V, vocab_size=V, encoder_embed_dim=16, decoder_embed_dim=16, init_range=init_range)
+        if name.endswith("doc"):
+            flags.update(latent_dropout=0.0, experts_per_layer="1 1 2", label_encoder="drill")
+        return build_tiny_transformer(f"transformer_{name.split()[-1]}", **flags), [source, lengths, tokens]
+    flags = dict(sizes, dropout=0.0, init_range=init_range, experts_per_layer="0 1 1 2", expert_warmup=100)
+    model = build_encdec("lstm_encdec_doc", V, V, **flags)
+    model.decoder.output.set_num_updates(0 if name.endswith("in the warm-up") else 100)
+    return model, [source, lengths, tokens]
 
 
 def cast(model, precision):
@@ -73,44 +69,38 @@ def autocast(precision):
     return torch.autocast("cpu", DTYPES[precision]) if precision.startswith("autocast") else contextlib.nullcontext()
 
 
-@pytest.fixture
-def train(build):
-    """``train(name, precision, label_smoothing)``: the losses of 30 updates on the same batch.
+def train(name, precision, label_smoothing):
+    """The losses of 30 updates on the same batch.
 
     Weights are updated in 32 bits, as by fairseq: 16 would lose small updates.
     """
-
-    def train(name, precision, label_smoothing):
-        model, inputs = build(name)
-        weights = [parameter.detach().clone() for parameter in model.parameters()]
-        cast(model, precision)
-        optimizer = torch.optim.SGD(weights, lr=LEARNING_RATES[name])
-        mask = torch.arange(T) < torch.tensor([[T], [T], [7], [3]])
-        options = dict(target=inputs[-1].roll(-1, 1), token_weights=mask, label_smoothing=label_smoothing)
-        losses = []
-        for _ in range(30):
-            with autocast(precision):
-                loss, extra = model(*inputs, **options)
-            model.zero_grad()
-            (loss / mask.sum()).backward()
-            assert loss.dtype == torch.float32 and extra["scores"].nll.isfinite().all()
-            assert all(p.grad.dtype == p.dtype and p.grad.isfinite().all() for p in model.parameters())
+    model, inputs = build(name)
+    weights = [parameter.detach().clone() for parameter in model.parameters()]
+    cast(model, precision)
+    optimizer = torch.optim.SGD(weights, lr=LEARNING_RATES[name])
+    mask = torch.arange(T) < torch.tensor([[T], [T], [7], [3]])
+    options = dict(target=inputs[-1].roll(-1, 1), token_weights=mask, label_smoothing=label_smoothing)
+    losses = []
+    for _ in range(30):
+        with autocast(precision):
+            loss, extra = model(*inputs, **options)
+        model.zero_grad()
+        (loss / mask.sum()).backward()
+        assert loss.dtype == torch.float32 and extra["scores"].nll.isfinite().all()
+        assert all(p.grad.dtype == p.dtype and p.grad.isfinite().all() for p in model.parameters())
+        for weight, parameter in zip(weights, model.parameters()):
+            weight.grad = parameter.grad.float()
+        optimizer.step()
+        with torch.no_grad():
             for weight, parameter in zip(weights, model.parameters()):
-                weight.grad = parameter.grad.float()
-            optimizer.step()
-            with torch.no_grad():
-                for weight, parameter in zip(weights, model.parameters()):
-                    parameter.copy_(weight)
-            losses.append(loss.item() / mask.sum().item())
-        return losses
-
-    return train
+                parameter.copy_(weight)
+        losses.append(loss.item() / mask.sum().item())
+    return losses
 
 
-@pytest.fixture(scope="module")
-def float32_losses():
-    """What ``train`` returned in float32, by model and label smoothing."""
-    return {}
+@lru_cache(maxsize=None)
+def float32_losses(name, label_smoothing):
+    return train(name, "float32", label_smoothing)
 
 
 @pytest.mark.parametrize(
@@ -121,41 +111,29 @@ def float32_losses():
         *(pytest.param(*case, 0.0, marks=pytest.mark.slow) for case in CASES if case not in SMOOTHED),
     ],
 )
-def test_the_loss_of_a_repeated_batch_goes_down_as_in_float32(name, precision, label_smoothing, train, float32_losses):
-    key = name, label_smoothing
-    if key not in float32_losses:
-        float32_losses[key] = train(name, "float32", label_smoothing)
+def test_the_loss_of_a_repeated_batch_goes_down_as_in_float32(name, precision, label_smoothing):
     losses = train(name, precision, label_smoothing)
     assert losses[-1] < losses[0] - 0.5
-    assert losses == pytest.approx(float32_losses[key], rel=torch.finfo(DTYPES[precision]).eps / 2)
-
-
-@pytest.fixture
-def decode(build):
-    """``decode(name, precision)``: log-probabilities and mixture weights, of the full forward and of each step."""
-
-    @torch.no_grad()
-    def decode(name, precision):
-        model, (source, lengths, tokens) = build(name, init_range=0.7)
-        cast(model, precision).eval()
-        with autocast(precision):
-            outputs = [model(source, lengths, tokens)]
-            encoder_out, state = model.encoder(source, src_lengths=lengths), {}
-            for t in range(T):
-                outputs.append(model.decoder(tokens[:, : t + 1], encoder_out=encoder_out, incremental_state=state))
-        return [(log_probs, extra["scores"].mixture_weights) for log_probs, extra in outputs]
-
-    return decode
+    expected = float32_losses(name, label_smoothing)
+    assert losses == pytest.approx(expected, rel=torch.finfo(DTYPES[precision]).eps / 2)
 
 
 @pytest.mark.parametrize("name, precision", DECODERS)
-def test_incremental_decoding_is_the_full_forward(name, precision, decode):
-    (expected, expected_weights), *steps = decode(name, precision)
-    log_probs, eps = torch.cat([step for step, _ in steps], dim=1), torch.finfo(DTYPES[precision]).eps
-    assert expected.dtype == log_probs.dtype == torch.float32
-    torch.testing.assert_close(log_probs, expected, rtol=0, atol=12 * eps)
+@torch.no_grad()
+def test_incremental_decoding_is_the_full_forward(name, precision):
+    model, (source, lengths, tokens) = build(name, init_range=0.7)
+    cast(model, precision).eval()
+    with autocast(precision):
+        outputs = [model(source, lengths, tokens)]
+        encoder_out, state = model.encoder(source, src_lengths=lengths), {}
+        for t in range(T):
+            outputs.append(model.decoder(tokens[:, : t + 1], encoder_out=encoder_out, incremental_state=state))
+    log_probs, extras = zip(*outputs)
+    eps = torch.finfo(DTYPES[precision]).eps
+    assert all(x.dtype == torch.float32 for x in log_probs)
+    torch.testing.assert_close(torch.cat(log_probs[1:], dim=1), log_probs[0], rtol=0, atol=12 * eps)
     if name.endswith("drill"):  # no mixture
         return
-    weights = torch.cat([step for _, step in steps], dim=1)
-    torch.testing.assert_close(weights, expected_weights, rtol=0, atol=2 * eps)
-    assert bool(weights[..., :2].any()) != name.endswith("in the warm-up")
+    expected, *weights = (extra["scores"].mixture_weights for extra in extras)
+    torch.testing.assert_close(torch.cat(weights, dim=1), expected, rtol=0, atol=2 * eps)
+    assert bool(expected[..., :2].any()) != name.endswith("in the warm-up")

@@ -26,8 +26,12 @@ TRANSFORMER = {
     for side in ("encoder", "decoder")
     for name, value in dict(embed_dim=8, ffn_embed_dim=8, layers=1, attention_heads=1).items()
 }
-BASE = [tiny_base_flags("tied")]
-TRANSLATORS = {"lstm_encdec": SIZES, "transformer_drill": TRANSFORMER}
+FLAGS = {
+    "lstm_encdec": SIZES,
+    "transformer_drill": TRANSFORMER,
+    "lstm_lm_awd": dict(embed_dim=8, hidden_sizes="8 8"),
+    "gated_lm": dict(base_model_flags=[tiny_base_flags("tied")]),
+}
 
 
 def build(arch, source, target=None, **flags):
@@ -40,33 +44,30 @@ def build(arch, source, target=None, **flags):
     return build_model(arch, task, **flags)
 
 
-@pytest.mark.parametrize("arch", sorted(TRANSLATORS))
 @pytest.mark.parametrize(
-    "words, told",
+    "arch, words, named, file",
     [
-        ((EXCHANGED, WORDS), "the source dictionary, dict.de.txt, .*--srcdict and its dict.de.txt"),
-        ((WORDS, EXCHANGED), "the target dictionary, dict.en.txt, .*--tgtdict and its dict.en.txt"),
-        ((MORE, WORDS), "the source dictionary, dict.de.txt, .*--srcdict and its dict.de.txt"),
-        ((WORDS, MORE), "the target dictionary, dict.en.txt, .*--tgtdict and its dict.en.txt"),
+        *(
+            (arch, words, f"the {side} dictionary", file)
+            for arch in ("lstm_encdec", "transformer_drill")
+            for others in (EXCHANGED, MORE)
+            for words, side, file in (
+                ([others, WORDS], "source", "--srcdict and its dict.de.txt"),
+                ([WORDS, others], "target", "--tgtdict and its dict.en.txt"),
+            )
+        ),
+        *(
+            (arch, [words], "the vocabulary", "--srcdict and its dict.txt")
+            for arch in ("lstm_lm_awd", "gated_lm")
+            for words in (EXCHANGED, MORE)
+        ),
     ],
 )
-def test_a_translator_of_other_words_is_refused(arch, words, told):
-    saved = build(arch, WORDS, WORDS, **TRANSLATORS[arch]).state_dict()
-    build(arch, WORDS, WORDS, **TRANSLATORS[arch]).load_state_dict(dict(saved))
-    with pytest.raises(ValueError, match=told) as error:
-        build(arch, *words, **TRANSLATORS[arch]).load_state_dict(dict(saved))
-    assert NOT_THE_ONE in str(error.value)
-
-
-@pytest.mark.parametrize("arch, flags", [("lstm_lm_awd", {}), ("gated_lm", {"base_model_flags": BASE})])
-@pytest.mark.parametrize("words", [EXCHANGED, MORE])
-def test_a_language_model_of_other_words_is_refused(arch, flags, words):
-    flags = {"embed_dim": 8, "hidden_sizes": "8 8", **flags}
-    saved = build(arch, WORDS, **flags).state_dict()
-    build(arch, WORDS, **flags).load_state_dict(dict(saved))
-    with pytest.raises(ValueError, match="the vocabulary, dict.txt, .*--srcdict and its dict.txt") as error:
-        build(arch, words, **flags).load_state_dict(dict(saved))
-    assert NOT_THE_ONE in str(error.value)
+def test_a_model_of_other_words_is_refused(arch, words, named, file):
+    saved, same = (build(arch, *[WORDS] * len(words), **FLAGS[arch]) for _ in range(2))
+    same.load_state_dict(saved.state_dict())
+    with pytest.raises(ValueError, match=f"{named}, {file.split()[-1]}, {NOT_THE_ONE}.*{file}"):
+        build(arch, *words, **FLAGS[arch]).load_state_dict(saved.state_dict())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -98,16 +98,12 @@ def test_embeddings_are_shared_as_the_flag_says(name, share, of_output, of_sourc
         ("dual", {"label_init": "glorot"}, "--label-init has no effect here: --init-range draws all parameters"),
         ("full", {"output_gate": "iog", "gate_init_range": 0.1}, "--gate-init-range has no effect here"),
         ("full", {"attention": "none"}, "--input-feeding on .*--attention"),
+        ("doc", {"attention": "none", "input_feeding": "off"}, "--experts-per-layer.* 4 numbers: give at most 3"),
     ],
 )
 def test_values_that_do_not_fit_are_refused_with_their_flag(name, flags, told):
     with pytest.raises(ValueError, match=told):
         build(name, **flags)
-
-
-def test_without_attention_doc_reads_one_layer_less():
-    with pytest.raises(ValueError, match="--experts-per-layer.* 4 numbers: give at most 3"):
-        build("doc", attention="none", input_feeding="off", experts_per_layer="0 0 2 2")
 
 
 @pytest.mark.parametrize(
