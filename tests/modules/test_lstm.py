@@ -37,10 +37,16 @@ def inputs():
     return torch.randn(B, T, C, dtype=torch.float64), {"h": h, "c": c}
 
 
-@pytest.mark.parametrize("rate, training, num_calls", [(RATE, True, 0), (RATE, False, 1), (0.0, True, 1)])
-def test_without_a_mask_of_the_states_the_kernel_runs(rate, training, num_calls, inputs, monkeypatch):
+@pytest.fixture
+def calls(monkeypatch):
+    """Arguments of every call of torch's kernel."""
     library, calls = torch.lstm, []
-    monkeypatch.setattr(torch, "lstm", lambda *arguments: calls.append(1) or library(*arguments))
+    monkeypatch.setattr(torch, "lstm", lambda *arguments: calls.append(arguments) or library(*arguments))
+    return calls
+
+
+@pytest.mark.parametrize("rate, training, num_calls", [(RATE, True, 0), (RATE, False, 1), (0.0, True, 1)])
+def test_without_a_mask_of_the_states_the_kernel_runs(rate, training, num_calls, inputs, calls):
     layer = VariationalLSTM(C, D, options=VariationalOptions(dropout_recurrent=rate)).double()
     run(layer.train(training), *inputs)
     assert len(calls) == num_calls
@@ -91,9 +97,7 @@ def test_a_step_of_a_search_is_the_recurrence(inputs, monkeypatch):
 
 
 @pytest.mark.parametrize("rows_begin_late", [False, True])
-def test_a_step_with_gradients_or_padding_is_torchs(rows_begin_late, inputs, monkeypatch):
-    library, calls = torch.lstm, []
-    monkeypatch.setattr(torch, "lstm", lambda *args: calls.append(args) or library(*args))
+def test_a_step_with_gradients_or_padding_is_torchs(rows_begin_late, inputs, calls):
     layer, x = make(0.0).float(), inputs[0][:, :1].float()
     state = {name: one.float() for name, one in inputs[1].items()}
     with torch.set_grad_enabled(not rows_begin_late):
@@ -101,25 +105,13 @@ def test_a_step_with_gradients_or_padding_is_torchs(rows_begin_late, inputs, mon
     assert len(calls) == 1
 
 
-# gradients in evaluation
-
-
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("with_gradient", [True, False])
-def test_the_kernel_keeps_what_a_backward_pass_needs_where_there_can_be_one(
-    inputs, training, with_gradient, monkeypatch
-):
-    library, flags = torch.lstm, []
-
-    def spy(x, state, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first):
-        flags.append(train)
-        return library(x, state, weights, has_biases, num_layers, dropout, train, bidirectional, batch_first)
-
-    monkeypatch.setattr(torch, "lstm", spy)
-    layer = make(0.0).train(training)
+def test_the_kernel_keeps_what_a_backward_pass_needs_where_there_can_be_one(training, with_gradient, inputs, calls):
     with torch.set_grad_enabled(with_gradient):
-        run(layer, *inputs)
-    assert flags == [with_gradient]
+        run(make(0.0).train(training), *inputs)
+    x, state, weights, has_biases, num_layers, dropout, train, *_ = calls[0]
+    assert train == with_gradient
 
 
 def test_a_step_on_a_gpu_is_that_on_a_cpu():

@@ -136,25 +136,16 @@ def test_in_float64_there_is_a_second_derivative():
 # masks
 
 N = 200_000
-RATES = [0.0, 1e-3, 0.3, 0.5, 0.65, 0.999]
-
-every_rate = pytest.mark.parametrize("rate", RATES)
 
 
-@every_rate
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
-def test_values_are_zero_and_what_keeps_the_mean(rate, dtype):
-    mask = dropout_mask(torch.empty(0, dtype=dtype), [40, 500], rate=rate)
-    assert mask.shape == (40, 500) and mask.dtype == dtype
+@pytest.mark.parametrize("rate", [0.0, 1e-3, 0.3, 0.5, 0.65, 0.999])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+def test_values_are_zero_at_the_rate_and_else_what_keeps_the_mean(rate, dtype):
+    mask = dropout_mask(torch.empty(0, dtype=dtype), [40, N // 40], rate=rate)
+    assert mask.shape == (40, N // 40) and mask.dtype == dtype
     kept = torch.ones((), dtype=dtype) / (1 - rate)
     assert set(mask.unique().tolist()) == {kept.item(), *([0.0] if rate else [])}
-
-
-@every_rate
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_the_share_of_zeros_is_the_rate_in_every_type(rate, dtype):
-    dropped = dropout_mask(torch.empty(0, dtype=dtype), [N], rate=rate).eq(0).double().mean().item()
-    assert dropped == pytest.approx(rate, abs=4.5 * (rate * (1 - rate) / N) ** 0.5)
+    assert mask.eq(0).double().mean().item() == pytest.approx(rate, abs=4.5 * (rate * (1 - rate) / N) ** 0.5)
 
 
 @pytest.mark.parametrize("lag", [1, 8, 64])

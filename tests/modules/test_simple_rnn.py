@@ -135,13 +135,8 @@ def test_units_that_forget_slowly_learn_in_16_bits(dtype):
     layer = DiagonalRNN(8, 8, options=options).to(dtype)
     assert torch.equal(layer.self_connections(), expected) and expected.max() < 1
     x = torch.randn(B, T, 8, dtype=dtype)
-    outputs = [run(layer, x)[0]]
-    state, steps = layer.initial_state(x), []
-    for t in range(T):
-        step = layer.steps(x[:, t : t + 1], CellContext(x[:, t : t + 1]))
-        output, state = step(0, state, None, None)
-        steps.append(output)
-    outputs.append(torch.stack(steps, dim=1))
+    steps = steps_of_layer(layer, x, layer.initial_state(x), CellContext(x), num_known=8, num_stack_known=0)
+    outputs = [run(layer, x)[0], steps[0]]
     for output in outputs:
         assert output.dtype == dtype
         layer.zero_grad()

@@ -4,6 +4,7 @@ import plain_formulas
 import pytest
 import torch
 from builders import randomise
+from cell_contract import loss
 
 from fairseq_plugins.modules.cell import CellContext, select_rows
 from fairseq_plugins.modules.layers import MASKS
@@ -146,17 +147,22 @@ def batch(sentences, place):
         *((cell, "mixed", ENCODER_WIDTHS, "layer") for cell in sorted(plain_formulas.CELLS)),
     ],
 )
-def test_annotations_and_state_are_those_of_each_sentence_alone(sentences, merge, place, widths, cell):
+def test_annotations_state_and_gradients_are_those_of_each_sentence_alone(sentences, merge, place, widths, cell):
     stack = make_encoder(merge, widths=widths, cell=cell)
     x, padding = batch(sentences, place)
-    annotations, state = stack(x, padding)
+    annotations, state = stack(x.requires_grad_(), padding)
     assert annotations.shape == (ENCODER_B, S, widths[-1]) and len(state) == len(widths)
+    assert not annotations[padding].any()
+    total = 0
     for row, sentence in enumerate(sentences):
         expected, expected_state = plain_formulas.encoder(stack, sentence, merge)
         torch.testing.assert_close(annotations[row, ~padding[row]], expected[0], rtol=1e-12, atol=1e-12)
         found = select_rows(state, slice(row, row + 1))
         torch.testing.assert_close(found, expected_state, rtol=1e-12, atol=1e-12)
-    assert not annotations[padding].any()
+        total = total + loss(expected, expected_state)
+    *ours, d_x = torch.autograd.grad(loss(annotations, state), [*stack.parameters(), x])
+    torch.testing.assert_close(ours, [*torch.autograd.grad(total, list(stack.parameters()))], rtol=1e-9, atol=1e-12)
+    assert not d_x[padding].any()
 
 
 def run_with_recorded_inputs(stack, x):

@@ -310,7 +310,7 @@ def test_the_error_in_float32_is_that_of_the_recurrence_in_float32(recurrence, s
     [("lstm", (5, 3, 4), 2), ("highway", (5, 3, 4, 2), 8), ("mogrifier", (5, 3, 4, 5, 5, 2), 16)]
     + [(name, (5, 8, 16, 16), 2) for name in ("products", "products, step by step")],
 )
-def test_autocast_takes_the_products_in_16_bits_and_errs_little_more_than_autograd(name, sizes, factor):
+def test_autocast_takes_the_products_in_16_bits_and_errs_little(name, sizes, factor):
     recurrence = RECURRENCES[name]
     tensors, factors = recurrence.draw(*sizes, dtype=torch.float32)
 
