@@ -91,14 +91,14 @@ def _onednn_linear(dtype: torch.dtype) -> Optional[Callable[[Tensor, Tensor, Opt
 
 
 def linear(x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
-    """x weight' + bias of x (N, ..., C), weight (D, C) and bias (D) or None: (N, ..., D), differentiable once."""
+    """x weight' + bias of x (*, C), weight (D, C) and bias (D) or None: (*, D), differentiable once."""
     if torch.compiler.is_compiling():  # torch.export keeps neither the function below nor oneDNN's operator
         return torch.nn.functional.linear(x, weight, bias)
     dtype = product_dtype(x)
     with torch.autocast(x.device.type, enabled=False):
-        rows = x.to(dtype).flatten(0, -2)
+        rows = x.to(dtype).reshape(x.shape[:-1].numel(), x.size(-1))
         result = _Linear.apply(rows, weight.to(dtype), None if bias is None else bias.to(dtype))
-    return result.unflatten(0, x.shape[:-1])
+    return result.view(*x.shape[:-1], weight.size(0))
 
 
 class _Linear(torch.autograd.Function):

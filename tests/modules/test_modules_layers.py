@@ -116,7 +116,7 @@ def test_evaluation_and_rates_of_zero_are_a_plain_look_up_that_draws_nothing(tok
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("shape", [(4, 5), (2, 3, 5), (2, 1, 3, 5), (0, 5), (2, 0, 5)])
+@pytest.mark.parametrize("shape", [(5,), (4, 5), (2, 3, 5), (2, 1, 3, 5), (0, 5), (2, 0, 5)])
 def test_values_and_gradients_are_those_of_torchs_layer(shape, bias):
     ours, plain = Linear(5, 7, bias=bias), nn.Linear(5, 7, bias=bias).double()
     plain.load_state_dict(ours.state_dict())
