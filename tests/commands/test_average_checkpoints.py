@@ -15,10 +15,6 @@ from fairseq_plugins.evaluation.checkpoints import load_with_task
 ENCDEC = SMALL_MODELS / "lstm_encdec_doc.pt"
 
 
-def weights_of(path):
-    return torch.load(path)["model"]
-
-
 @pytest.fixture(autouse=True)
 def quiet(caplog):
     caplog.set_level(logging.WARNING)  # commands do so, too; here the level before is restored
@@ -48,12 +44,23 @@ def altered(tmp_path):
 
 
 @pytest.fixture
+def average(tmp_path):
+    """``average(*paths)``: the checkpoint with their mean."""
+
+    def run(*paths):
+        type_command("average", ["--path", *paths, "--out", tmp_path / "the mean.pt"])
+        return torch.load(tmp_path / "the mean.pt", weights_only=True)
+
+    return run
+
+
+@pytest.fixture
 def refusal(capsys):
     """``refusal(*arguments)``: the line by which ``average`` refuses them."""
     return lambda *arguments: refused("average", arguments, capsys)
 
 
-def test_held_columns_keep_their_length(altered, tmp_path):
+def test_held_columns_keep_their_length(altered, average):
     name, length = "decoder.embedding.weight", 3.0
 
     def hold(state):
@@ -62,9 +69,7 @@ def test_held_columns_keep_their_length(altered, tmp_path):
         weight *= length / weight.norm(dim=0)
 
     paths = [altered(f"{n}.pt", hold, source=SMALL_MODELS / "lstm_lm_doc.pt") for n in range(3)]
-    type_command("average", ["--path", *paths, "--out", tmp_path / "mean.pt"])
-    mean, parts = weights_of(tmp_path / "mean.pt"), [weights_of(path) for path in paths]
-    torch.testing.assert_close(mean[name].norm(dim=0), torch.full((mean[name].size(1),), length), rtol=1e-6, atol=0)
+    mean, parts = average(*paths)["model"], [torch.load(path)["model"] for path in paths]
     direction = sum(part[name] for part in parts)
     torch.testing.assert_close(mean[name], direction * length / direction.norm(dim=0), rtol=1e-5, atol=1e-6)
     other = "decoder.output.prior.weight"
@@ -72,77 +77,53 @@ def test_held_columns_keep_their_length(altered, tmp_path):
 
 
 @pytest.mark.parametrize("arch", ["lstm_encdec_doc", "lstm_lm_doc", "transformer_drill"])
-def test_the_weights_are_the_mean_and_the_flags_are_kept(arch, altered, tmp_path, capsys):
+def test_the_weights_are_the_mean_and_the_flags_are_kept(arch, altered, average, tmp_path, capsys):
     source = SMALL_MODELS / f"{arch}.pt"
     others = [altered(f"{n}.pt", source=source) for n in range(2)]
-    out = tmp_path / "the mean.pt"
-    type_command("average", ["--path", others[1], source, others[0], "--out", out])
+    mean = average(others[1], source, others[0])
     assert capsys.readouterr().out.startswith("mean of 3 checkpoints, of updates ")
-    mean, latest = torch.load(out, weights_only=True), torch.load(others[1])
-    parts = [weights_of(path) for path in (source, *others)]
+    states = [torch.load(path) for path in (source, *others)]
     for name, weight in mean["model"].items():
-        expected = sum(part[name].double() for part in parts) / 3
+        expected = sum(state["model"][name].double() for state in states) / 3
         torch.testing.assert_close(weight.double(), expected, rtol=1e-6, atol=1e-7)
-        assert weight.dtype == parts[0][name].dtype
-    assert list(mean["model"]) == list(parts[0]) and mean["cfg"] == latest["cfg"]
+    latest = states[-1]
+    assert list(mean["model"]) == list(latest["model"]) and mean["cfg"] == latest["cfg"]
     assert mean["optimizer_history"] == latest["optimizer_history"] and "last_optimizer_state" not in mean
     assert [path for path, _ in mean["averaged_checkpoints"]] == [str(path) for path in (source, *others)]
     data = SMALL_MODELS / "data" / ("lm" if arch == "lstm_lm_doc" else "translation")
-    model, *_ = load_with_task(out, data)
+    model, *_ = load_with_task(tmp_path / "the mean.pt", data)
     assert all(torch.equal(parameter, mean["model"][name]) for name, parameter in model.named_parameters())
 
 
-def test_how_far_the_training_has_come_is_that_of_the_latest(altered, tmp_path):
+@pytest.mark.parametrize(
+    "dtype, values", [(torch.float32, [2.0**22 + 0.5, 0.2, 0.2]), (torch.float16, [2.0**9 + 0.5, 0.2, 0.2])]
+)
+def test_a_mean_is_rounded_once_to_the_precision_of_the_weights(dtype, values, altered, average):
+    name = "decoder.embedding.weight"
+
+    def filled(value):
+        return lambda state: state["model"].update({name: torch.full_like(state["model"][name], value, dtype=dtype)})
+
+    mean = average(*(altered(f"{n}.pt", filled(value)) for n, value in enumerate(values)))["model"][name]
+    assert mean.dtype == dtype and mean[0, 0] == (torch.tensor(values, dtype=dtype).double().sum() / 3).to(dtype)
+
+
+def test_how_far_the_training_has_come_is_that_of_the_latest(altered, average):
     def progress(warmed_up):
         return lambda state: state["model"].update({"decoder.output.warmed_up": torch.tensor(warmed_up)})
 
     paths = [altered(f"{n}.pt", progress(warmed_up)) for n, warmed_up in enumerate([0.0, 0.0, 1.0])]
-    type_command("average", ["--path", *paths[::-1], "--out", tmp_path / "mean.pt"])
-    mean = weights_of(tmp_path / "mean.pt")
-    assert mean["decoder.output.warmed_up"] == 1
+    assert average(*paths[::-1])["model"]["decoder.output.warmed_up"] == 1
 
 
-def test_the_mean_of_16_bit_weights_is_rounded_once(altered, tmp_path):
-    def in_16_bits(state):
-        state["model"] = {name: weight.half() for name, weight in state["model"].items()}
-
-    paths = [altered(f"{n}.pt", in_16_bits) for n in range(3)]
-    type_command("average", ["--path", *paths, "--out", tmp_path / "mean.pt"])
-    parts = [weights_of(path) for path in paths]
-    for name, weight in weights_of(tmp_path / "mean.pt").items():
-        assert torch.equal(weight, (sum(part[name].double() for part in parts) / 3).half())
-
-
-def test_small_weights_are_not_lost_in_the_sum(altered, tmp_path):
-    name, values = "decoder.embedding.weight", [2.0**22 + 0.5, 0.2, 0.2]
-
-    def filled(value):
-        return lambda state: state["model"][name].fill_(value)
-
-    paths = [altered(f"{n}.pt", filled(value)) for n, value in enumerate(values)]
-    type_command("average", ["--path", *paths, "--out", tmp_path / "mean.pt"])
-    expected = torch.tensor(values).double().sum() / 3
-    assert weights_of(tmp_path / "mean.pt")[name][0, 0] == expected.float()
-
-
-def test_averaged_weights_of_a_training_are_not_those_of_the_mean(altered, tmp_path):
-    def with_ema(state):
+def test_shared_weights_stay_one_tensor_and_averages_of_the_training_are_left_out(altered, average):
+    def change(state):
+        state["model"]["again"] = state["model"]["decoder.embedding.weight"]
         state["extra_state"].update(ema=dict(state["model"]), ema_fp32_params=dict(state["model"]))
 
-    paths = [altered(f"{n}.pt", with_ema) for n in range(2)]
-    type_command("average", ["--path", *paths, "--out", tmp_path / "mean.pt"])
-    extra_state = torch.load(tmp_path / "mean.pt")["extra_state"]
-    assert "train_iterator" in extra_state and not {"ema", "ema_fp32_params"} & set(extra_state)
-
-
-def test_shared_weights_stay_one_tensor(altered, tmp_path):
-    def share(state):
-        state["model"]["again"] = state["model"]["decoder.embedding.weight"]
-
-    paths = [altered(f"{n}.pt", share) for n in range(2)]
-    type_command("average", ["--path", *paths, "--out", tmp_path / "mean.pt"])
-    mean = weights_of(tmp_path / "mean.pt")
-    assert mean["again"].data_ptr() == mean["decoder.embedding.weight"].data_ptr()
+    mean = average(altered("0.pt", change), altered("1.pt", change))
+    assert mean["model"]["again"].data_ptr() == mean["model"]["decoder.embedding.weight"].data_ptr()
+    assert "train_iterator" in mean["extra_state"] and not {"ema", "ema_fp32_params"} & set(mean["extra_state"])
 
 
 def test_the_last_epochs_of_a_folder(altered, tmp_path, refusal):
@@ -214,7 +195,7 @@ def test_a_checkpoint_counts_once_and_is_not_written_over(altered, tmp_path, ref
     assert "flipped.pt is damaged" in refusal("--path", first, tmp_path / "flipped.pt", "--out", out)
 
 
-def test_a_mean_takes_the_place_of_a_mean_and_of_no_checkpoint_of_a_run(altered, tmp_path, refusal):
+def test_a_mean_takes_the_place_of_a_mean_and_of_no_checkpoint_of_a_run(altered, average, refusal):
     paths = [altered(f"{number}.pt") for number in range(2)]
     for name in ("checkpoint_best.pt", "checkpoint_last.pt", "checkpoint3.pt"):
         saved = altered(f"run/{name}")
@@ -223,15 +204,12 @@ def test_a_mean_takes_the_place_of_a_mean_and_of_no_checkpoint_of_a_run(altered,
         assert f"{name} is a checkpoint of a run: give another name, such as checkpoint_mean.pt" in told
         assert saved.read_bytes() == before
     for _ in range(2):
-        type_command("average", ["--path", *paths, "--out", tmp_path / "checkpoint_best.pt"])
+        average(*paths)
 
 
-def test_a_mean_of_means_is_refused(altered, tmp_path, refusal):
-    parts = [str(altered(f"{number}.pt")) for number in (1, 2, 3)]
-    type_command("average", ["--path", *parts[:2], "--out", str(tmp_path / "mean.pt")])
-    told = refusal("--path", str(tmp_path / "mean.pt"), parts[2], "--out", str(tmp_path / "both.pt"))
-    expected = (
-        f"mean.pt is itself a mean, and its parts would weigh less: give the parts instead: {' '.join(parts[:2])}"
-    )
-    assert expected in told
-    assert not (tmp_path / "both.pt").exists()
+def test_a_mean_of_means_is_refused(altered, average, tmp_path, refusal):
+    parts = [altered(f"{number}.pt") for number in (1, 2, 3)]
+    average(*parts[:2])
+    told = refusal("--path", tmp_path / "the mean.pt", parts[2], "--out", tmp_path / "both.pt")
+    remedy = f"its parts would weigh less: give the parts instead: {parts[0]} {parts[1]}\n"
+    assert f"the mean.pt is itself a mean, and {remedy}" in told and not (tmp_path / "both.pt").exists()

@@ -4,7 +4,6 @@ import json
 import os
 import shlex
 import sys
-from contextlib import nullcontext
 from hashlib import sha256
 
 import pytest
@@ -17,11 +16,11 @@ from fairseq_plugins.recipes import RECIPES, training, training_arguments
 
 @pytest.fixture
 def commands(monkeypatch):
-    """The commands that would run. The stub ends with ``commands.status`` and saves if ``commands.saves``."""
+    """The commands that would run. The stub saves if ``commands.saves``, and ends with ``commands.status``."""
 
     class Commands(list):
         status = 0
-        saves = False
+        saves = True
 
     commands = Commands()
 
@@ -75,13 +74,6 @@ def test_the_users_flags_may_stand_between_and_follow_two_dashes(commands, tmp_p
     (between, _), (after, _) = commands
     assert between[-4:] == ["--max-update", "2", "--lr", "-1"]
     assert after[-2:] == ["--lr", "5"] and "--" not in after
-
-
-def test_the_status_is_that_of_the_training(commands, tmp_path):
-    commands.status = 143
-    with pytest.raises(SystemExit) as end:
-        type_command("train", ["reduced", "doc", str(tmp_path), "--save-dir", str(tmp_path)])
-    assert end.value.code == 143
 
 
 def test_a_dry_run_prints_the_command_line_and_does_nothing(commands, tmp_path, capsys):
@@ -139,254 +131,219 @@ def test_the_list_has_every_recipe_and_system_with_its_published_figures(capsys,
 # what ``train`` resumes, and what it refuses
 
 
-def recorded(tmp_path):
-    return json.loads((tmp_path / "doc/run.json").read_text())
+@pytest.fixture
+def again(tmp_path, monkeypatch):
+    """``again(*flags)``: the arguments of a run in the folder ``doc``, which may start from ``start.pt``."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "start.pt").write_text("weights")
+    return lambda *flags: ["reduced", "doc", ".", "--save-dir", "doc", *flags]
 
 
-def again(tmp_path, *flags):
-    return ["reduced", "doc", str(tmp_path), "--save-dir", str(tmp_path / "doc"), *flags]
+@pytest.fixture
+def train(again):
+    """``train(*flags)``: train there, and return the exit status."""
+
+    def run(*flags):
+        try:
+            type_command("train", again(*flags))
+        except SystemExit as end:
+            return end.code
+        return 0
+
+    return run
 
 
-def train_again(tmp_path, *flags):
-    type_command("train", again(tmp_path, *flags))
+@pytest.fixture
+def refuse(again, refusal):
+    """``refuse(*flags)``: the line by which a run there is refused."""
+    return lambda *flags: refusal(again(*flags))
 
 
-def test_a_finished_training_is_left_as_it_is_unless_it_is_to_be_longer(commands, tmp_path, capsys):
-    commands.saves = True
+@pytest.fixture
+def doc(tmp_path):
+    """The folder, before its first run."""
+    (tmp_path / "doc").mkdir()
+    return tmp_path / "doc"
+
+
+def recorded(folder):
+    return json.loads((folder / "run.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "status, told", [(143, ""), (137, "error: fairseq-train was killed, perhaps because memory ran out\n")]
+)
+def test_the_status_is_that_of_the_training(status, told, commands, train, capsys):
+    commands.status = status
+    assert train() == status and capsys.readouterr().err == told
+
+
+def test_a_finished_training_is_left_as_it_is_unless_it_is_to_be_longer(commands, train, capsys):
     for flags, num_trainings in (([], 1), ([], 1), (["--max-epoch", "9"], 2), (["--max-epoch=9"], 3)):
-        train_again(tmp_path, *flags)
-        assert len(commands) == num_trainings, flags
+        assert train(*flags) == 0 and len(commands) == num_trainings, flags
     assert "doc has ended; to continue, raise the one of --max-epoch, --max-update or" in capsys.readouterr().out
-    train_again(tmp_path, "--max-epoch=9", "--stop-time-hours", "1")
-    train_again(tmp_path, "--max-epoch=9", "--stop-time-hours", "1")
+    for _ in range(2):
+        train("--max-epoch=9", "--stop-time-hours", "1")
     assert len(commands) == 5, "a training that was stopped goes on"
 
 
-def test_a_finished_run_without_checkpoints_is_told(commands, tmp_path, refusal):
-    commands.saves = True
-    train_again(tmp_path)
-    (tmp_path / "doc/checkpoint_last.pt").unlink()
-    told = f"{tmp_path}/doc was trained, but its checkpoints are gone: remove run.json there to train it again"
-    assert told in refusal(again(tmp_path)) and len(commands) == 1
-
-
-def test_a_run_that_began_anew_is_resumed_without_the_flag(commands, tmp_path, refusal):
-    commands.saves, commands.status = True, 143
-    for flags in ([], ["--restore-file", ""]):
-        with pytest.raises(SystemExit):
-            train_again(tmp_path, *flags)
-    told = refusal(again(tmp_path, "--restore-file", ""))
-    assert f"{tmp_path}/doc holds a run that began with --restore-file '', which would begin again: leave out" in told
+@pytest.mark.parametrize(
+    "first, second",
+    [
+        ("--max-epoch 3 -s de --lr -1", "-s de --lr -1 --max-epoch 4"),
+        ("--lr-scheduler fixed --max-update 20", "--lr-scheduler fixed --max-update 40"),
+        ("--lr 3", "--lr 3 --max-epoch 9 --reset-dataloader --cpu --log-interval 1 --save-interval 2"),
+    ],
+)
+def test_some_flags_may_change(first, second, commands, train, tmp_path):
+    commands.status = 143
+    train(*first.split())
     commands.status = 0
-    train_again(tmp_path)
-    assert len(commands) == 3 and recorded(tmp_path)["status"] == "finished"
+    assert train(*second.split()) == 0
+    assert len(commands) == 2 and recorded(tmp_path / "doc")["status"] == "finished"
 
 
-def test_a_run_that_made_no_update_begins_again_with_its_restore_file(commands, tmp_path):
-    """As where the restored checkpoint has reached --max-epoch: nothing was saved that could be resumed."""
-    for flags in ([], ["--max-epoch", "9"]):
-        train_again(tmp_path, "--restore-file", "other/checkpoint_best.pt", *flags)
+@pytest.mark.parametrize("status", [0, 143])
+@pytest.mark.parametrize(
+    "first, second, told",
+    [
+        ("", "--lr 2", "with --lr 20, and this one has --lr 2: give another --save-dir, or remove run.json there"),
+        ("", "--seed 3", "with no --seed, and this one has --seed 3: give another --save-dir"),
+        ("", "--no-save", "with no --no-save, and this one has --no-save: give another --save-dir"),
+        ("-s de --lr -1", "-s fr --lr -1", "with -s de, and this one has -s fr"),
+        (
+            "--lr-scheduler cosine --max-update 20",
+            "--lr-scheduler cosine --max-update 40",
+            "with --max-update 20, and this one has --max-update 40: give another",
+        ),
+        ("", "--finetune-from-model start.pt", "that did not start from start.pt: give another --save-dir"),
+    ],
+)
+def test_others_are_refused_finished_or_not(status, first, second, told, commands, train, refuse):
+    commands.status = status
+    assert train(*first.split()) == status
+    assert f"doc holds a run {told}" in refuse(*second.split()) and len(commands) == 1
+
+
+def test_a_finished_run_without_checkpoints_is_told(commands, train, refuse, tmp_path):
+    train()
+    (tmp_path / "doc/checkpoint_last.pt").unlink()
+    told = "doc was trained, but its checkpoints are gone: remove run.json there to train it again"
+    assert told in refuse() and len(commands) == 1
+
+
+def test_a_run_that_began_anew_is_resumed_without_the_flag(commands, train, refuse, tmp_path):
+    commands.status = 143
+    for flags in ([], ["--restore-file", ""]):
+        train(*flags)
+    told = "doc holds a run that began with --restore-file '', which would begin again: leave out"
+    assert told in refuse("--restore-file", "")
+    commands.status = 0
+    assert train() == 0 and len(commands) == 3 and recorded(tmp_path / "doc")["status"] == "finished"
+
+
+@pytest.mark.parametrize("flags", [["--no-save"], ["--restore-file", "other/checkpoint_best.pt"]])
+def test_a_run_that_saves_nothing_is_not_finished(flags, commands, train, tmp_path):
+    """As where the restored checkpoint has reached --max-epoch."""
+    commands.saves = False
+    for more in ([], ["--max-epoch", "9"]):
+        train(*flags, *more)
         assert not (tmp_path / "doc/run.json").exists()
     assert len(commands) == 2
 
 
-def test_a_run_does_not_replace_the_model_that_it_starts_from(commands, tmp_path, refusal):
-    (tmp_path / "doc").mkdir()
-    start = tmp_path / "doc/checkpoint_best.pt"
-    start.write_text("weights of fairseq-train alone")
-    told = refusal(again(tmp_path, "--finetune-from-model", str(start)))
-    assert f"{tmp_path}/doc holds the model that this run starts from: give another --save-dir" in told
-    assert not commands
+def test_a_run_does_not_replace_the_model_that_it_starts_from(commands, refuse, doc):
+    (doc / "checkpoint_best.pt").write_text("weights of fairseq-train alone")
+    told = refuse("--finetune-from-model", "doc/checkpoint_best.pt")
+    assert "doc holds the model that this run starts from: give another --save-dir" in told and not commands
 
 
-def test_a_run_that_the_system_killed_is_told(commands, tmp_path, capsys):
-    commands.status = 137
-    with pytest.raises(SystemExit) as ended:
-        train_again(tmp_path)
-    assert ended.value.code == 137
-    assert capsys.readouterr().err == "error: fairseq-train was killed, perhaps because memory ran out\n"
-
-
-@pytest.mark.parametrize(
-    "flags, told",
-    [
-        (["--lr", "2"], "holds a run with --lr 20, and this one has --lr 2: give another --save-dir"),
-        (["--seed", "3"], "holds a run with no --seed, and this one has --seed 3: give another --save-dir"),
-        (["--no-save"], "holds a run with no --no-save, and this one has --no-save: give another --save-dir"),
-    ],
-)
-def test_a_finished_training_does_not_take_other_flags(flags, told, commands, tmp_path, refusal):
-    commands.saves = True
-    train_again(tmp_path)
-    assert told in refusal(again(tmp_path, *flags)) and len(commands) == 1
-
-
-def test_a_training_that_saves_nothing_is_not_finished(commands, tmp_path):
-    for _ in range(2):
-        train_again(tmp_path, "--no-save")
-    assert len(commands) == 2 and not (tmp_path / "doc/run.json").exists()
-
-
-def test_a_schedule_that_depends_on_the_length_keeps_it(commands, tmp_path, refusal):
-    commands.saves = True
-    train_again(tmp_path, "--lr-scheduler", "fixed", "--max-update", "20")
-    train_again(tmp_path, "--lr-scheduler", "fixed", "--max-update", "40")
-    another = tmp_path / "another"
-    another.mkdir()
-    train_again(another, "--lr-scheduler", "cosine", "--max-update", "20")
-    told = refusal(again(another, "--lr-scheduler", "cosine", "--max-update", "40"))
-    assert "with --max-update 20, and this one has --max-update 40: give another" in told and len(commands) == 3
-
-
-def test_a_training_that_was_stopped_does_not_go_on_with_other_flags(commands, tmp_path, refusal):
-    commands.status = 143
-    for flags in (["--lr", "2"], ["--lr", "3"]):
-        with pytest.raises(SystemExit):
-            train_again(tmp_path, *flags)
-        assert not (tmp_path / "doc/run.json").exists(), "it left nothing to go on with"
-    commands.saves = True
-    with pytest.raises(SystemExit):
-        train_again(tmp_path, "--lr", "3", "--max-epoch", "9")
-    told = "holds a run with --lr 3, and this one has --lr 4: give another --save-dir, or remove run.json there"
-    assert told in refusal(again(tmp_path, "--lr", "4", "--max-epoch", "9")) and len(commands) == 3
-    commands.status = 0
-    train_again(tmp_path, "--lr", "3", "--reset-dataloader", "--cpu")
-    assert len(commands) == 4 and recorded(tmp_path)["status"] == "finished"
-
-
-def test_a_call_that_leaves_nothing_keeps_the_record_of_before(commands, tmp_path):
-    (tmp_path / "doc").mkdir()
+def test_a_call_that_leaves_nothing_keeps_the_record_of_before(commands, train, doc):
     kept = {"command": "fairseq-train data --lr 5", "status": "begun", "started_from": [], "data": {}}
-    (tmp_path / "doc/run.json").write_text(json.dumps(kept))
-    commands.status = 1  # as where another run under way has locked the folder
-    with pytest.raises(SystemExit):
-        train_again(tmp_path, "--lr", "2")
-    assert recorded(tmp_path) == kept
+    (doc / "run.json").write_text(json.dumps(kept))
+    commands.status, commands.saves = 1, False  # as where another run under way has locked the folder
+    assert train("--lr", "2") == 1 and recorded(doc) == kept
 
 
-def test_a_training_of_fairseq_alone_is_gone_on_with(commands, tmp_path):
-    (tmp_path / "doc").mkdir()
-    (tmp_path / "doc/checkpoint_last.pt").touch()
-    commands.status = 2
-    with pytest.raises(SystemExit):
-        train_again(tmp_path, "--no-such-flag")
-    commands.status, commands.saves = 0, True
-    train_again(tmp_path, "--lr", "2")
-    assert len(commands) == 2 and "--lr 2" in recorded(tmp_path)["command"]
+def test_a_run_without_a_record_is_resumed_with_any_flags_and_its_start(commands, train, doc):
+    """As one of fairseq alone, or after a refusal of other flags, whose remedy is to remove the record."""
+    (doc / "checkpoint_last.pt").touch()
+    commands.status, commands.saves = 2, False
+    assert train("--no-such-flag", "--finetune-from-model", "start.pt") == 2
+    commands.status = 0
+    assert train("--lr", "2", "--finetune-from-model", "start.pt") == 0
+    assert "--lr 2" in recorded(doc)["command"] and recorded(doc)["started_from"] == [sha256(b"weights").hexdigest()]
 
 
-def test_short_flags_are_flags_and_negative_numbers_values(commands, tmp_path, refusal):
-    commands.saves = True
-    train_again(tmp_path, "--max-epoch", "3", "-s", "de", "--lr", "-1")
-    train_again(tmp_path, "-s", "de", "--lr", "-1", "--max-epoch", "4")
-    assert len(commands) == 2
-    told = refusal(again(tmp_path, "--max-epoch", "5", "-s", "fr", "--lr", "-1"))
-    assert "with -s de, and this one has -s fr" in told
-
-
-def test_a_training_that_began_with_other_weights_is_refused(commands, tmp_path, refusal):
-    commands.saves = True
+def test_a_training_that_began_with_other_weights_is_refused(commands, train, refuse, tmp_path):
     start, another = tmp_path / "start.pt", tmp_path / "another.pt"
-    start.write_text("weights"), another.write_text("weights")
-    train_again(tmp_path, "--finetune-from-model", str(start))
-    train_again(tmp_path, f"--finetune-from-model={another}", "--max-epoch", "9")
+    another.write_text("weights")
+    train("--finetune-from-model", "start.pt")
+    train("--finetune-from-model=another.pt", "--max-epoch", "9")
     assert len(commands) == 2, "the same weights elsewhere"
     another.unlink()
-    train_again(tmp_path, "--finetune-from-model", str(another), "--max-epoch", "10")
+    train("--finetune-from-model", "another.pt", "--max-epoch", "10")
     assert len(commands) == 3, "what is gone cannot be compared"
     start.write_text("trained on")
     for more in (["--max-epoch", "9"], []):
-        told = refusal(again(tmp_path, "--finetune-from-model", str(start), *more))
-        assert "holds a run that started from another" in told
+        assert "holds a run that started from another" in refuse("--finetune-from-model", "start.pt", *more)
     assert len(commands) == 3
 
 
-def test_a_gate_on_base_models_that_were_trained_again_is_refused(commands, tmp_path, refusal):
-    commands.saves = True
-    bases = [tmp_path / "first.pt", tmp_path / "second.pt"]
-    gate = ["presets", "gated_lm", str(tmp_path), "--save-dir", str(tmp_path / "gate"), "--base-model"]
-    gate.append(":".join(map(str, bases)))
-    for base in bases:
-        base.write_text(base.name)
-    type_command("train", gate), type_command("train", [*gate, "--max-epoch", "9"])
+def test_a_gate_on_base_models_that_were_trained_again_is_refused(commands, train, refuse, tmp_path):
+    for name in ("first.pt", "second.pt"):
+        (tmp_path / name).write_text(name)
+    gate = ["--base-model", "first.pt:second.pt"]
+    train(*gate), train(*gate, "--max-epoch", "9")
     assert len(commands) == 2
-    bases[1].write_text("trained again")
-    assert f"started from another {bases[1]}" in refusal([*gate, "--max-epoch", "9"]) and len(commands) == 2
+    (tmp_path / "second.pt").write_text("trained again")
+    assert "started from another second.pt" in refuse(*gate, "--max-epoch", "9") and len(commands) == 2
 
 
-def test_a_training_on_other_data_is_refused_finished_or_not(commands, tmp_path, refusal):
+def test_a_training_on_other_data_is_refused_finished_or_not(commands, train, refuse, tmp_path):
     for name in ("dict.txt", "train.bin", "train.idx", "train1.bin", "valid.bin", "test.bin"):
         (tmp_path / name).write_text(name)
-    commands.saves = True
-    train_again(tmp_path)
-    assert recorded(tmp_path)["data"]["dict.txt"] == sha256(b"dict.txt").hexdigest()
+    train()
+    assert recorded(tmp_path / "doc")["data"]["dict.txt"] == sha256(b"dict.txt").hexdigest()
     (tmp_path / "test.bin").write_text("another text to test on")
-    train_again(tmp_path)
-    train_again(tmp_path, "--max-epoch", "9")
+    train()
+    train("--max-epoch", "9")
     assert len(commands) == 2
     for name in ("dict.txt", "train1.bin", "valid.bin", "train2.bin"):
         content = (tmp_path / name).read_text() if (tmp_path / name).exists() else ""
         (tmp_path / name).write_text(f"other {name[1:]}")
         for more in ([], ["--max-epoch", "10"]):
-            told = f"holds a run on other data: {name} has changed: give another"
-            assert told in refusal(again(tmp_path, *more)) and len(commands) == 2
+            assert f"holds a run on other data: {name} has changed: give another" in refuse(*more)
         (tmp_path / name).write_text(content) if content else (tmp_path / name).unlink()
-    train_again(tmp_path, "--max-epoch", "10")
+    train("--max-epoch", "10")
     assert len(commands) == 3
 
 
-def test_two_calls_do_not_train_to_one_folder(commands, tmp_path, refusal):
-    (tmp_path / "doc").mkdir()
+def test_a_training_that_left_nothing_may_begin_with_other_flags_data_and_weights(commands, train, tmp_path):
+    for name, status in (("first", 1), ("second", 143), ("third", 0)):
+        (tmp_path / "train.bin").write_text(f"{name} text")
+        (tmp_path / "start.pt").write_text(f"{name} weights")
+        commands.status, commands.saves = status, status == 0
+        assert train("--finetune-from-model", "start.pt", "--lr", str(1 + status)) == status
+        assert (tmp_path / "doc/run.json").exists() == (status == 0)
+    assert recorded(tmp_path / "doc")["started_from"] == [sha256(b"third weights").hexdigest()]
+
+
+def test_two_calls_do_not_train_to_one_folder(commands, train, refuse, doc):
     (told, wait), (waits, tell) = os.pipe(), os.pipe()
     if (other := os.fork()) == 0:
-        with locked_for_command(tmp_path / "doc"):
+        with locked_for_command(doc):
             os.write(wait, b"locked")
             os.read(waits, 1)
             os._exit(0)
     os.read(told, 6)
-    assert f"the run with process id {other} on" in refusal(again(tmp_path))
-    assert not commands and not (tmp_path / "doc/run.json").exists()
+    assert f"the run with process id {other} on" in refuse()
+    assert not commands and not (doc / "run.json").exists()
     os.write(tell, b"x"), os.waitpid(other, 0)
-    train_again(tmp_path)
-    assert len(commands) == 1
-
-
-def test_a_training_that_left_nothing_may_begin_with_other_data_and_weights(commands, tmp_path):
-    start = tmp_path / "start.pt"
-    for name, status in (("first", 1), ("second", 1), ("third", 0)):
-        (tmp_path / "train.bin").write_text(f"{name} text")
-        start.write_text(f"{name} weights")
-        commands.status, commands.saves = status, status == 0
-        with pytest.raises(SystemExit) if status else nullcontext():
-            train_again(tmp_path, "--finetune-from-model", str(start))
-        assert (tmp_path / "doc/run.json").exists() == (status == 0)
-    assert len(commands) == 3 and recorded(tmp_path)["started_from"] == [sha256(b"third weights").hexdigest()]
-
-
-def test_a_training_is_not_given_a_start_afterwards(commands, tmp_path, refusal):
-    commands.saves = True
-    start = tmp_path / "start.pt"
-    start.write_text("weights")
-    train_again(tmp_path)
-    told = refusal(again(tmp_path, "--finetune-from-model", str(start)))
-    assert f"did not start from {start}: give another --save-dir" in told
-
-
-def test_a_run_without_a_record_resumes_with_its_start(commands, tmp_path):
-    """As after a refusal of other flags, whose remedy is to remove the record."""
-    (tmp_path / "doc").mkdir(), (tmp_path / "doc/checkpoint_last.pt").write_text("of an earlier version")
-    (tmp_path / "start.pt").write_text("weights")
-    flags = ["--finetune-from-model", str(tmp_path / "start.pt")]
-    commands.status = 1
-    with pytest.raises(SystemExit):
-        train_again(tmp_path, *flags)
-    commands.status = 0
-    train_again(tmp_path, *flags)
-    assert recorded(tmp_path)["started_from"] == [sha256(b"weights").hexdigest()]
+    assert train() == 0 and len(commands) == 1
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"command": "fairseq-train", "status": 1}', '{"command": "\'"}'])
-def test_a_damaged_record_is_refused(content, commands, tmp_path, refusal):
-    (tmp_path / "doc").mkdir(), (tmp_path / "doc/run.json").write_text(content)
-    assert f"{tmp_path}/doc/run.json is no record of a run: remove it" in refusal(again(tmp_path))
-    assert not commands
+def test_a_damaged_record_is_refused(content, commands, refuse, doc):
+    (doc / "run.json").write_text(content)
+    assert "doc/run.json is no record of a run: remove it" in refuse() and not commands
