@@ -88,13 +88,6 @@ def test_one_training_given_twice_is_refused(seeds, tmp_path, capsys):
     assert f"{folder} and {folder} are both A with seed 1" in told
 
 
-def test_a_log_without_flags_is_told(tmp_path, capsys):
-    path = training(tmp_path / "one", 8.0, seed=1)
-    log = tmp_path / "one" / "train.log"
-    log.write_text(log.read_text().partition("\n")[2])
-    assert "train.log holds no flags" in refused("compare curves", ["--path", path], capsys)
-
-
 @pytest.mark.parametrize("broken", ["inf", "nan"])
 def test_a_seed_that_diverged_has_no_deviation_and_hides_nothing(broken, tmp_path, capsys):
     paths = [training(tmp_path / "one", 8.0, 4.0, 5.0, seed=1), training(tmp_path / "two", 5.0, 7.0, 6.0, seed=2)]
@@ -106,13 +99,3 @@ def test_a_seed_that_diverged_has_no_deviation_and_hides_nothing(broken, tmp_pat
     assert (diverged["last valid perplexity"], diverged["lowest valid perplexity"]) == (broken, "7.00")
     assert (mean["last valid perplexity"], deviation["last valid perplexity"]) == (broken, "nan")
     assert (mean["lowest valid perplexity"], deviation["lowest valid perplexity"]) == ("5.50", "2.12")
-
-
-def test_the_seed_is_that_of_the_training_that_left_the_curve(tmp_path, capsys):
-    path, log = training(tmp_path / "one", 8.0, seed=1), tmp_path / "one/train.log"
-    anew = "x | INFO | fairseq.trainer | No existing checkpoint found in x\n"
-    flags, epochs = log.read_text().split("\n", 1)
-    log.write_text(flags + "\n" + anew + epochs + FLAGS.format(seed=5) + anew + epochs + FLAGS.format(seed=9))
-    type_command("compare curves", ["--path", path])
-    title, _, row = rows_of(capsys.readouterr().out)
-    assert dict(zip(title, row))["seed"] == "5"

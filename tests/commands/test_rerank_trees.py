@@ -159,14 +159,6 @@ def test_the_parsers_scores_are_written_in_full(rerank, here):
     assert row.split("\t")[2] == "-123.456789"
 
 
-def test_sentences_that_are_left_out_are_named(rerank, here):
-    lines = (here / "my parses/gold.test.trees").read_text().splitlines()
-    lines[1] = lines[1].replace("The", "A")
-    (here / "my parses/table").write_text("".join(f"{number}\t0\t{tree}\n" for number, tree in enumerate(lines[:3])))
-    told = "oracle leaves out 3 (no candidate, other words than the gold tree, or punctuation alone): 1, 3, 4"
-    assert told in rerank("a.pt", lists="table")
-
-
 LISTS, GOLD = "{here}/my parses/nbest.test.txt.gz", "{here}/my parses/gold.test.trees"
 
 

@@ -85,8 +85,9 @@ def test_every_system_is_trained_with_every_seed_and_compared(run, trained, tmp_
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"table.md", "runs.json", "learning_curves.png"}
 
 
-def test_no_folder_has_a_colon_which_parts_checkpoints(run, trained):
-    assert run("reduced", LM, "--systems", "9:1", with_table=False)[0] == 0 and trained == ["9-1-1"]
+def test_without_out_there_is_no_table_and_no_folder_has_a_colon_which_parts_checkpoints(run, trained, tmp_path):
+    assert run("reduced", LM, "--systems", "9:1", with_table=False)[:2] == (0, "") and trained == ["9-1-1"]
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 def test_what_is_finished_is_not_trained_again(run, trained):
@@ -104,33 +105,15 @@ def test_what_is_finished_is_not_trained_again(run, trained):
         assert run(*given, *more, with_table=False)[0] == 0 and trained == expected, more
 
 
-def test_what_began_with_a_model_that_was_trained_anew_is_refused(run, trained, tmp_path):
-    given = ["reduced", LM, "--systems", "tied", "tied-averaged"]
-    assert run(*given, with_table=False)[0] == 0 and trained == ["tied-1", "tied-averaged-1"]
-    shutil.copy(SMALL_MODELS / "mmlstm_lm_mos.pt", tmp_path / "runs/tied-1/checkpoint_best.pt")
-    status, _, told = run(*given)
-    assert status == 2 and "tied-averaged-1 holds a run that started from another" in told
-
-
-def test_a_base_is_not_trained_on_under_a_run_that_has_started_from_it(run, trained, tmp_path):
-    given = ["reduced", LM, "--systems", "tied", "tied-averaged"]
+def test_the_model_that_a_run_has_started_from_stays_as_it_was(run, trained, tmp_path):
+    given, runs = ["reduced", LM, "--systems", "tied", "tied-averaged"], tmp_path / "runs"
     assert run(*given, with_table=False)[0] == 0
     status, _, told = run(*given, "--max-epoch", 99)
-    runs = tmp_path / "runs"
     assert status == 2 and f"{runs}/tied-1 would be trained on, but {runs}/tied-averaged-1 has started from it" in told
+    shutil.copy(SMALL_MODELS / "mmlstm_lm_mos.pt", runs / "tied-1/checkpoint_best.pt")
+    status, _, told = run(*given)
+    assert status == 2 and "tied-averaged-1 holds a run that started from another" in told
     assert trained == ["tied-1", "tied-averaged-1"]
-
-
-def test_models_of_another_text_make_no_table(run, trained, tmp_path):
-    data = copy_data(LM, tmp_path / "data")
-    given = ["demo_lm", data, "--systems", "lstm_lm_doc"]
-    assert run(*given)[0] == 0
-    for suffix in ("bin", "idx"):
-        shutil.copy(data / f"test.{suffix}", data / f"train.{suffix}")
-    shutil.rmtree(tmp_path / "out")
-    status, printed, told = run(*given)
-    assert (status, printed) == (2, "") and trained == ["lstm_lm_doc-1"] and not (tmp_path / "out").exists()
-    assert "lstm_lm_doc-1 holds a run on other data: train.bin has changed: give" in told
 
 
 def test_all_folders_are_checked_before_anything_is_trained(run, trained):
@@ -256,13 +239,6 @@ def test_one_of_several_that_fails_ends_the_command_after_the_others(run, traine
     trained.clear()
     trained.status, trained.error = 0, ""
     assert run(*given)[0] == 0 and trained == ["tied-1", "tied-averaged-1", "full-1"]
-
-
-def test_without_a_folder_for_it_no_table_is_made(trained, capsys, tmp_path):
-    given = ["demo_lm", LM, "--systems", "lstm_lm_doc", "--save-dir", tmp_path / "runs", "--cpu"]
-    type_command("run", given)
-    assert trained == ["lstm_lm_doc-1"] and capsys.readouterr().out == ""
-    assert [path.name for path in tmp_path.iterdir()] == ["runs"]
 
 
 @pytest.mark.parametrize(

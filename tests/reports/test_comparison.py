@@ -163,17 +163,17 @@ def figures_of(monkeypatch):
     return figures_of
 
 
-def test_a_training_is_one_draw_of_a_system(figures_of):
-    figures_of.return_value = {"seed": 3}
-    runs = [("DOC", Path("doc-1/checkpoint_best.pt")), ("DOC", Path("fetched/doc-1/checkpoint_last.pt"))]
-    with pytest.raises(ValueError, match="--path: doc-1 and fetched/doc-1 are both DOC with seed 3"):
-        comparison.compare_runs(runs, PerplexityMetric(None))
-
-
-def test_no_mean_is_taken_over_models_of_two_sizes(figures_of):
-    figures_of.side_effect = [{"seed": seed, "parameters": size} for seed, size in ((1, 9), (2, 8), (2, 8))]
-    runs = [("DOC", Path("a/a.pt")), ("MoS", Path("b/b.pt")), ("DOC", Path("b/b.pt"))]
-    with pytest.raises(ValueError, match="runs that are called DOC have 9 and 8 parameters, .* a name of its own"):
+@pytest.mark.parametrize(
+    "seeds, sizes, told",
+    [
+        ((3, 3), (9, 9), "--path: a and b are both DOC with seed 3"),
+        ((1, 2), (9, 8), "runs that are called DOC have 9 and 8 parameters, .* a name of its own"),
+    ],
+)
+def test_runs_of_one_name_differ_in_their_seed_alone(seeds, sizes, told, figures_of):
+    figures_of.side_effect = [{"seed": seed, "parameters": size} for seed, size in zip((*seeds, 3), (*sizes, 7))]
+    runs = [("DOC", Path("a/a.pt")), ("DOC", Path("b/b.pt")), ("MoS", Path("c/c.pt"))]
+    with pytest.raises(ValueError, match=told):
         comparison.compare_runs(runs, PerplexityMetric(None))
 
 

@@ -44,13 +44,6 @@ def test_both_perplexities_of_finished_epochs(save_dir):
     assert read_generalization("plain", save_dir) == Generalization(name="plain", train={1: 320.0}, valid={1: 200.0})
 
 
-def test_a_training_that_began_again_is_the_last_one(save_dir):
-    with (save_dir / "train.log").open("a") as log:
-        log.write(log_of({1: 300.0, 2: 70.0}, {1: 190.0, 2: 90.0}))
-    read = read_generalization("plain", save_dir)
-    assert read.train == {1: 300.0, 2: 70.0} and read.valid == {1: 190.0, 2: 90.0}
-
-
 @pytest.mark.parametrize(
     "text, told",
     [

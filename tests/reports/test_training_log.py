@@ -40,7 +40,9 @@ def test_validations_scores_and_speeds(tmp_path):
     log.write_text(LOG)
     read = TrainingLog(tmp_path)
     assert read.valid_curve == {1: 181.02, 2: 128.0} and read.score_curves == {}
-    assert TrainingLog(tmp_path).words_per_second == 900.5
+    assert read.words_per_second == 900.5
+    log.write_text("x | INFO | train | epoch 001 | loss 2 | wps 70 | ups 1\n")
+    assert TrainingLog(tmp_path).words_per_second == 70  # of epochs where no interval was logged
     assert figures_of(read_log(LOG), "train_inner", "wps") == [900.5, 1100, 100]
     assert figures_of(read_log(LOG), "train_inner", "gb_free") == [100.5, 99.5, 100]
 
@@ -103,24 +105,20 @@ def test_a_training_that_began_anew_is_not_that_of_before(logger, text, host, tm
     assert (read.hours, read.words_per_second, read.valid_curve) == (1, 30, {1: 50})
 
 
-def test_numbers_of_any_size(tmp_path):
-    log, sizes = tmp_path / "train.log", [274.37, 2581897.0, 1e-7, math.inf, math.nan]
+@pytest.mark.parametrize(
+    "kind, line",
+    [
+        ("valid", "x | INFO | valid | epoch 1 | loss 1 | ppl {} | wps 5\n"),
+        ("train_inner", "x | INFO | train_inner | epoch 1: 1 / 9 loss=1, ppl={}, gb_free=3, wall=4\n"),
+        ("train", "x | INFO | train | epoch 1 | loss 1 | ppl {} | ups 1\n"),
+    ],
+)
+def test_numbers_of_any_size(kind, line):
+    sizes = [274.37, 2581897.0, 1e-7, math.inf, math.nan]
     written = [format_stat(size) for size in sizes]
     assert written[1] == "2.5819e+06"
-    log.write_text(
-        "".join(f"x | INFO | valid | epoch {n} | loss 1 | ppl {ppl} | wps 5\n" for n, ppl in enumerate(written))
-    )
-    assert list(TrainingLog(tmp_path).valid_curve.values()) == pytest.approx(sizes, rel=1e-4, nan_ok=True)
-    speeds = ""
-    for n, one in enumerate(written):
-        speeds += f"x | INFO | train_inner | epoch 1: 1 / 9 loss={one}, wps={one}, gb_free={one}, wall=4\n"
-        speeds += f"x | INFO | train | epoch {n} | loss 2 | wps {one} | ups 1\n"
-    log.write_text("x | INFO | train | epoch 001 | loss 2 | wps 70 | ups 1\n")
-    assert TrainingLog(tmp_path).words_per_second == 70  # of epochs where no interval was logged
-    for name in ("loss", "wps", "gb_free"):
-        assert figures_of(read_log(speeds), "train_inner", name) == pytest.approx(sizes, rel=1e-4, nan_ok=True)
-    log.write_text("".join(line for line in speeds.splitlines(keepends=True) if "epoch 1 | " in line))
-    assert TrainingLog(tmp_path).words_per_second == pytest.approx(sizes[1], rel=1e-4)
+    found = figures_of(read_log("".join(map(line.format, written))), kind, "ppl")
+    assert found == pytest.approx(sizes, rel=1e-4, nan_ok=True)
 
 
 def test_bytes_that_are_no_text_say_nothing(tmp_path):
@@ -195,11 +193,14 @@ def test_seed_and_size_are_those_of_the_last_run_in_the_log(is_gone, finished):
 
 
 @pytest.mark.parametrize("another", ["", BEGIN.format(seed=8, size="90", learning="90") + ANEW])
-def test_a_log_that_does_not_tell_the_size_is_refused(another, finished):
+def test_a_log_that_does_not_tell_seed_and_size_is_refused(another, finished):
     # a training of before tells its own
     (finished / "train.log").write_text(another + ANEW + EPOCH)
-    with pytest.raises(ValueError, match="train.log holds no size of the model: .* so wait for it, or keep the whole"):
+    remedy = "fairseq-train prints it at the start, so wait for it, or keep the whole"
+    with pytest.raises(ValueError, match=f"train.log holds no size of the model: {remedy}"):
         read_run("A", finished)
+    with pytest.raises(ValueError, match=f"train.log holds no flags: {remedy}"):
+        _ = TrainingLog(finished).seed
 
 
 def test_epochs_are_counted_where_not_all_were_validated(finished):
