@@ -76,27 +76,20 @@ def start_again():
     return start
 
 
-@pytest.mark.parametrize("flags", [{"max_update": 300}, {"max_update": 200}, {"patience": 2}, {"patience": 1}])
-def test_a_finished_training_stays_as_it_is(flags, start_again, caplog):
+FINISHED = [{"max_update": 300}, {"max_update": 200}, {"patience": 2}, {"patience": 1}]
+UNFINISHED = [
+    *({}, {"max_update": 301}, {"patience": 3}, {"patience": 1, "reset_meters": True}),
+    {"patience": 1, "num_updates": 0},
+    {"patience": 1, "max_update": 1, "num_updates": 0, "saved": False},
+]
+
+
+@pytest.mark.parametrize("flags, num_epochs", [*((one, 0) for one in FINISHED), *((one, 7) for one in UNFINISHED)])
+def test_a_finished_training_alone_stays_as_it_is(flags, num_epochs, start_again, caplog):
     with caplog.at_level("INFO"):
-        assert start_again(**flags) == 0
-    assert "the run in runs is finished" in caplog.text and f"is {[*flags.values()][0]};" in caplog.text
-
-
-@pytest.mark.parametrize(
-    "flags",
-    [
-        {},
-        {"max_update": 301},
-        {"patience": 3},
-        {"patience": 1, "reset_meters": True},
-        {"patience": 1, "num_updates": 0},
-        {"patience": 1, "max_update": 1, "num_updates": 0, "saved": False},
-    ],
-    ids=str,
-)
-def test_what_is_not_finished_is_trained_on(flags, start_again):
-    assert start_again(**flags) == 7
+        assert start_again(**flags) == num_epochs
+    told = "the run in runs is finished" in caplog.text and f"is {[*flags.values()][0]};" in caplog.text
+    assert told == (num_epochs == 0)
 
 
 @pytest.mark.parametrize(
