@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -153,7 +152,7 @@ def test_the_result_may_be_the_model_after_the_last_epoch(run, trained, tmp_path
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Names of the tasks that were run side by side, each by this command in this process."""
+    """Places and names of tasks that were run side by side, each by this command in this process."""
     calls = []
 
     def run_side_by_side(tasks, *, places, show):
@@ -167,7 +166,7 @@ def calls(monkeypatch):
                 statuses[task.name] = 0
             except SystemExit as ended:
                 statuses[task.name] = ended.code
-        calls.append((len(places), [task.name for task in tasks]))
+        calls.append((places, [task.name for task in tasks]))
         return statuses
 
     monkeypatch.setattr(run_command, "run_side_by_side", run_side_by_side)
@@ -178,7 +177,7 @@ def test_trainings_side_by_side_are_those_of_one_after_the_other(run, trained, c
     given = ["reduced_base_models", LM, "--systems", "zaremba3+iog", "zaremba-averaged", "--max-update", "7"]
     status, printed, _ = run(*given, "--jobs", 3)
     names = [*(f"zaremba{end}-{seed}" for seed in (1, 2, 3) for end in ("", "-averaged")), "zaremba3+iog-1"]
-    assert status == 0 and calls == [(3, names)] and sorted(trained) == sorted(names)
+    assert status == 0 and calls[0][1] == names and sorted(trained) == sorted(names)
     assert re.findall(r"^\| (zaremba.*?) +\|", printed, re.M) == ["zaremba3+iog", "zaremba-averaged"]
     done = {name: (tmp_path / "runs" / name / "run.json").read_text() for name in names}
     assert all("--max-update 7 --cpu" in line for line in done.values())
@@ -186,7 +185,7 @@ def test_trainings_side_by_side_are_those_of_one_after_the_other(run, trained, c
     assert run(*given)[0] == 0 and len(calls) == 1
     assert done == {name: (tmp_path / "runs" / name / "run.json").read_text() for name in names}
     trained.clear()
-    assert run(*given, "--jobs", 3)[0] == 0 and calls[1:] == [(3, [])] and not trained
+    assert run(*given, "--jobs", 3)[0] == 0 and calls[1][1] == [] and not trained
 
 
 @pytest.mark.parametrize(
@@ -199,14 +198,15 @@ def test_trainings_side_by_side_are_those_of_one_after_the_other(run, trained, c
         ({}, 2, ["--distributed-world-size", "2"], [("4", None)] * 3),
     ],
 )
-def test_runs_at_once_share_cores_and_gpus(variables, num_gpus, more, expected, monkeypatch):
+def test_runs_at_once_share_cores_and_gpus(variables, num_gpus, more, expected, run, trained, calls, monkeypatch):
     for name in ("OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(run_command.torch, "get_num_threads", lambda: 12)
     monkeypatch.setattr(run_command.torch.cuda, "device_count", lambda: num_gpus)
-    places = run_command._places(SimpleNamespace(jobs=3, more=more))
+    run("demo_lm", LM, "--systems", "lstm_lm_doc", "--jobs", 3, *more, with_table=False)
+    ((places, _),) = calls
     assert [(one["OMP_NUM_THREADS"], one.get("CUDA_VISIBLE_DEVICES")) for one in places] == expected
 
 

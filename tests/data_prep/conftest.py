@@ -4,9 +4,7 @@ import http.server
 import os
 import sys
 import threading
-from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
@@ -17,7 +15,7 @@ sys.path.insert(0, str(ROOT / "data-prep"))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def programs_of_the_environment() -> Iterator[None]:
+def programs_of_the_environment():
     """fairseq-preprocess and python3 are those of this interpreter's environment, activated or not."""
     from preparation_runs import PATH
 
@@ -26,14 +24,14 @@ def programs_of_the_environment() -> Iterator[None]:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Path:
+def here(tmp_path):
     folder = tmp_path / "a folder, with spaces"
     folder.mkdir()
     return folder
 
 
 @pytest.fixture
-def fake_fairseq(here: Path) -> dict[str, str]:
+def fake_fairseq(here):
     """An environment in which fairseq-preprocess fails at once, for tests of what comes before it."""
     (here / "bin").mkdir()
     (here / "bin" / "fairseq-preprocess").write_text("#!/bin/sh\necho starting\necho out of memory\nexit 3\n")
@@ -42,17 +40,17 @@ def fake_fairseq(here: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[SimpleNamespace]:
+def server(tmp_path):
     """A web server: its folder, its address and the paths that were asked for."""
     folder = tmp_path / "served"
     folder.mkdir()
-    requests: list[str] = []
+    requests = []
 
     class Handler(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *args: object) -> None:
+        def log_message(self, *args):
             requests.append(self.path)
 
-        def log_error(self, *args: object) -> None:
+        def log_error(self, *args):
             pass
 
     running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(Handler, directory=str(folder)))

@@ -5,7 +5,6 @@ import json
 import re
 import shutil
 import unicodedata
-from pathlib import Path
 
 import pytest
 from preparation.corpora import CORPORA
@@ -35,17 +34,19 @@ WAYS = [  # options, text.json without form of Unicode
 
 
 @pytest.fixture
-def raw(here: Path) -> Path:
+def raw(here):
     return write_files(here / "my text", RAW)
 
 
 @pytest.mark.parametrize("options, record", WAYS, ids=[options or "default" for options, _ in WAYS])
-def test_commands_make_the_tokens_of_the_preparation(options: str, record: dict[str, str], raw: Path) -> None:
+def test_commands_make_the_tokens_of_the_preparation(options, record, raw):
     """Of pairs and of one side. Tokens that train lacks are unknown."""
     given = [*options.split(), *(["--merges", "20"] if record.get("subwords") else [])]
     succeed("own", "de-en", "--from", raw, *given, cwd=raw.parent)
     data = raw.parent / "data-bin/own.de-en"
     assert json.loads((data / "text.json").read_text()) == {**record, "unicode": "NFC"}
+    is_joined = (data / "dict.de.txt").read_bytes() == (data / "dict.en.txt").read_bytes()
+    assert is_joined == ("--joined-dictionary" in options)
     for source, target in (("de", "en"), ("en", "de")):
         text, other = load_pair_texts(data, source=source, target=target)
         pieces = [text.split(line) for line in VALID[source]]
@@ -63,7 +64,7 @@ def test_commands_make_the_tokens_of_the_preparation(options: str, record: dict[
     assert [f"{line} </s>" for line in read] == [" ".join(line) for line in binarised_text(data, "valid")]
 
 
-def test_sentencepiece_learns_from_raw_text(here: Path) -> None:
+def test_sentencepiece_learns_from_raw_text(here):
     """Punctuation is no part of a word's piece, and no escape is made whole."""
     lines = [f"{line[:-2]}." for line in sentences("en", 60)]
     write_files(here, {f"{split}.en": text_of(lines) for split in SPLITS})
@@ -72,7 +73,7 @@ def test_sentencepiece_learns_from_raw_text(here: Path) -> None:
     assert "\u2581houses" in pieces and not any(re.search(r"\w\.|&", piece) for piece in pieces)
 
 
-def test_a_tokenizer_of_hugging_face(raw: Path) -> None:
+def test_a_tokenizer_of_hugging_face(raw):
     tokenizers = pytest.importorskip("tokenizers", reason="the library tokenizers is not installed")
     bpe = tokenizers.ByteLevelBPETokenizer()
     bpe.train_from_iterator(VALID["de"], vocab_size=300, show_progress=False)
@@ -93,7 +94,7 @@ def test_a_tokenizer_of_hugging_face(raw: Path) -> None:
     assert [text.join(text.split(line)) for line in VALID["de"]] == [line.lower() for line in VALID["de"]]
 
 
-def test_one_file_a_side_is_split_by_its_seed(here: Path) -> None:
+def test_one_file_a_side_is_split_by_its_seed(here):
     """Into exact numbers. A line that occurs twice, on either side, is in train."""
     sides = {lang: [*sentences(lang, 40), *sentences(lang, 9), "same", "same"] for lang in LANGUAGES}
     sides["en"][49] = "other"
@@ -115,7 +116,7 @@ def test_one_file_a_side_is_split_by_its_seed(here: Path) -> None:
 
 
 @pytest.mark.parametrize("first", ["--lowercase", "--subwords sentencepiece", "--tokenizer none --subwords none"])
-def test_another_corpus_gets_the_vocabulary_of_a_model(first: str, raw: Path) -> None:
+def test_another_corpus_gets_the_vocabulary_of_a_model(first, raw):
     """And is tokenised as the model's, unless told otherwise."""
     here, merges = raw.parent, [] if "none" in first else ["--merges", 20]
     succeed("own", "de-en", "--from", raw, *first.split(), *merges, "--dest", "model", cwd=here)
@@ -140,7 +141,7 @@ def test_another_corpus_gets_the_vocabulary_of_a_model(first: str, raw: Path) ->
     assert "news was made from other files" in fail(*given, *vocabulary, cwd=here)
 
 
-def test_one_side_gets_the_vocabulary_and_the_language_of_a_model(raw: Path) -> None:
+def test_one_side_gets_the_vocabulary_and_the_language_of_a_model(raw):
     """Of sentencepiece by its file alone, which has learnt from raw text."""
     here = raw.parent
     write_files(here / "news", {"all.lines": text_of([*sentences("de", 9, 7), "Geht's? Ja."])})
@@ -155,7 +156,7 @@ def test_one_side_gets_the_vocabulary_and_the_language_of_a_model(raw: Path) -> 
     assert (here / "b/text.json").read_bytes() == (here / "pieces/text.json").read_bytes()
 
 
-def test_a_pair_with_dictionaries_of_single_sides_keeps_its_languages(raw: Path) -> None:
+def test_a_pair_with_dictionaries_of_single_sides_keeps_its_languages(raw):
     here, words = raw.parent, ["--subwords", "none"]
     for side in LANGUAGES:
         succeed("own", side, "--from", raw, *words, "--dest", side, cwd=here)
@@ -167,7 +168,7 @@ def test_a_pair_with_dictionaries_of_single_sides_keeps_its_languages(raw: Path)
         assert found == [" ".join(words[:-1]) for words in binarised_text(here / side, "train")]
 
 
-def test_lower_cased_lines_and_tokens_are_told_apart(raw: Path) -> None:
+def test_lower_cased_lines_and_tokens_are_told_apart(raw):
     here, given = raw.parent, ["own", "de", "--from", raw, "--source-dict", "model/dict.txt", "--dest", "news"]
     succeed("own", "de", "--from", raw, "--subwords", "none", "--lowercase", "--dest", "model", cwd=here)
     record = here / "model/text.json"
@@ -177,7 +178,7 @@ def test_lower_cased_lines_and_tokens_are_told_apart(raw: Path) -> None:
     assert "lowercase tokens, not checked': delete it" in fail(*given, "--lowercase", cwd=here)
 
 
-def test_tokenised_text_is_warned_of_once_or_left_as_it_is(here: Path) -> None:
+def test_tokenised_text_is_warned_of_once_or_left_as_it_is(here):
     lines = ["it &apos;s well @-@ known , ha@@ us", "cafe\u0301 &quot; x", "a third one"] * 3
     write_files(here / "x", {f"{split}.en": text_of(lines) for split in SPLITS})
     given = ["own", "en", "--from", "x", "--dest", "raw"]
@@ -196,7 +197,7 @@ def test_tokenised_text_is_warned_of_once_or_left_as_it_is(here: Path) -> None:
 
 
 @pytest.mark.parametrize("words", ["x</s> y</s> z</s>", "x@@"])
-def test_words_that_subwords_would_not_give_back_are_refused(words: str, here: Path) -> None:
+def test_words_that_subwords_would_not_give_back_are_refused(words, here):
     """The end mark may be the last piece of a word. Moses splits such words."""
     write_files(here / "x", {f"{split}.en": text_of([f"ab {words}"] * 9) for split in SPLITS})
     options = ["own", "en", "--from", "x", "--merges", 3]
@@ -218,7 +219,7 @@ def test_words_that_subwords_would_not_give_back_are_refused(words: str, here: P
         ("any.codes", b"\xef\xbb\xbf#version: 0.2\na b</w>\n", "any.codes begins with a byte order mark"),
     ],
 )
-def test_vocabulary_that_would_be_misread_is_refused(name: str, content: bytes, error: str, here: Path) -> None:
+def test_vocabulary_that_would_be_misread_is_refused(name, content, error, here):
     files = {"dict.txt": b"a 3\nb 2\n", "any.codes": b"#version: 0.2\na b</w>\n", name: content}
     write_files(here / "x", {**{f"{split}.en": b"a b\n" for split in SPLITS}, **files})
     given = ["--source-dict", "x/dict.txt", *(["--codes", "x/any.codes"] if name == "any.codes" else [])]
@@ -227,7 +228,7 @@ def test_vocabulary_that_would_be_misread_is_refused(name: str, content: bytes, 
     succeed("own", "en", "--from", "x", "--source-dict", "x/dict.txt", "--dest", "crlf", cwd=here)
 
 
-def test_codes_of_the_first_version_and_unigram_models_are_known(here: Path) -> None:
+def test_codes_of_the_first_version_and_unigram_models_are_known(here):
     (here / "old").write_text("a b</w>\nc d</w>\n")
     (here / "a.model").write_bytes(b"\n\x0e\n\x05<unk>\x15\x00\x00\x00\x00\x18\x02")
     options = ["--source-dict", "dict.txt", "--codes"]
@@ -237,7 +238,7 @@ def test_codes_of_the_first_version_and_unigram_models_are_known(here: Path) -> 
         assert options_of(CORPORA["own"], "en", *model).subwords == kind
 
 
-def test_unknown_words_are_told(here: Path) -> None:
+def test_unknown_words_are_told(here):
     """Of dictionaries that are swapped nearly all."""
     texts = {"de": b"ein Haus ist da\n", "en": b"a house is here\n"}
     files = {f"{split}.{side}": text for split in SPLITS for side, text in texts.items()}
@@ -250,15 +251,19 @@ def test_unknown_words_are_told(here: Path) -> None:
     assert "train.de: 1 lines, 5 tokens with one end mark a line, 80.0 % unknown\n" in told
 
 
-def test_split_compares_composed_text(here: Path) -> None:
-    lines = [f"Ärger über {word}" for word in "abcdefghijklmnopqrstuvwxyz"]
-    files = {"all.de": text_of([*lines, *(unicodedata.normalize("NFD", line) for line in lines), *map(str, range(9))])}
-    write_files(here / "x", files)
-    done = succeed("own", "de", "--from", "x", "--subwords", "none", "--split", "4,4", cwd=here)
+@pytest.mark.parametrize(
+    "name, line, options",
+    [("all.de", "Ärger über {}", "own de --split 4,4"), ("deu.txt", "A word {0}\tÄrger über {0}", "tatoeba de-en")],
+)
+def test_splits_compare_composed_text(name, line, options, here):
+    lines = [*map(line.format, "abcdefghijklmnopqrstuvwxyz")]
+    decomposed = [unicodedata.normalize("NFD", line) for line in lines]
+    write_files(here / "x", {name: text_of([*lines, *decomposed, *(line.format(n) for n in range(9))])})
+    done = succeed(*options.split(), "--from", "x", "--subwords", "none", cwd=here)
     assert "in train as well" not in done.stderr
 
 
-def test_lines_that_are_empty_on_a_side_are_dropped(here: Path) -> None:
+def test_lines_that_are_empty_on_a_side_are_dropped(here):
     sides = {"de": ["a b", "", "c", "d"], "en": ["x", "y", " \u00a0", "z"]}
     files = {f"{split}.{side}": text_of(lines) for split in SPLITS for side, lines in sides.items()}
     write_files(here / "x", files)
@@ -273,7 +278,7 @@ def test_lines_that_are_empty_on_a_side_are_dropped(here: Path) -> None:
     assert "test: 2 pairs with an empty side, dropped" in done.stdout
 
 
-def test_headlines(here: Path) -> None:
+def test_headlines(here):
     sides = {"article": [*sentences("en", 30), "...", "Words"], "title": [*sentences("en", 30), "Title", "-"]}
     files = {f"{split}.{side}": text_of(lines) for split in SPLITS for side, lines in sides.items()}
     write_files(here / "x", files)
@@ -287,7 +292,7 @@ def test_headlines(here: Path) -> None:
     assert len(train) == 30 and "don &apos;t" in " ".join(train)
 
 
-def test_a_name_that_is_no_language_and_paths_with_spaces(here: Path) -> None:
+def test_a_name_that_is_no_language_and_paths_with_spaces(here):
     write_files(here / "my text", {"all my.lines": text_of(sentences("fr", 30))})
     options = ["lines", "--from", here / "my text", "--split", "3,2", "--merges", 9, "--dest", "my data"]
     assert "train ptb_small doc 'my data'" in succeed("own", *options, cwd=here).stdout

@@ -3,13 +3,9 @@
 import random
 import re
 import shutil
-import unicodedata
 from collections import Counter
-from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from preparation import segments
@@ -64,7 +60,7 @@ AWKWARD = [
 ]
 
 
-def test_lines_that_invite_misalignment(here: Path) -> None:
+def test_lines_that_invite_misalignment(here):
     for lang, awkward in zip(LANGUAGES, zip(*AWKWARD)):
         train = [*sentences(lang, 40), *awkward, *sentences(lang, 3, seed=2)]
         text = {"train": train, "val": sentences(lang, 5), "test_2016_flickr": [*awkward, "the end"]}
@@ -96,26 +92,10 @@ def test_lines_that_invite_misalignment(here: Path) -> None:
     assert raw[:3] == ['Er sagte: "Ja & nein" <unk> |x| [1].', "", "eins zwei drei vier fünf sechs"] and raw[4] == ""
 
 
-def test_sentencepiece_lowercase_and_joined_dictionary(here: Path) -> None:
-    write_files(here / "x", {name.removesuffix(".gz"): data for name, data in multi30k_files().items()})
-    options = ["--subwords", "sentencepiece", "--merges", 40, "--lowercase", "--joined-dictionary", "--workers", 1]
-    succeed("multi30k", "en-de", "--from", "x", "--dest", "out/here", *options, cwd=here)
-    dest = here / "out" / "here"
-    assert (dest / "dict.de.txt").read_bytes() == (dest / "dict.en.txt").read_bytes()
-    for split in ["train", "test"]:
-        for language in LANGUAGES:
-            lines = binarised(dest, split, "en-de", language)
-            side = [line.replace(" ", "").replace("▁", " ").strip() for line in lines]
-            tokenise = moses(language, lowercase=True)
-            assert side == [tokenise(line) for line in sentences(language, len(side))]
-    assert (dest / "raw" / "test.de").read_bytes() == text_of(sentences("de", 7))
-    assert (dest / "sentencepiece.bpe.model").is_file()
-
-
-def test_steps_are_made_again_only_where_something_changed(here: Path, fake_fairseq: dict[str, str]) -> None:
+def test_steps_are_made_again_only_where_something_changed(here, fake_fairseq):
     write_files(here / "x", multi30k_files())
 
-    def run(*options: object) -> str:
+    def run(*options):
         done = prepare("multi30k", "de-en", "--from", "x", "--merges", 20, *options, cwd=here, **fake_fairseq)
         assert "fairseq-preprocess failed, see downloads/multi30k/de-en/preprocess.log (out of memory)" in done.stderr
         return " ".join(re.findall(r"de-en/(\w+) is already complete", done.stderr))
@@ -129,7 +109,7 @@ def test_steps_are_made_again_only_where_something_changed(here: Path, fake_fair
     assert not list(here.rglob("*partial*")) and not list((here / "data-bin").iterdir())
 
 
-def test_mirrors(here: Path, fake_fairseq: dict[str, str], server: SimpleNamespace) -> None:
+def test_mirrors(here, fake_fairseq, server):
     write_files(server.folder / "good", multi30k_files())
     shutil.copytree(server.folder / "good", server.folder / "broken")
     broken = server.folder / "broken" / "train.en.gz"
@@ -145,7 +125,7 @@ def test_mirrors(here: Path, fake_fairseq: dict[str, str], server: SimpleNamespa
         assert len(server.requests) == 6 * 2 + 2
 
 
-def test_one_side_is_text_for_a_language_model(here: Path) -> None:
+def test_one_side_is_text_for_a_language_model(here):
     text = {"train": [*sentences("en", 58), "Dog's <unk> & rare", "word " * 150]}
     text |= {split: sentences("en", count) for split, count in {"valid": 8, "test": 7}.items()}
     changed = {"train.en.gz": text_of(text["train"]), "val.en.gz": text_of(["", *text["valid"]])}
@@ -171,11 +151,11 @@ def test_one_side_is_text_for_a_language_model(here: Path) -> None:
 # Tatoeba
 
 
-def key(sentence: str) -> str:
+def key(sentence):
     return re.sub(r"\W+", "", sentence).lower()
 
 
-def test_split_shares_no_sentence() -> None:
+def test_split_shares_no_sentence():
     rng = random.Random(1)
     english = [f"Sentence {n % 700}{rng.choice('.!?')}" for n in range(1000)]
     german = [rng.choice([str.upper, str.lower])(f"Satz, {n % 650}.") for n in range(1000)]
@@ -194,15 +174,7 @@ def test_split_shares_no_sentence() -> None:
     assert again.keys() == splits.keys() and all(sorted(again[split]) == sorted(splits[split]) for split in again)
 
 
-def test_split_compares_composed_sentences(here: Path) -> None:
-    pairs = [f"A word {word}\tÄrger über {word}" for word in "abcdefghijklmnopqrstuvwxyz"]
-    both = [*pairs, *(unicodedata.normalize("NFD", pair) for pair in pairs)]
-    write_files(here / "x", {"deu.txt": text_of(both)})
-    done = succeed("tatoeba", "de-en", "--from", "x", "--subwords", "none", cwd=here)
-    assert "in train as well" not in done.stderr
-
-
-def test_pair_of_a_set_that_is_split(here: Path) -> None:
+def test_pair_of_a_set_that_is_split(here):
     write_files(here / "x", tatoeba_files())
     done = succeed("tatoeba", "de-en", "--from", "x", "--merges", 60, cwd=here, check=True)
     assert "not the set of 160,381, 2,000 and 2,000 pairs that has known checksums" in done.stderr
@@ -214,7 +186,7 @@ def test_pair_of_a_set_that_is_split(here: Path) -> None:
         assert (dest / "raw" / f"test.{language}").read_bytes() == text_of(sentences(language, 4, seed=2))
 
 
-def test_one_side(here: Path) -> None:
+def test_one_side(here):
     """Of a set that is split, which needs no other side, and of a file."""
     for language in LANGUAGES:
         files = {name: data for name, data in tatoeba_files().items() if f".{language}." in name}
@@ -230,7 +202,7 @@ def test_one_side(here: Path) -> None:
 
 
 @pytest.mark.parametrize("subject", ["de-en", "en"])
-def test_sets_are_not_taken_for_each_other(subject: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sets_are_not_taken_for_each_other(subject, here, monkeypatch):
     write_files(here / "set", tatoeba_files())
     write_files(here / "file", manythings_files())
     options = [subject, *(["--merges", 20] if subject == "de-en" else [])]
@@ -252,7 +224,7 @@ def test_sets_are_not_taken_for_each_other(subject: str, here: Path, monkeypatch
 # WMT 2014
 
 
-def test_wmt14(here: Path) -> None:
+def test_wmt14(here):
     write_files(here / "my files", release_files(end="\r\n"))
     done = succeed("wmt14", "de-en", "--from", "my files", "--merges", 60, "--max-ratio", 0, cwd=here)
     dest = here / "data-bin" / "wmt14.de-en"
@@ -269,11 +241,11 @@ def test_wmt14(here: Path) -> None:
             assert len(binarised(dest, split, "de-en", language)) == 5
 
 
-def test_only_what_is_missing_is_downloaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_is_missing_is_downloaded(tmp_path, monkeypatch):
     corpus, options = CORPORA["wmt14"], options_of(CORPORA["wmt14"], "de-en")
 
-    def downloaded(folder: Path) -> list[str]:
-        asked: list[str] = []
+    def downloaded(folder):
+        asked = []
         monkeypatch.setattr(translation, "download", lambda mirrors, path: asked.append(path.name))
         corpus.download(folder, options)
         return asked
@@ -289,7 +261,7 @@ def test_only_what_is_missing_is_downloaded(tmp_path: Path, monkeypatch: pytest.
     assert downloaded(tmp_path / "texts") == ["test-full.tgz", "dev.tgz"]
     assert downloaded(tmp_path / "nothing") == list(translation.WMT14_URLS)
 
-    def unreachable(*_: object) -> None:
+    def unreachable(*_):
         raise DataError("no mirror worked")
 
     monkeypatch.setattr(translation, "download", unreachable)
@@ -302,7 +274,7 @@ def test_only_what_is_missing_is_downloaded(tmp_path: Path, monkeypatch: pytest.
 # IWSLT 2014
 
 
-def test_iwslt14(here: Path) -> None:
+def test_iwslt14(here):
     write_files(here / "x" / "de-en", iwslt14_files())
     pair = "en-de"
     done = succeed("iwslt14", pair, "--from", "x", "--merges", 200, cwd=here)
@@ -328,7 +300,7 @@ def test_iwslt14(here: Path) -> None:
         assert all(line == line.lower() for line in binarised(dest, "test", pair, language))
 
 
-def test_partial_iwslt14(here: Path) -> None:
+def test_partial_iwslt14(here):
     write_files(here / "x", iwslt14_partial_files())
     done = succeed("iwslt14", "de-en", "--partial", "--from", "x", "--merges", 9, "--max-ratio", 0, cwd=here)
     dest = here / "data-bin" / "iwslt14-partial.de-en"
@@ -343,7 +315,7 @@ def test_partial_iwslt14(here: Path) -> None:
 # IWSLT 2016
 
 
-def test_iwslt16_from_the_archive(here: Path) -> None:
+def test_iwslt16_from_the_archive(here):
     write_files(here / "my files", {"en-de.tgz": tgz(iwslt16_files("en-de", "en-de/", end="\r\n"))})
     done = succeed("iwslt16", "en-de", "--from", "my files", "--merges", 60, "--max-ratio", 0, cwd=here)
     dest = here / "data-bin" / "iwslt16.en-de"
@@ -369,7 +341,7 @@ def test_iwslt16_from_the_archive(here: Path) -> None:
     assert line.startswith("iwslt16 en-de, valid dev2010, test tst2010 tst2011 tst2012 tst2013 tst2014, 60 merges")
 
 
-def test_iwslt16_dev_and_test_years(tmp_path: Path) -> None:
+def test_iwslt16_dev_and_test_years(tmp_path):
     write_files(tmp_path, iwslt16_files("fr-en"))
     corpus = CORPORA["iwslt16"]
     texts = read_all(corpus, tmp_path, options_of(corpus, "fr-en", "--dev", "tst2010 dev2010"))
@@ -380,7 +352,7 @@ def test_iwslt16_dev_and_test_years(tmp_path: Path) -> None:
     assert list(texts) == ["train", "valid", "test", "tst2014"] and texts["test"] == texts["tst2014"]
 
 
-def test_iwslt16_download(tmp_path: Path, server: SimpleNamespace) -> None:
+def test_iwslt16_download(tmp_path, server):
     write_files(tmp_path / "files", iwslt16_files("de-en"))
     inner = tgz(iwslt16_files("de-en", "de-en/"))
     write_files(server.folder, {"texts/de/en/de-en.tgz": inner, "old/2016-01.tgz": tgz({"x": b"y"})})
@@ -401,10 +373,10 @@ def test_iwslt16_download(tmp_path: Path, server: SimpleNamespace) -> None:
 
 
 @pytest.fixture
-def of_files(tmp_path: Path) -> Callable[..., list[tuple[str, str]]]:
+def of_files(tmp_path):
     """``of_files(read, source, target)``: the pairs that ``read`` finds in two files S and T of these contents."""
 
-    def read_files(read: Callable, source: bytes, target: bytes) -> list[tuple[str, str]]:
+    def read_files(read, source, target):
         write_files(tmp_path, {"S": source, "T": target})
         return list(read(Text(tmp_path / "S", "S"), Text(tmp_path / "T", "T")))
 
@@ -424,12 +396,12 @@ TAGGED = tagged([["a", "b"], ["c", "d"], ["e"]])
         (TAGGED, TAGGED.replace(b"A. Speaker", b"\xff", 1), "T:3: not UTF-8 text"),
     ],
 )
-def test_training_texts_that_do_not_match(source: bytes, target: bytes, error: str, of_files: Callable) -> None:
+def test_training_texts_that_do_not_match(source, target, error, of_files):
     with pytest.raises(DataError, match=f"^{error}"):
         of_files(segments.training_pairs, source, target)
 
 
-def test_training_text(of_files: Callable) -> None:
+def test_training_text(of_files):
     read = segments.training_pairs
     source = tagged([["a&NewLine;b &#10;&#x2028; c&#133;", "d &lt;x&gt; &amp;amp; &notit;"]])
     assert [line for line, _ in of_files(read, source, source)] == ["a b    c\u2026", "d <x> &amp; &notit;"]
@@ -460,7 +432,7 @@ def test_training_text(of_files: Callable) -> None:
         ("", ""),
     ],
 )
-def test_text_of_segments(text: str, expected: str, tmp_path: Path) -> None:
+def test_text_of_segments(text, expected, tmp_path):
     first, second = f'<hl>\n<seg id="1">{text}</SEG>\n</hl>', "<p>\n<seg id=2> end </seg>\n</p>"
     sgml = f'<srcset setid="x">\n<DOC sysid="ref" docid=d1 genre="news">\n{first}{second}</DOC>\n</srcset>\n'
     write_files(tmp_path, {"xml": xml({"1": [text, "end"]}), "sgml": sgml.encode()})
@@ -485,13 +457,13 @@ SET = '<srcset setid="x">\n'
         (f"{SET}text</srcset>", "F has no segment"),
     ],
 )
-def test_broken_segments(content: bytes | str, error: str, tmp_path: Path) -> None:
+def test_broken_segments(content, error, tmp_path):
     write_files(tmp_path, {"F": content if isinstance(content, bytes) else content.encode()})
     with pytest.raises(DataError, match=f"^{error}"):
         segments.read_segments(Text(tmp_path / "F", "F"))
 
 
-def test_evaluation_pair_demands_the_same_segments(of_files: Callable) -> None:
+def test_evaluation_pair_demands_the_same_segments(of_files):
     source = xml({"1": ["a", "b"], "2": ["c"]})
     assert of_files(segments.segment_pairs, source, source) == [("a", "a"), ("b", "b"), ("c", "c")]
     with pytest.raises(DataError, match="S: segment 2 of talk 1 stands opposite segment 1 of talk 2 of T"):

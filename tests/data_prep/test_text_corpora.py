@@ -4,10 +4,7 @@ import dataclasses
 import hashlib
 import re
 from collections import Counter
-from pathlib import Path
-from types import SimpleNamespace
 
-import pytest
 from preparation.corpora import CORPORA, language_models, wsj
 from preparation.corpora.language_models import Counts
 from preparation_runs import binarised_text, fail, options_of, read_all, succeed
@@ -25,11 +22,11 @@ from small_corpora import (
 )
 
 
-def num_tokens(text: bytes) -> int:
+def num_tokens(text):
     return len(text.decode().split()) + text.count(b"\n")
 
 
-def assert_binarised(folder: Path, texts: dict[str, bytes]) -> None:
+def assert_binarised(folder, texts):
     known = set(texts["train"].decode().split())
     assert len((folder / "dict.txt").read_text().splitlines()) == len(known - {"<unk>"})
     for split, text in texts.items():
@@ -38,7 +35,7 @@ def assert_binarised(folder: Path, texts: dict[str, bytes]) -> None:
         assert binarised_text(folder, split) == expected
 
 
-def test_plain_text_mirror(here: Path, server: SimpleNamespace) -> None:
+def test_plain_text_mirror(here, server):
     write_files(server.folder / "plain", named("ptb.*.txt", PTB))
     gone = f"{server.url}/gone/simple-examples.tgz"  # a mirror may also be the file's own address
     succeed("ptb", "--mirror", gone, "--mirror", f"{server.url}/plain", cwd=here)
@@ -53,7 +50,7 @@ def test_plain_text_mirror(here: Path, server: SimpleNamespace) -> None:
     assert len(server.requests) == num_requests
 
 
-def test_wrong_counts_and_vocabulary(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_counts_and_vocabulary(here, monkeypatch):
     sizes = {split: Counts(num_tokens(text), text.count(b"\n")) for split, text in PTB.items()}
     small = dataclasses.replace(language_models.PTB, checksums={}, counts=sizes, num_rows=4)
     write_files(here / "x", named("*.txt", PTB))
@@ -67,7 +64,7 @@ def test_wrong_counts_and_vocabulary(here: Path, monkeypatch: pytest.MonkeyPatch
     assert "dict.txt: 4 rows" in succeed("ptb", "--from", "x", cwd=here, check=True).stdout
 
 
-def test_blank_lines_are_kept(here: Path) -> None:
+def test_blank_lines_are_kept(here):
     write_files(here / "x", wikitext_files("wikitext-2"))
     done = succeed("wikitext-2", "--from", "x", cwd=here)
     dest = here / "data-bin" / "wikitext-2"
@@ -82,16 +79,16 @@ def test_blank_lines_are_kept(here: Path) -> None:
 # text8
 
 
-def expected_words(text: str) -> dict[str, list[str]]:
+def expected_words(text):
     """The words of each split: one that straddles a border belongs to the earlier part."""
-    words: dict[str, list[str]] = {split: [] for split in SPLITS}
+    words = {split: [] for split in SPLITS}
     for word in re.finditer(r"\S+", text):
         split = sum(word.start() >= border for border in (len(text) * 9 // 10, len(text) * 19 // 20))
         words[SPLITS[split]].append(word[0])
     return words
 
 
-def test_words(here: Path) -> None:
+def test_words(here):
     text = text8(30000)
     while text[len(text) * 9 // 10 - 1] == " " or text[len(text) * 9 // 10] == " ":
         text += "x"
@@ -112,7 +109,7 @@ def test_words(here: Path) -> None:
         assert stream == [word if word in known else "<unk>" for word in expected[split]]
 
 
-def test_characters(here: Path) -> None:
+def test_characters(here):
     text = text8(4000)
     write_files(here / "x", {"text8": text.encode()})
     succeed("text8", "--from", "x", "--level", "char", cwd=here)
@@ -129,14 +126,14 @@ def test_characters(here: Path) -> None:
     assert len((here / "data-bin" / "text8-char-1000" / "dict.txt").read_text().splitlines()) == 12
 
 
-def pretend_whole(monkeypatch: pytest.MonkeyPatch, text: str, counts: dict[str, Counts]) -> None:
+def pretend_whole(monkeypatch, text, counts):
     """Make ``text`` the whole corpus."""
     monkeypatch.setattr(language_models, "NUM_CHARACTERS", len(text))
     monkeypatch.setattr(language_models, "NUM_WORDS", len(text.split()))
     monkeypatch.setattr(language_models, "COUNTS", counts)
 
 
-def test_characters_of_the_whole_are_counted(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_of_the_whole_are_counted(here, monkeypatch):
     text = text8(30000)[:80000]
     counts = {"train": Counts(72072, 72), "valid": Counts(4004, 4), "test": Counts(4004, 4)}
     write_files(here / "x", {"text8": text.encode()})
@@ -157,7 +154,7 @@ def test_characters_of_the_whole_are_counted(here: Path, monkeypatch: pytest.Mon
 # Wall Street Journal
 
 
-def test_checksums_of_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checksums_of_the_sample(tmp_path, monkeypatch):
     corpus, folder = CORPORA["wsj"], write_files(tmp_path, nltk_sample())
     texts = read_all(corpus, folder, options_of(corpus, "--from", folder))
     digests = {
@@ -169,7 +166,7 @@ def test_checksums_of_the_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert read_all(corpus, folder, options) == texts and options.result == "wsj-sample"
 
 
-def test_wsj_script(here: Path) -> None:
+def test_wsj_script(here):
     """Words that train has three times are kept; the others are unknown classes."""
     words = ["The", "the", "THE", "House", "house", "Zanzibar", "walked", "1990"]
     train = "".join(f"(S1 (S (NP (NN {word})) (VP (VB go))))\n" for word in words)

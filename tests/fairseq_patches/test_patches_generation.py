@@ -186,24 +186,26 @@ def replaced(dictionary, text, *, source, alignment, table=None, **options):
     return found
 
 
-def test_unknown_words_are_copied_or_looked_up(dictionary):
-    alignment = HardAlignment([(0, 0), (1, 2), (2, 1)], num_source_words=3)
-    options = dict(source="a saw Dackel", alignment=alignment)
-    assert replaced(dictionary, "ein X ein", **options) == "ein Dackel ein"
-    assert replaced(dictionary, "X X X", table={"saw": "sah"}, **options) == "a Dackel sah"
-
-
-def test_subwords_are_joined_after_that(dictionary):
-    alignment = HardAlignment([(0, 0), (1, 1), (2, 2)], num_source_words=3)
-    found = replaced(dictionary, "ein H@@ X", source="a dog Bello", alignment=alignment, remove_bpe="@@ ")
-    assert found == "ein HBello"
+@pytest.mark.parametrize(
+    "text, source, alignment, options, expected",
+    [
+        ("ein X ein", "a saw Dackel", [(0, 0), (1, 2), (2, 1)], {}, "ein Dackel ein"),
+        ("X X X", "a saw Dackel", [(0, 0), (1, 2), (2, 1)], {"table": {"saw": "sah"}}, "a Dackel sah"),
+        ("ein H@@ X", "a dog Bello", [(0, 0), (1, 1), (2, 2)], {"remove_bpe": "@@ "}, "ein HBello"),
+        ("X ein", "H@@ und saw", [(1, 0), (2, 1)], {"remove_bpe": "@@ "}, "und ein"),
+    ],
+)
+def test_unknown_words_are_copied_or_looked_up_before_subwords_are_joined(
+    text, source, alignment, options, expected, dictionary
+):
+    alignment = HardAlignment(alignment, num_source_words=3)
+    assert replaced(dictionary, text, source=source, alignment=alignment, **options) == expected
 
 
 def test_the_source_has_the_subwords_that_the_model_read(dictionary):
-    options = dict(alignment=HardAlignment([(1, 0), (2, 1)], num_source_words=3))
-    assert replaced(dictionary, "X ein", source="H@@ und saw", **options, remove_bpe="@@ ") == "und ein"
+    alignment = HardAlignment([(1, 0), (2, 1)], num_source_words=3)
     with pytest.raises(ValueError, match="it read 3 and the source has 2, 'Hund saw'; leave out --bpe and --tokenizer"):
-        replaced(dictionary, "X ein", source="Hund saw", **options)
+        replaced(dictionary, "X ein", source="Hund saw", alignment=alignment, remove_bpe="@@ ")
 
 
 def test_the_words_that_the_model_read_are_counted_without_padding_and_end():

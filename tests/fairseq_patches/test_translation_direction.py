@@ -37,17 +37,33 @@ def flags(data, *, path=None, **languages):
     return cfg
 
 
+SEVERAL = "{data} holds {pairs}: give --source-lang and --target-lang"
+
+
 @pytest.mark.parametrize(
-    "given, found",
+    "more, given, found",
     [
-        ((None, None), ("de", "en")),
-        (("en", None), ("en", "de")),
-        ((None, "de"), ("en", "de")),
-        (("de", None), ("de", "en")),
-        (("fr", "it"), ("fr", "it")),
+        (None, (None, None), ("de", "en")),
+        (None, ("en", None), ("en", "de")),
+        (None, (None, "de"), ("en", "de")),
+        (None, ("de", None), ("de", "en")),
+        (None, ("fr", "it"), ("fr", "it")),
+        (None, (None, "fr"), "--target-lang fr: {data} holds {pairs}: give one of these languages"),
+        ("fr-en", (None, None), SEVERAL),
+        ("fr-en", (None, "en"), SEVERAL),
+        ("fr-en", ("fr", None), ("fr", "en")),
+        ("en-de", (None, None), SEVERAL),
+        ("en-de", ("en", None), ("en", "de")),
     ],
 )
-def test_a_run_keeps_its_languages(given, found, data):
+def test_languages_are_those_of_the_pair_in_the_folder_that_fits(more, given, found, data):
+    if more:
+        Path(data, f"train.{more}.en.idx").touch()
+    if isinstance(found, str):
+        told = found.format(data=data, pairs=", ".join(["de-en", *filter(None, [more])]))
+        with pytest.raises(UserError, match=f"^{told}"):
+            complete_languages(given, data)
+        return
     assert complete_languages(given, data) == found
     if "fr" not in given:
         cfg = flags(data, source_lang=given[0], target_lang=given[1])
@@ -55,30 +71,9 @@ def test_a_run_keeps_its_languages(given, found, data):
         assert (cfg.task.source_lang, cfg.task.target_lang) == found == (task.cfg.source_lang, task.cfg.target_lang)
 
 
-def test_a_language_that_the_folder_lacks_and_a_folder_without_pairs_are_named(data, tmp_path):
-    with pytest.raises(UserError, match="^--target-lang fr: "):
-        complete_languages((None, "fr"), data)
+def test_a_folder_without_pairs_is_named(tmp_path):
     with pytest.raises(UserError, match=f"^{tmp_path} holds no sentence pairs"):
         complete_languages((None, "fr"), str(tmp_path))
-
-
-@pytest.mark.parametrize(
-    "other, given, found",
-    [
-        ("fr-en", (None, None), None),
-        ("fr-en", (None, "en"), None),
-        ("fr-en", ("fr", None), ("fr", "en")),
-        ("en-de", (None, None), None),
-        ("en-de", ("en", None), ("en", "de")),
-    ],
-)
-def test_a_folder_of_several_pairs_needs_flags_that_tell_which(other, given, found, data):
-    Path(data, f"train.{other}.en.idx").touch()
-    if found is None:
-        with pytest.raises(UserError, match=f"^{data} holds de-en, {other}: give --source-lang and"):
-            complete_languages(given, data)
-    else:
-        assert complete_languages(given, data) == found
 
 
 def test_fairseq_alone_forgets_the_languages(data):

@@ -85,12 +85,6 @@ def test_valid_at_of_odd_curves(train, valid, found, best_epoch):
     assert {level: run.valid_at(level) for level in found} == pytest.approx(found) and run.best_epoch == best_epoch
 
 
-def test_table_has_the_best_epoch_and_the_levels():
-    header, _, cells = rows_of(generalization_report([RUN], levels=[160, 30]).text)
-    assert "valid at train 160" in header and "valid at train 30" in header
-    assert cells == ["plain", "2", "80.00", "100.00", f"{200 * 0.5**0.5:.2f}", ""]
-
-
 def test_picture_goes_on_to_the_right():
     picture = generalization_report([RUN], levels=[]).draw()
     picture.canvas.draw()
@@ -114,7 +108,9 @@ def test_command(save_dir, capsys):
     assert run["train"] == {"1": 320.0, "2": 80.0, "3": 40.0}
     assert run["valid_at"] == [{"train": 160.0, "valid": pytest.approx(200 * 0.5**0.5)}, {"train": 30.0, "valid": None}]
     type_command("analyze generalization", ["--path", f"plain={save_dir}", "--at", "160", "--at", "30"])
-    assert capsys.readouterr().out.strip() == generalization_report([RUN], levels=[160, 30]).text
+    header, _, cells = rows_of(capsys.readouterr().out)
+    assert header == ["model", "best epoch", "train", "valid", "valid at train 160", "valid at train 30"]
+    assert cells == ["plain", "2", "80.00", "100.00", f"{200 * 0.5**0.5:.2f}", ""]
 
 
 @pytest.mark.parametrize(
