@@ -127,8 +127,8 @@ def test_wrong_and_missing_files(small, here):
         message = fail(*options, cwd=here, check=True)
         assert re.search(small.refused, message) and ": pass the right files with --from DIR" in message
     else:
-        succeed(*options, "--dest", "new/checked", cwd=here, check=True)
-        assert "not checked" not in (here / "new/checked/prepared.txt").read_text()
+        succeed(*options, "--dest", "new/deeper/checked", cwd=here, check=True)
+        assert "not checked" not in (here / "new/deeper/checked/prepared.txt").read_text()
     name = next(iter(small.files))
     (here / "x" / name).unlink()
     missing = re.escape(name.removesuffix(".gz").rpartition("/")[2])
@@ -230,8 +230,8 @@ def test_commands_of_the_recipes(arguments):
 def test_the_next_command_names_a_recipe_of_such_text(name, joined):
     """One of the corpus's own if any has a system ``doc``."""
     corpus, of_pairs = CORPORA[name], isinstance(CORPORA[name], ParallelCorpus)
-    given = [*(corpus.pairs[:1] if of_pairs and len(corpus.pairs) > 1 else []), *["--from", "."]]
-    options = options_of(corpus, *given, *(["--joined-dictionary"] if joined and of_pairs else []))
+    pair = corpus.pairs[:1] if of_pairs and len(corpus.pairs) > 1 else []
+    options = options_of(corpus, *pair, "--from", ".", *(["--joined-dictionary"] if joined and of_pairs else []))
     told = corpus.report(options)
     beside = ", with bpe.codes and the references in raw" if of_pairs else ""
     assert told.startswith(f"The binarised corpus is in {options.dest}{beside}. Next:")

@@ -253,7 +253,7 @@ def test_unknown_words_are_told(here):
 
 @pytest.mark.parametrize(
     "name, line, options",
-    [("all.de", "Ärger über {}", "own de --split 4,4"), ("deu.txt", "A word {0}\tÄrger über {0}", "tatoeba de-en")],
+    [("all.de", "Ärger über {}", "own de --split 4,4"), ("deu.txt", "Café {0}\tÄrger über {0}", "tatoeba de-en")],
 )
 def test_splits_compare_composed_text(name, line, options, here):
     lines = [*map(line.format, "abcdefghijklmnopqrstuvwxyz")]
