@@ -182,16 +182,19 @@ ALLOCATOR_VARIABLES = (
 COMMAND_VARIABLE = "FAIRSEQ_PLUGINS_TYPED"
 """Environment variable that holds the command by which a run was started. An interrupted run prints it."""
 
+IN_UTF_8 = {"PYTHONIOENCODING": "utf-8:surrogateescape"}
+"""Environment of programs of fairseq. Their output is read as UTF-8, whatever the encoding of the user's locale."""
+
 
 def training_environment() -> Dict[str, str]:
-    """Environment of a run: this process's, with :data:`COMMAND_VARIABLE` and ``GLIBC_TUNABLES``.
+    """Environment of a run: this process's, with :data:`COMMAND_VARIABLE`, :data:`IN_UTF_8` and ``GLIBC_TUNABLES``.
 
     ``GLIBC_TUNABLES`` is not set if the user has set any of :data:`ALLOCATOR_VARIABLES`, even to nothing, or if the C
     library is not glibc. It is only read at the start of a process, so it cannot be set in the process that trains.
     """
     program = Path(sys.argv[0])
     name = "fairseq-plugins" if program.name == "__main__.py" else program.name
-    environment = {**os.environ, COMMAND_VARIABLE: shlex.join([name, *sys.argv[1:]])}
+    environment = {**os.environ, **IN_UTF_8, COMMAND_VARIABLE: shlex.join([name, *sys.argv[1:]])}
     set_by_user = any(name in os.environ for name in ALLOCATOR_VARIABLES)
     if set_by_user or platform.libc_ver()[0] != "glibc":
         return environment
@@ -235,7 +238,7 @@ def run_fairseq(program: str, arguments: Sequence[str], *, log: Path, output: Op
     with ExitStack() as files:
         errors = files.enter_context(log.open("wb"))
         results = errors if output is None else files.enter_context(output.open("wb"))
-        environment = training_environment() if program == "train" else None
+        environment = training_environment() if program == "train" else {**os.environ, **IN_UTF_8}
         process = start_tied(fairseq_command(program, arguments), stdout=results, stderr=errors, env=environment)
         try:
             # SIGINT is not among them: an interrupt from the keyboard reaches both processes

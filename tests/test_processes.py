@@ -500,3 +500,13 @@ def test_a_fault_of_its_own_ends_those_that_run(task, tmp_path, monkeypatch):
     pid = int((tmp_path / "pid").read_text())
     with suppress(ChildProcessError):  # it has ended, and Python has waited for it
         assert os.waitpid(pid, 0)[1] == signal.SIGTERM
+
+
+@pytest.mark.parametrize("program", ["train", "generate"])
+def test_output_is_in_utf_8_whatever_the_locale(program, package, tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    (package / f"{program}.py").write_text("print('Gr\\u00f6\\u00dfe \\u017a')")
+    run_fairseq(program, [], log=tmp_path / "log", output=tmp_path / "output")
+    assert (tmp_path / "output").read_text(encoding="utf-8") == "Gr\u00f6\u00dfe \u017a\n"
+    if program == "train":
+        assert run_logged(fairseq_command(program, []), log=tmp_path / "log") == 0
