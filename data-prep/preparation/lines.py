@@ -33,6 +33,7 @@ ESCAPES, HUGGING_FACE, moses_language = _module.ESCAPES, _module.HUGGING_FACE, _
 Tokenizer, TokenizerError, TokenSigns = _module.Tokenizer, _module.TokenizerError, _module.TokenSigns
 clean, composed = _module.clean, _module.composed
 load_tokenizer, split_words = _module.load_tokenizer, _module.split_words
+LONGEST_WORD, stretches, split_in_stretches = _module.LONGEST_WORD, _module.stretches, _module.split_in_stretches
 
 CHUNK = 500  # items that a process works on at a time
 CHUNKS_AHEAD = 3  # chunks of a process: one being worked on, one waiting for it, one waiting for the reader

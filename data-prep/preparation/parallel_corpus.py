@@ -17,6 +17,7 @@ from typing import Any
 from .corpus import Corpus, Step, natural, positive, ratio
 from .lines import (
     ESCAPES,
+    LONGEST_WORD,
     DataError,
     Row,
     RowWriter,
@@ -32,8 +33,6 @@ from .steps import splits_of, write_splits
 from .subwords import MODEL_FILES, PROGRAMS, make_subwords
 
 RAW = "raw"  # folder of the references, in that of the tokens
-
-LONGEST_WORD = 1000  # letters of a word in a training pair, as in Moses
 
 LOWERCASE = {"lower tokens": "lowercase tokens", "lower lines": "lowercase"}  # in text.json -> in the summary
 

@@ -13,6 +13,7 @@ from subword_nmt import apply_bpe, learn_bpe
 
 from .lines import (
     ESCAPES,
+    LONGEST_WORD,
     DataError,
     map_in_order,
     note,
@@ -20,6 +21,8 @@ from .lines import (
     progress,
     read_lines,
     read_rows,
+    split_in_stretches,
+    stretches,
     write_lines,
     write_rows,
 )
@@ -99,7 +102,7 @@ def load(kind: str, path: Path) -> Callable[[str], str]:
     def split(line: str) -> str:
         if len(bpe.cache) > CACHED_WORDS:
             bpe.cache.clear()
-        return bpe.segment(line)
+        return " ".join(split_in_stretches(line, bpe.segment))
 
     return split
 
@@ -107,6 +110,10 @@ def load(kind: str, path: Path) -> Callable[[str], str]:
 def _learn_subword_nmt(
     words: Counter, num_merges: int, path: Path, symbols: tuple[str, ...], escapes: Sequence[str]
 ) -> None:
+    for word in [word for word in words if len(word) > LONGEST_WORD]:
+        count = words.pop(word)
+        for stretch in stretches(word):
+            words[stretch] += count
     learn_bpe.tqdm = lambda items: progress(items, desc="learning merges", unit=" merges")
     learnt = io.StringIO()
     learn_bpe.learn_bpe((f"{word} {count}" for word, count in words.items()), learnt, num_merges, is_dict=True)

@@ -47,6 +47,7 @@ from fairseq_plugins.evaluation.tokenizers import (
     clean,
     composed,
     load_tokenizer,
+    split_in_stretches,
     split_words,
 )
 from fairseq_plugins.files import name_of, numbered_lines
@@ -54,9 +55,6 @@ from fairseq_plugins.metrics.corpus import LetterCase
 from fairseq_plugins.options import UserError
 
 # Subwords, whose codes or models data-prep leaves beside the binaries.
-
-LONGEST_WORD = 1000
-"""Characters of a word that subword-nmt splits at a time."""
 
 MOST_CACHED_WORDS = 100_000
 """Bound of the cache of subword-nmt, in words."""
@@ -89,11 +87,7 @@ class WholeWords(Subwords):
 
 
 class SubwordNMT(Subwords):
-    """Codes of subword-nmt: a piece that ends in ``@@`` continues in the next one.
-
-    A word above :data:`LONGEST_WORD` characters is split in stretches of that length, because the time of subword-nmt
-    grows faster than the length of a word.
-    """
+    """Codes of subword-nmt: a piece that ends in ``@@`` continues in the next one."""
 
     kind = "subword_nmt"
 
@@ -104,17 +98,7 @@ class SubwordNMT(Subwords):
     def split(self, words: str) -> List[str]:
         if len(self.codes.cache) > MOST_CACHED_WORDS:
             self.codes.cache = {}  # not cleared: another thread may be reading the old one
-        if max(map(len, words.split(" "))) <= LONGEST_WORD:
-            return self.codes.segment(words).split()
-        return [piece for word in words.split(" ") for piece in self._split_word(word)]
-
-    def _split_word(self, word: str) -> List[str]:
-        stretches = [word[start : start + LONGEST_WORD] for start in range(0, len(word), LONGEST_WORD)]
-        pieces = [self.codes.segment(stretch).split() for stretch in stretches]
-        found = [stretch for stretch in pieces if stretch]
-        for goes_on in found[:-1]:
-            goes_on[-1] += "@@"
-        return [piece for stretch in found for piece in stretch]
+        return split_in_stretches(words, self.codes.segment)
 
     def group(self, pieces: Sequence[str]) -> List[List[str]]:
         words: List[List[str]] = []

@@ -8,7 +8,7 @@ import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from pathlib import Path
-from typing import Dict, List, Optional, Sequence
+from typing import Callable, Dict, List, Optional, Sequence
 
 import regex
 from sacremoses import MosesDetokenizer, MosesTokenizer
@@ -216,6 +216,31 @@ def split_words(line: str, tokenizer: Tokenizer, case: str) -> List[str]:
     """
     words = tokenizer.split(line.lower() if case == "lower lines" else line)
     return [word.lower() for word in words] if case == "lower tokens" else words
+
+
+LONGEST_WORD = 1000
+"""Letters of a word in a training pair at most, as in Moses, and of a word that subword-nmt learns from and splits."""
+
+
+def stretches(word: str) -> List[str]:
+    """The word, or its stretches of :data:`LONGEST_WORD` letters."""
+    return [word[start : start + LONGEST_WORD] for start in range(0, len(word), LONGEST_WORD)]
+
+
+def split_in_stretches(words: str, segment: Callable[[str], str]) -> List[str]:
+    """Pieces of words with spaces between them, by subword-nmt's ``segment``.
+
+    Longer words are split in :func:`stretches`, because the time of subword-nmt grows faster than the length of a word.
+    """
+    if max(map(len, words.split(" "))) <= LONGEST_WORD:
+        return segment(words).split()
+    pieces: List[str] = []
+    for word in words.split(" "):
+        found = [part for part in (segment(stretch).split() for stretch in stretches(word)) if part]
+        for goes_on in found[:-1]:
+            goes_on[-1] += "@@"
+        pieces += [piece for part in found for piece in part]
+    return pieces
 
 
 class TokenSigns:

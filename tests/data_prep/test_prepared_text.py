@@ -17,13 +17,14 @@ from fairseq.data.data_utils import post_process
 from paths import ROOT
 from preparation import lines, sources, steps, subwords
 from preparation.corpora import CORPORA, translation
-from preparation.lines import ESCAPES, DataError
+from preparation.lines import ESCAPES, LONGEST_WORD, DataError
 from preparation.parallel_corpus import ParallelCorpus, length_fault
 from preparation_runs import binarised, joined, moses, options_of, succeed, words_of
 from small_corpora import LANGUAGES, SPLITS, gigaword_items, sentences, text_of, write_files, zipped
+from subword_nmt import apply_bpe
 from typed_commands import type_command
 
-from fairseq_plugins.evaluation.raw_text import Moses, SideText, load_pair_texts, load_side_text
+from fairseq_plugins.evaluation.raw_text import Moses, SideText, SubwordNMT, load_pair_texts, load_side_text
 
 CASES = ROOT / "tests/cases"
 PERSIAN = (CASES / "joiners.fa").read_text().splitlines()
@@ -396,3 +397,22 @@ def test_a_full_disk_is_no_failure_of_a_mirror(answers, tmp_path):
     with pytest.raises(OSError, match="No space left on device"):
         sources.download([URL] * 2, tmp_path / "full", lambda path: True)
     assert len(answers) == 1
+
+
+def test_a_long_word_is_learnt_from_and_split_in_stretches(tmp_path, monkeypatch):
+    """Models split raw text like that, too. subword-nmt takes minutes for such a word."""
+    learnt = []
+    learn = subwords.learn_bpe.learn_bpe
+    monkeypatch.setattr(
+        subwords.learn_bpe,
+        "learn_bpe",
+        lambda words, *rest, **options: learn(learnt.extend(words) or learnt, *rest, **options),
+    )
+    x, y = "x" * LONGEST_WORD, "y" * LONGEST_WORD
+    subwords.learn("bpe", [f"xy {x}{y}{x}xy"] * 2, 20, tmp_path / "bpe.codes")
+    assert sorted(learnt) == [f"{x} 4", "xy 4", f"{y} 2"]
+    pieces = subwords.load("bpe", tmp_path / "bpe.codes")(f"xy {x}{y}xy xy")
+    assert post_process(pieces, "subword_nmt") == f"xy {x}{y}xy xy"
+    assert pieces.split() == SubwordNMT(tmp_path / "bpe.codes").split(f"xy {x}{y}xy xy")
+    alone = apply_bpe.BPE(io.StringIO((tmp_path / "bpe.codes").read_text())).segment(x)
+    assert f" {alone}@@ " in pieces

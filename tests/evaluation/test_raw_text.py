@@ -16,7 +16,6 @@ from subword_nmt.apply_bpe import BPE
 
 from fairseq_plugins.evaluation import raw_text
 from fairseq_plugins.evaluation.raw_text import (
-    LONGEST_WORD,
     compared_case,
     encode_lines,
     load_detokenizer,
@@ -25,6 +24,7 @@ from fairseq_plugins.evaluation.raw_text import (
     load_subwords,
     stream_lines,
 )
+from fairseq_plugins.evaluation.tokenizers import LONGEST_WORD
 from fairseq_plugins.files import read_lines
 
 
