@@ -139,14 +139,27 @@ def singular_values(model: FairseqLanguageModel, tokens: Tensor, **options: Any)
     The matrix is never in memory. Its Gram matrix (V, V) is summed in float64, window by window, and the result is the
     roots of its eigenvalues. Values below :data:`NOISE` times the largest are rounding errors and become zero. The
     stream is (N + 1,) int64; the options are those of :func:`~fairseq_plugins.evaluation.scoring.score_windows`.
+    Raises UserError if the Gram matrix does not fit into memory.
     """
     gram = None
     for scored in score_windows([model], tokens, window=WINDOW, words="all", **options):
         rows = scored.scores[0].output.flatten(0, 1).double()
-        gram = rows.new_zeros(rows.size(1), rows.size(1)) if gram is None else gram
+        gram = _square_matrix(rows) if gram is None else gram
         gram.addmm_(rows.t(), rows)
     values = torch.linalg.eigvalsh(gram).flip(0).clamp(min=0).sqrt().cpu()
     return values.where(values > NOISE * values[0], 0.0)
+
+
+def _square_matrix(rows: Tensor) -> Tensor:
+    """Zeros (V, V) like ``rows`` (N, V). Raises UserError if they do not fit into memory."""
+    num_words = rows.size(1)
+    try:
+        return rows.new_zeros(num_words, num_words)
+    except RuntimeError as error:
+        raise UserError(
+            f"{num_words:,} words: a number for each pair of them takes {8 * num_words**2 / 1e9:,.0f} GB, which is "
+            "more than there is: give a model with a smaller vocabulary"
+        ) from error
 
 
 def rank(values: Tensor, *, threshold: float) -> int:

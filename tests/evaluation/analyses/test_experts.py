@@ -18,6 +18,7 @@ from fairseq_plugins.evaluation.analyses.experts import (
     word_experts,
 )
 from fairseq_plugins.evaluation.scoring import score_lines, score_pairs, score_windows
+from fairseq_plugins.options import UserError
 
 END = 2
 
@@ -145,3 +146,12 @@ def test_there_are_no_more_values_than_positions():
 def test_the_default_threshold_is_the_rounding_error_of_float32(num_positions, longer):
     values = torch.linspace(4, 1, 10).double()
     assert default_threshold(values, num_positions=num_positions) == pytest.approx(longer * 2**-23 * 4, rel=1e-12)
+
+
+def test_a_vocabulary_that_is_too_large_for_the_matrix_is_refused_in_a_line(monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(torch.Tensor, "new_zeros", refuse)
+    with pytest.raises(UserError, match="^267,735 words: .* takes 573 GB, .*: give a model with a smaller vocabulary$"):
+        experts_module._square_matrix(torch.empty(0, 267_735))
