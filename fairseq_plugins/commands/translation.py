@@ -1,6 +1,9 @@
 """Translation of raw text."""
 
 import argparse
+import os
+import stat
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import List
@@ -89,15 +92,23 @@ def _add_translate_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch-size",
         type=count,
         help="lines that are translated at a time; it does not change translations "
-        f"(default: {BATCH_SIZE} of files, 1 of the standard input, which answers every line at once)",
+        f"(default: {BATCH_SIZE} of files, 1 of a terminal or a pipe, where every line is answered at once)",
     )
     add_output_precision(parser)
     add_cpu(parser)
 
 
+def _reads_file() -> bool:
+    """Whether the standard input is a file, as after ``< FILE``, so that nobody waits for the answer to a line."""
+    try:
+        return stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode)
+    except OSError:  # a stream in memory
+        return False
+
+
 def _translate(args: argparse.Namespace) -> None:
     paths: List[Path] = args.input or [STANDARD_INPUT]
-    is_typed = STANDARD_INPUT in paths
+    is_typed = STANDARD_INPUT in paths and not _reads_file()
     batch_size: int = (1 if is_typed else BATCH_SIZE) if args.batch_size is None else args.batch_size
     names = [option.name for option in fields(SearchOptions) if option.name != "flags"]
     search = SearchOptions(**{name: getattr(args, name) for name in names}, flags=args.forwarded)

@@ -16,9 +16,10 @@ from binarised_data import copy_data
 from commands import ENVIRONMENT, command
 from paths import ROOT
 from translation_commands import FAIRSEQ_FLAGS, TRANSFORMER, generate, train_translator, translator_arguments
+from typed_commands import type_command
 
 import fairseq_plugins
-from fairseq_plugins.evaluation.translation import load_translator
+from fairseq_plugins.evaluation.translation import Translator, load_translator
 
 CASES = ROOT / "tests/cases"
 
@@ -261,3 +262,23 @@ def test_references_and_splits_are_those_of_the_models_languages(data_with_texts
         refuse("compare runs", *table, "--split", "dev"),
     ):
         assert "has no dev set: take one of test, train, valid" in told
+
+
+@pytest.mark.parametrize("given, batch_size", [("file", 32), ("pipe", 1)])
+def test_lines_of_a_file_on_the_standard_input_are_translated_in_batches(
+    given, batch_size, prepared, best, tmp_path, monkeypatch, capsys
+):
+    found = []
+    translate_stream = Translator.translate_stream
+
+    def record(*arguments, **options):
+        found.append(options["batch_size"])
+        return translate_stream(*arguments, **options)
+
+    monkeypatch.setattr(Translator, "translate_stream", record)
+    (tmp_path / "lines").write_text("a b\n\nc d e\n")
+    with subprocess.Popen(["cat", tmp_path / "lines"], stdout=subprocess.PIPE, text=True) as cat:
+        with (tmp_path / "lines").open() as file:
+            monkeypatch.setattr("sys.stdin", file if given == "file" else cat.stdout)
+            type_command("translate", [prepared, "--path", best, "--cpu"])
+    assert capsys.readouterr().out == "xb xa\n\nxe xd xc\n" and found == [batch_size]
