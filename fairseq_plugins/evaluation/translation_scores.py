@@ -231,7 +231,8 @@ def similarity(targets: Sequence[str], references: Sequence[str]) -> float:
     """
     precision = CHRF(char_order=4, beta=0, lowercase=True)
     plain = [without_escapes(line) for line in references]
-    escaped = [MosesTokenizer.escape_xml(MosesTokenizer(), line) for line in references]
+    escape = MosesTokenizer().escape_xml
+    escaped = list(map(escape, references))
     known = [without_escapes(line.replace(UNKNOWN_REFERENCE, "")) for line in targets]
     return precision.corpus_score(known, [plain, list(references), escaped]).score
 
