@@ -15,7 +15,7 @@ from fairseq_plugins.files import (
     output_folder,
     picture_file,
 )
-from fairseq_plugins.options import UserError, count, split_name
+from fairseq_plugins.options import UserError, count, split_name, whole_number
 from fairseq_plugins.output_layers.base import OUTPUT_PRECISIONS
 
 
@@ -133,6 +133,26 @@ def add_tokenised(parser: argparse.ArgumentParser) -> None:
 def add_beam(parser: argparse.ArgumentParser) -> None:
     """Declare ``--beam``, ``args.beam``."""
     parser.add_argument("--beam", type=count, default=5, metavar="N", help="beam size (default: %(default)s)")
+
+
+def add_sampling(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--temperature``, ``--top-k``, ``--top-p`` and ``--seed``, also as fairseq calls them."""
+    parser.add_argument(
+        "--temperature", type=float, default=1.0, help="divides log-probabilities before words are drawn (default: 1)"
+    )
+    parser.add_argument(
+        "--top-k", "--sampling-topk", type=count, metavar="K", help="draw from the K most probable words (default: all)"
+    )
+    parser.add_argument(
+        "--top-p",
+        "--sampling-topp",
+        type=float,
+        metavar="P",
+        help="draw from the fewest words whose probabilities sum to P (default: all)",
+    )
+    parser.add_argument(
+        "--seed", type=whole_number(at_least=0), help="seed of the draws; equal seeds draw equal texts (default: 1)"
+    )
 
 
 def add_output_precision(parser: argparse.ArgumentParser) -> None:

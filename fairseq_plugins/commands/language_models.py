@@ -8,7 +8,7 @@ import time
 from dataclasses import fields
 from itertools import tee
 from pathlib import Path
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Optional
 
 from fairseq_plugins.command_line import (
     add_checkpoints,
@@ -17,12 +17,12 @@ from fairseq_plugins.command_line import (
     add_input,
     add_output_precision,
     add_plot,
+    add_sampling,
     add_split,
     add_tokenised,
     choose_device,
 )
 from fairseq_plugins.commands.method_flags import (
-    FlagValues,
     add_method_flags,
     given_flags,
     grid_points,
@@ -32,7 +32,7 @@ from fairseq_plugins.commands.report import report_command
 from fairseq_plugins.console import Command, progress_bar
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.evaluator import Evaluator
-from fairseq_plugins.evaluation.generation import SEED, STOPS, UNKNOWN_WORDS, Continuation, GenerationOptions
+from fairseq_plugins.evaluation.generation import STOPS, UNKNOWN_WORDS, GenerationOptions
 from fairseq_plugins.evaluation.language_model import (
     CONTEXTS,
     ScoredLine,
@@ -42,7 +42,7 @@ from fairseq_plugins.evaluation.language_model import (
 from fairseq_plugins.evaluation.raw_text import TextKind, raise_empty, stream_lines
 from fairseq_plugins.evaluation.scoring import exponential, prepare_to_score
 from fairseq_plugins.files import STANDARD_INPUT, given_path, name_of, numbered_lines
-from fairseq_plugins.options import UserError, count, whole_number
+from fairseq_plugins.options import UserError, count
 from fairseq_plugins.reports.analyses import perplexity_report
 from fairseq_plugins.reports.pictures import save_picture
 from fairseq_plugins.reports.report import Report, json_text, write_figures
@@ -51,7 +51,10 @@ from fairseq_plugins.reports.sentences import draw_surprisal
 TUNED_SPLIT = "valid"
 
 CHOICE_SUFFIX = ".methods.json"
-"""The file that --tune writes has this suffix in place of the first checkpoint's."""
+"""The file that --tune writes has this suffix in place of the first checkpoint's.
+
+It has the flags and the perplexity of all points of the grid, the best first. null stands for inf.
+"""
 
 
 def _add_eval_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,10 +112,10 @@ def _evaluate(args: argparse.Namespace) -> Report:
     if choice is not None:
         tuned = evaluator.text(TUNED_SPLIT, num_rows=args.rows)
         nll = evaluator.tune(tuned, [methods for _, methods in points])
-        order = sorted(range(len(points)), key=nll.__getitem__)
-        points = [points[number] for number in order]
-        perplexities = [exponential(nll[number]) for number in order]
-        write_choice(choice, [flags for flags, _ in points], perplexities, command=args.command_line)
+        ranked = sorted(zip(nll, points), key=lambda one: one[0])
+        points = [point for _, point in ranked]
+        grid = [{"flags": flags, "perplexity": exponential(mean)} for mean, (flags, _) in ranked]
+        write_figures(choice, {"split": TUNED_SPLIT, **grid[0], "grid": grid}, command=args.command_line)
     flags, methods = points[0]  # the best, or the given flags
     result, speed = evaluator.evaluate(text, methods)
     return perplexity_report(
@@ -132,12 +135,6 @@ Every token but the first is predicted once, the end mark of each line included.
 checkpoints are averaged.""",
     example="data-bin/ptb --path checkpoints/doc --split test",
 )
-
-
-def write_choice(path: Path, grid: Sequence[FlagValues], perplexities: Sequence[float], *, command: str) -> None:
-    """Write the flags of all points of a grid, the best first, with their perplexity in JSON. null stands for inf."""
-    points = [{"flags": flags, "perplexity": perplexity} for flags, perplexity in zip(grid, perplexities)]
-    write_figures(path, {"split": TUNED_SPLIT, **points[0], "grid": points}, command=command)
 
 
 LINES_AT_ONCE = 4096
@@ -210,7 +207,10 @@ def _score(args: argparse.Namespace) -> None:
                 if draws and len(line.tokens) > 1:
                     save_picture(draw_surprisal(line, lm.text), args.plot)
                     draws = False
-                print(_line_json(line, number) if args.json else _line_text(line, number, per=args.per), flush=True)
+                if args.json:
+                    print(json_text({"line": number, **line.figures()}, letters="kept"), flush=True)
+                else:
+                    print(_line_text(line, number, per=args.per), flush=True)
                 bar.update(len(line.tokens))
     finally:
         seconds = time.perf_counter() - start
@@ -249,10 +249,6 @@ def _line_text(line: ScoredLine, number: int, *, per: str) -> str:
     )
 
 
-def _line_json(line: ScoredLine, number: int) -> str:
-    return json_text({"line": number, **line.figures()}, letters="kept")
-
-
 def _load(args: argparse.Namespace, **options: Any) -> TrainedLanguageModel:
     kind: TextKind = "tokenised" if args.tokenised else "raw"
     options.update(text=kind, device=choose_device(args), precision=args.output_precision)
@@ -283,21 +279,7 @@ def _add_generate_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="beam search of this size, the best texts first, by mean log-probability of a token (default: sampling)",
     )
-    parser.add_argument(
-        "--temperature", type=float, default=1.0, help="divides log-probabilities before sampling (default: 1)"
-    )
-    parser.add_argument("--top-k", type=count, metavar="K", help="sample from the K most probable words (default: all)")
-    parser.add_argument(
-        "--top-p",
-        type=float,
-        metavar="P",
-        help="sample from the fewest words whose probabilities sum to P (default: all)",
-    )
-    parser.add_argument(
-        "--seed",
-        type=whole_number(at_least=0),
-        help=f"seed of sampling; equal seeds draw equal texts (default: {SEED})",
-    )
+    add_sampling(parser)
     parser.add_argument(
         "--max-length", type=count, default=100, metavar="N", help="maximum number of tokens to write (default: 100)"
     )
@@ -332,7 +314,10 @@ def _generate(args: argparse.Namespace) -> None:
     with progress_bar("generating", unit="line") as bar:
         for found, prefix in zip(lm.continue_stream(lines, options, after=earlier), prefixes):
             for one in found:
-                print(_continuation_json(prefix, one) if args.json else one.text.replace("\n", " </s> "), flush=True)
+                if args.json:
+                    print(json_text({"prefix": prefix, **one.figures()}, letters="kept"), flush=True)
+                else:
+                    print(one.text.replace("\n", " </s> "), flush=True)
             bar.update()
 
 
@@ -346,7 +331,3 @@ averaged. With --stop length, end marks are words like others and are printed as
 text, in which end marks are line breaks.""",
     example="data-bin/ptb --path checkpoints/doc --input beginnings.txt --num 3",
 )
-
-
-def _continuation_json(prefix: str, found: Continuation) -> str:
-    return json_text({"prefix": prefix, **found.figures()}, letters="kept")

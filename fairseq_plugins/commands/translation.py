@@ -16,13 +16,14 @@ from fairseq_plugins.command_line import (
     add_input,
     add_output_precision,
     add_plot,
+    add_sampling,
     choose_device,
 )
 from fairseq_plugins.console import Command, progress_bar
 from fairseq_plugins.evaluation.raw_text import stream_lines
-from fairseq_plugins.evaluation.translation import EXTRA_PIECES, GENERATION_FLAGS, SEED, SearchOptions, load_translator
+from fairseq_plugins.evaluation.translation import EXTRA_PIECES, GENERATION_FLAGS, SearchOptions, load_translator
 from fairseq_plugins.files import STANDARD_INPUT, name_of
-from fairseq_plugins.options import UserError, count, flag_of, whole_number
+from fairseq_plugins.options import UserError, count, flag_of
 from fairseq_plugins.reports.report import json_text
 from fairseq_plugins.reports.sentences import save_attention_map
 
@@ -70,20 +71,7 @@ def _add_translate_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="draw --beam hypotheses instead of searching; the result depends only on the line and the seed",
     )
-    parser.add_argument(
-        "--top-k", "--sampling-topk", type=count, metavar="K", help="draw from the K most probable words"
-    )
-    parser.add_argument(
-        "--top-p",
-        "--sampling-topp",
-        type=float,
-        metavar="P",
-        help="draw from the fewest words whose probabilities sum to P",
-    )
-    parser.add_argument(
-        "--temperature", type=float, default=1.0, help="divides log-probabilities before words are drawn (default: 1)"
-    )
-    parser.add_argument("--seed", type=whole_number(at_least=0), help=f"of --sampling (default: {SEED})")
+    add_sampling(parser)
     add_plot(
         parser,
         help="draw the attention of the first sentence, up to 100 words of either side, such as attention.png",

@@ -64,6 +64,10 @@ class NextWords:
         return log_probs
 
 
+SEED = 1
+"""Default seed of sampling."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
     """Draws words from P(w)^(1 / temperature), normalised, restricted to the most probable words.
@@ -73,6 +77,7 @@ class Sampling:
         top_k: number of words to draw from, or None for all.
         top_p: draw from the fewest words whose probabilities, after the temperature, sum to this value (Holtzman et
             al. 2020), 0 < top_p <= 1, or None for all. Both limits apply together.
+        seed: 0 or more; default :data:`SEED`.
 
     Raises:
         UserError: if a value does not fit.
@@ -81,6 +86,7 @@ class Sampling:
     temperature: float = 1.0
     top_k: Optional[int] = None
     top_p: Optional[float] = None
+    seed: Optional[int] = None
 
     def __post_init__(self) -> None:
         check_positive(self.temperature, flag="temperature")
@@ -88,6 +94,17 @@ class Sampling:
             check_at_least_one(self.top_k, flag="top-k")
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UserError(f"top-p {self.top_p}: give a share above 0, at most 1")
+        if self.seed is not None:
+            check_whole(self.seed, flag="--seed")
+
+    @property
+    def is_default(self) -> bool:
+        """Whether no option of sampling was given."""
+        return (self.temperature, self.top_k, self.top_p, self.seed) == (1.0, None, None, None)
+
+    def generator(self, *key: int) -> np.random.Generator:
+        """The generator of the draws of one text. Equal seeds and keys draw equal texts."""
+        return np.random.default_rng((SEED if self.seed is None else self.seed, *key))
 
     def choose(self, log_probs: Tensor, draws: Tensor) -> Tensor:
         """A word for each row, (R,) int64.
@@ -126,19 +143,14 @@ UnknownWords = Literal["allowed", "excluded"]
 """Whether the unknown word may be generated."""
 UNKNOWN_WORDS: Sequence[UnknownWords] = get_args(UnknownWords)
 
-SEED = 1
-"""Default seed of sampling."""
-
 
 @dataclass(frozen=True, kw_only=True)
-class GenerationOptions:
+class GenerationOptions(Sampling):
     """How prefixes are continued. The attributes are named like the flags of ``lm generate``.
 
     Attributes:
         num: number of texts.
         beam: number of hypotheses of a beam search, at least ``num``, or None for sampling.
-        temperature, top_k, top_p: of sampling; see :class:`Sampling`.
-        seed: of sampling, 0 or more; default :data:`SEED`.
         max_length: largest number of tokens to generate.
         stop: at an end mark, or only at ``max_length``.
         unknown: whether the unknown word may be generated.
@@ -149,32 +161,21 @@ class GenerationOptions:
 
     num: int = 1
     beam: Optional[int] = None
-    temperature: float = 1.0
-    top_k: Optional[int] = None
-    top_p: Optional[float] = None
-    seed: Optional[int] = None
     max_length: int = 100
     stop: Stop = "end"
     unknown: UnknownWords = "allowed"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_at_least_one(self.num, flag="--num")
         check_at_least_one(self.max_length, flag="--max-length")
         check_choice(self.stop, STOPS, flag="--stop")
         check_choice(self.unknown, UNKNOWN_WORDS, flag="--unknown")
-        if self.seed is not None:
-            check_whole(self.seed, flag="--seed")
-        sampling = self.drawn_by
         if self.beam is not None:
             if check_at_least_one(self.beam, flag="--beam") < self.num:
                 raise UserError(f"--num {self.num} of a beam of {self.beam}: give a --beam of at least {self.num}")
-            if sampling != Sampling() or self.seed is not None:
+            if not self.is_default:
                 raise UserError("--top-k, --top-p, --temperature and --seed are for sampling: leave them or --beam out")
-
-    @property
-    def drawn_by(self) -> Sampling:
-        """How words are drawn."""
-        return Sampling(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
 
 
 ROWS_AT_A_TIME = 256
@@ -260,8 +261,7 @@ class TextGenerator:
             if self.options.beam is not None:
                 rows = self._search(NextWords(stream, num_rows=1), beam=self.options.beam)
             else:
-                seed = SEED if self.options.seed is None else self.options.seed
-                chances = [np.random.default_rng((seed, k, *numbers.tolist())) for k in range(self.options.num)]
+                chances = [self.options.generator(k, *numbers.tolist()) for k in range(self.options.num)]
                 for first in range(0, len(chances), ROWS_AT_A_TIME):
                     group = chances[first : first + ROWS_AT_A_TIME]
                     rows += self._sample(NextWords(stream, num_rows=len(group)), group)
@@ -269,12 +269,11 @@ class TextGenerator:
 
     def _sample(self, words: NextWords, chances: Sequence[np.random.Generator]) -> List[_Row]:
         """Draw a text for each generator."""
-        sampling = self.options.drawn_by
         rows, alive = [_Row() for _ in chances], list(range(len(chances)))
         for step in range(self.options.max_length):
             log_probs = words.log_probs()
             draws = torch.tensor([chances[i].random() for i in alive], dtype=torch.float64)
-            chosen = sampling.choose(self._allowed(log_probs), draws)
+            chosen = self.options.choose(self._allowed(log_probs), draws)
             chosen_log_probs = log_probs.gather(1, chosen.unsqueeze(1)).squeeze(1)
             for row, number, log_prob in zip(alive, chosen.tolist(), chosen_log_probs.tolist()):
                 rows[row] = rows[row].extended(number, log_prob)

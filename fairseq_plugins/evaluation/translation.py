@@ -30,7 +30,7 @@ from fairseq_plugins.evaluation.raw_text import (
 from fairseq_plugins.evaluation.scoring import device_of, prepare_to_score
 from fairseq_plugins.files import STANDARD_INPUT, read_lines
 from fairseq_plugins.metrics.rouge import without_escapes
-from fairseq_plugins.options import UserError, check_at_least_one, check_whole, flag_of
+from fairseq_plugins.options import UserError, check_at_least_one, flag_of
 
 EXTRA_PIECES = 200
 """A translation has at most this many pieces more than its source, end mark included, rounded up to :data:`STEP`."""
@@ -40,9 +40,6 @@ STEP = 50
 
 LARGEST_POWER, LARGEST_NUMBER = 10, 1_000_000
 """Bounds of the length penalty and of flags of fairseq, which ends with an overflow beyond them."""
-
-SEED = 1
-"""Default seed of sampling."""
 
 Alignment = List[Tuple[int, int]]
 """Positions in the source and in the translation, from 0, in the order of the translation."""
@@ -55,7 +52,7 @@ GENERATION_FLAGS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOptions:
+class SearchOptions(Sampling):
     """How translations are searched or drawn.
 
     Attributes:
@@ -66,8 +63,6 @@ class SearchOptions:
         replace_unk: replace unknown words by the source words that the attention reads most, or by their translations
             in a file of ``source target`` lines.
         sampling: draw the hypotheses instead of searching. They depend only on the line and the seed.
-        top_k, top_p, temperature: see :class:`~fairseq_plugins.evaluation.generation.Sampling`.
-        seed: of sampling, 0 or more; default :data:`SEED`.
         flags: further flags of ``fairseq-generate``, of :data:`GENERATION_FLAGS`.
 
     Raises:
@@ -80,13 +75,10 @@ class SearchOptions:
     max_len: Optional[int] = None
     replace_unk: Union[bool, str, Path] = False
     sampling: bool = False
-    top_k: Optional[int] = None
-    top_p: Optional[float] = None
-    temperature: float = 1.0
-    seed: Optional[int] = None
     flags: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_at_least_one(self.beam, flag="--beam")
         if check_at_least_one(self.nbest, flag="--nbest") > self.beam:
             raise UserError(f"--nbest {self.nbest} of a beam of {self.beam}: give 1 to {self.beam}, or a larger --beam")
@@ -94,16 +86,9 @@ class SearchOptions:
             raise UserError(f"--lenpen {self.lenpen}: give {-LARGEST_POWER} to {LARGEST_POWER}")
         if self.max_len is not None:
             check_at_least_one(self.max_len, flag="--max-len")
-        sampling = self.drawn_by
-        if not self.sampling and (sampling != Sampling() or self.seed is not None):
+        if not (self.sampling or self.is_default):
             raise UserError("--top-k, --top-p, --temperature and --seed need --sampling: add it, or leave them out")
-        check_whole(self.seed or 0, flag="--seed")
         _ = self.config, self.unknown_words
-
-    @property
-    def drawn_by(self) -> Sampling:
-        """How words are drawn."""
-        return Sampling(temperature=self.temperature, top_k=self.top_k, top_p=self.top_p)
 
     @cached_property
     def config(self) -> GenerationConfig:
@@ -368,9 +353,8 @@ class Translator:
         config = replace(search.config, max_len_a=0, max_len_b=longest)
         generator = self.task.build_generator(self.models, config)
         if search.sampling:
-            seed = SEED if search.seed is None else search.seed
-            chances = [np.random.default_rng((seed, *sentence.tolist())) for sentence in tokens]
-            generator.search = _SeededSampling(self.task.target_dictionary, search.drawn_by, chances)
+            chances = [search.generator(*sentence.tolist()) for sentence in tokens]
+            generator.search = _SeededSampling(self.task.target_dictionary, search, chances)
         found = self.task.inference_step(generator, self.models, batch)
         translated: Dict[int, TranslatedSentence] = {}
         for number, read, hypotheses in zip(batch["id"].tolist(), batch["net_input"]["src_tokens"], found):
