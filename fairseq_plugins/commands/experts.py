@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Callable, DefaultDict, Dict, Iterator, List, Optional, Sequence, Tuple, Union
 
 from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
-from omegaconf import DictConfig
+from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 from fairseq_plugins.command_line import (
@@ -148,16 +148,14 @@ def _analyze_experts(args: argparse.Namespace) -> Report:
     uses: Dict[str, ExpertUse] = {}
     panels: DefaultDict[int, List[Tuple[str, WordExperts]]] = defaultdict(list)  # by number of the sentence
     for name, path in paths:
-        model, config = loaded.pop(name)
+        model, task = loaded.pop(name)
         model.to(device)
         title = Path(path).resolve().parent.name if name == path else name
         with naming_checkpoint(path):
             sentences = (
-                _sentences_of_split(model, config, args)
-                if lines is None
-                else _given_sentences(model, path, args, lines)
+                _sentences_of_split(model, task, args) if lines is None else _given_sentences(model, path, args, lines)
             )
-            uses[name] = expert_use(model, _score_split(model, config, args))
+            uses[name] = expert_use(model, _score_split(model, task, args))
             for number, sentence in enumerate(zip(*sentences), start=1):
                 (scored,) = _score(model, tuple([side] for side in sentence))
                 panels[number].append((title, word_experts(model, scored)))
@@ -187,23 +185,23 @@ target.""",
 Model = Union[FairseqLanguageModel, FairseqEncoderDecoderModel]
 
 
-def _load_mixture(path: Union[str, Path], args: argparse.Namespace) -> Tuple[Model, DictConfig]:
-    """A model with a mixture, and the configuration of its run."""
-    model, config, _ = load_with_task(path, args.data)
+def _load_mixture(path: Union[str, Path], args: argparse.Namespace) -> Tuple[Model, FairseqTask]:
+    """A model with a mixture, and its task."""
+    model, task = load_with_task(path, args.data)
     with naming_checkpoint(path):
         expert_layers(model)
     assert isinstance(model, (FairseqLanguageModel, FairseqEncoderDecoderModel))
-    return model, config
+    return model, task
 
 
 Sentences = Tuple[List[Tensor], ...]
 """Lines of a language model, or sources and targets of an encoder-decoder."""
 
 
-def _sentences_of_split(model: Model, config: DictConfig, args: argparse.Namespace) -> Sentences:
+def _sentences_of_split(model: Model, task: FairseqTask, args: argparse.Namespace) -> Sentences:
     """The first sentences of a split."""
     if isinstance(model, FairseqEncoderDecoderModel):
-        return tuple(side[: args.num] for side in split_pairs(config.task, args.split))
+        return tuple(side[: args.num] for side in split_pairs(task, args.split))
     tokens = load_token_stream(args.data, args.split, model.decoder.dictionary)
     return (split_lines(tokens, end=model.decoder.dictionary.eos())[: args.num],)
 
@@ -225,11 +223,11 @@ def _score(model: Model, sentences: Sentences) -> Iterator[ScoredBatch]:
 
 
 def _score_split(
-    model: Model, config: DictConfig, args: argparse.Namespace
+    model: Model, task: FairseqTask, args: argparse.Namespace
 ) -> Iterator[Union[ScoredWindow, ScoredBatch]]:
     """Score a whole split: the pairs of an encoder-decoder, or the stream of a language model."""
     if isinstance(model, FairseqEncoderDecoderModel):
-        return score_pairs(model, *split_pairs(config.task, args.split))
+        return score_pairs(model, *split_pairs(task, args.split))
     tokens = load_token_stream(args.data, args.split, model.decoder.dictionary)
     check_rows(tokens, num_rows=args.rows, split=args.split)
     return score_windows([model], tokens, num_rows=args.rows)
@@ -256,9 +254,9 @@ def _analyze_expert_history(args: argparse.Namespace) -> Report:
         for name, paths in checkpoints.items():
             sentences: Sentences = ()
             for num_updates, path in paths.items():
-                model, config = _load_mixture(path, args)
+                model, task = _load_mixture(path, args)
                 with naming_checkpoint(path):
-                    sentences = sentences or _sentences_of_split(model, config, args)
+                    sentences = sentences or _sentences_of_split(model, task, args)
                     runs[name][num_updates] = layer_learning(model, _score(model.to(device), sentences))
                 bar.update()
     return history_report(runs, split=args.split)

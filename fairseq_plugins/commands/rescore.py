@@ -12,7 +12,8 @@ from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel
 from fairseq_plugins.command_line import add_checkpoints, add_cpu, add_data, add_input, add_json, choose_device
 from fairseq_plugins.commands.report import print_report
 from fairseq_plugins.console import Command
-from fairseq_plugins.data.pairs import Languages
+from fairseq_plugins.data.pairs import Languages, languages_of
+from fairseq_plugins.data.tasks import task_config
 from fairseq_plugins.evaluation.checkpoints import load_with_task, one_pair
 from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compared_case, read_record
 from fairseq_plugins.evaluation.rescoring import (
@@ -220,9 +221,10 @@ def _load(paths: Sequence[str], data: Path, *, language: Optional[str]) -> Dict[
     pairs: Dict[str, Languages] = {}
     for path in paths:
         with naming_checkpoint(path):
-            models[path], config, _ = load_with_task(path, data)
+            models[path], task = load_with_task(path, data)
         if isinstance(models[path], FairseqEncoderDecoderModel):
-            pairs[path] = (str(config.task.source_lang), str(config.task.target_lang))
+            source, target = languages_of(task_config(task))
+            pairs[path] = (str(source), str(target))
     if pairs:
         _, target = one_pair(pairs.values())
         if language is not None and target in LANGUAGES and language != target:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, List, Optional, Tuple
 
 from fairseq.data import data_utils
-from fairseq.tasks import setup_task
 from torch import Tensor
 
 from fairseq_plugins.data.text import EXPORT_HAS_NO_SPLIT
@@ -105,12 +104,11 @@ def raw_reference(
 def split_pairs(task: Any, split: str) -> Tuple[List[Tensor], List[Tensor]]:
     """Sources and targets of a split, each (n,) with its end mark.
 
-    ``task`` is the configuration of a trained translator's task. Raises UserError if its folder has no such split.
+    ``task`` is that of a translator. Raises UserError if its folder has no such split.
     """
-    trained = setup_task(task)
-    check_split(Path(trained.cfg.data), split, (trained.cfg.source_lang, trained.cfg.target_lang))
-    trained.load_dataset(split)
-    pairs = trained.dataset(split)
+    check_split(Path(task.cfg.data), split, (task.cfg.source_lang, task.cfg.target_lang))
+    task.load_dataset(split)
+    pairs = task.dataset(split)
     sources, targets = ([side[number] for number in range(len(pairs))] for side in (pairs.src, pairs.tgt))
     return sources, targets
 

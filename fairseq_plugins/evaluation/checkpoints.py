@@ -69,35 +69,27 @@ def load_translation_models(
     check_checkpoints(paths)
     found: List[Tuple[FairseqEncoderDecoderModel, TranslationTask]] = []
     for path in paths:
-        model, _, task = load_with_task(path, data_dir, kind=TranslationTask, languages=languages)
+        model, task = load_with_task(path, data_dir, kind=TranslationTask, languages=languages)
         assert isinstance(model, FairseqEncoderDecoderModel) and isinstance(task, TranslationTask)
         found.append((model, task))
     return found
 
 
 def load_language_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, Path]) -> List[FairseqLanguageModel]:
-    """Load language models of any kind in evaluation mode, fairseq's included.
+    """Load language models of any kind in evaluation mode. Those of fairseq get a sliding context.
 
     Raises UserError if a file is missing, unreadable or refused, if its vocabulary is not the data's, or if it is no
-    language model.
+    language model or does not separate its features from its scores.
     """
     check_checkpoints(paths)
     models: List[FairseqLanguageModel] = []
     for path in paths:
-        model = load_with_task(path, data_dir, kind=LanguageModelingTask)[0]
-        models.append(stateful_language_model(model, path))
+        model, _ = load_with_task(path, data_dir, kind=LanguageModelingTask)
+        if not isinstance(model, FairseqLanguageModel):
+            raise UserError(f"{path} holds a {type(model).__name__}: give a language model's checkpoint")
+        with naming_checkpoint(path):
+            models.append(stream_model(model))
     return models
-
-
-def stateful_language_model(model: BaseFairseqModel, path: Union[str, Path]) -> FairseqLanguageModel:
-    """The language model itself, or, for a model of fairseq, one with a sliding context; ``path`` names it.
-
-    Raises UserError if it is no language model, or does not separate its features from its scores.
-    """
-    if not isinstance(model, FairseqLanguageModel):
-        raise UserError(f"{path} holds a {type(model).__name__}: give a language model's checkpoint")
-    with naming_checkpoint(path):
-        return stream_model(model)
 
 
 def _task_of(state: Dict[str, Any], path: Union[str, Path], *, kind: Type[FairseqTask] = FairseqTask) -> Any:
@@ -123,8 +115,8 @@ def load_with_task(
     *,
     kind: Type[FairseqTask] = FairseqTask,
     languages: Optional[Mapping[str, str]] = None,
-) -> Tuple[BaseFairseqModel, DictConfig, FairseqTask]:
-    """The model of a checkpoint in evaluation mode, the configuration of its run, and the task, which is of a kind.
+) -> Tuple[BaseFairseqModel, FairseqTask]:
+    """The model of a checkpoint in evaluation mode, and its task, which is of a kind.
 
     Raises UserError if the file is missing, unreadable or refused, if its vocabulary is not the data's, if the task is
     of another kind, or if a file of an export has changed.
@@ -138,9 +130,9 @@ def load_with_task(
     elif issubclass(TASK_REGISTRY[wanted._name], LanguageModelingTask):
         load_dictionary(data_dir)
     with naming_checkpoint(path):
-        (model,), config, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
-    assert config is not None and task is not None
-    return model.eval(), config, task
+        (model,), _, task = checkpoint_utils.load_model_ensemble_and_task([str(path)], state=state)
+    assert task is not None
+    return model.eval(), task
 
 
 def _check_pair_dictionaries(data: Path, source: Optional[str], target: Optional[str]) -> None:

@@ -155,7 +155,7 @@ def _read_text_files(folder: Path) -> Tuple[Dict[str, Path], Optional[Dict[str, 
 
 def _read(path: Path, folder: Path) -> Tuple[BaseFairseqModel, List[str], Dict[str, Any]]:
     """A model, the names of its dictionaries, and the content of its exported checkpoint."""
-    model, _, task = load_with_task(path, folder)
+    model, task = load_with_task(path, folder)
     if not isinstance(model, (FairseqLanguageModel, FairseqEncoderDecoderModel)):
         raise UserError(f"{path} holds a {type(model).__name__}: give a language model or an encoder-decoder")
     state = read_state(path)

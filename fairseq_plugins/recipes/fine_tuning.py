@@ -57,7 +57,7 @@ def valid_nll(path: str, *, data: str, device: str, languages: Optional[Mapping[
     """
     if issubclass(TASK_REGISTRY[trained_task(path)._name], TranslationTask):
         ((translator, task),) = load_translation_models([path], data, languages=languages)
-        pairs = split_pairs(task.cfg, "valid")
+        pairs = split_pairs(task, "valid")
         scored = score_pairs(translator.to(device), *pairs)
         sums = [(float(batch.nll.sum()), int(batch.is_token.sum())) for batch in scored]
         nll = math.fsum(nll for nll, _ in sums) / sum(number for _, number in sums)
