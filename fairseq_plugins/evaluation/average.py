@@ -37,10 +37,7 @@ def average_checkpoints(paths: Sequence[Path]) -> Dict[str, Any]:
         raise UserError(f"a mean of {len(paths)} checkpoint is that checkpoint: give two or more")
     check_checkpoints(paths)
     total: Weights = {}
-    digests: Weights = {}
     origins: Dict[int, Path] = {}
-    flags: Dict[str, Any] = {}
-    model: Any = None
     latest: Dict[str, Any] = {}
     for path in progress(paths, desc="averaging", unit="checkpoint"):
         state = read_state(path)
@@ -49,20 +46,14 @@ def average_checkpoints(paths: Sequence[Path]) -> Dict[str, Any]:
             raise UserError(f"{path} is itself a mean, and its parts would weigh less: give the parts instead: {parts}")
         weights: Weights = state["model"]
         num_updates: int = state["optimizer_history"][-1]["num_updates"]
-        if not origins:
-            flags, model = _flags(state), training_config(state).model
-            total = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()}
-            digests = {name: weight for name, weight in weights.items() if name.endswith("vocabulary.digest")}
-        else:
-            _check_equal_flags(_flags(state), flags, path, paths[0])
-            if found := other_flags(model, training_config(state).model, owner=str(paths[0])):
-                raise UserError(f"{path} was trained {found[0]}: give checkpoints of one run")
+        if latest:
+            _check_same_run(state, path, latest, origins[max(origins)])
             if num_updates in origins:
                 raise UserError(
                     f"{path} and {origins[num_updates]} are both of update {num_updates:,}: give one of them"
                 )
-        _check_shapes(weights, total, path, paths[0])
-        _check_vocabularies(weights, digests, path, paths[0])
+        else:
+            total = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()}
         for name, weight in weights.items():
             total[name] += weight
         origins[num_updates] = path
@@ -93,28 +84,24 @@ def _flags(state: Dict[str, Any]) -> Dict[str, Any]:
     return {"--arch": getattr(config.model, "arch", None), **languages, "--seed": config.common.seed}
 
 
-def _check_equal_flags(flags: Dict[str, Any], expected: Dict[str, Any], path: Path, first: Path) -> None:
-    for name, value in flags.items():
+def _check_same_run(state: Dict[str, Any], path: Path, other: Dict[str, Any], other_path: Path) -> None:
+    remedy = "give checkpoints of one run"
+    expected = _flags(other)
+    for name, value in _flags(state).items():
         if value != expected[name]:
             raise UserError(
-                f"{path} was trained with {name} {value}, {first} with {name} {expected[name]}: give checkpoints of "
-                "one run"
+                f"{path} was trained with {name} {value}, {other_path} with {name} {expected[name]}: {remedy}"
             )
-
-
-def _check_shapes(weights: Weights, expected: Weights, path: Path, first: Path) -> None:
-    differing = sorted(weights.keys() ^ expected.keys())
-    differing += [name for name, weight in weights.items() if name in expected and weight.shape != expected[name].shape]
+    if found := other_flags(training_config(other).model, training_config(state).model, owner=str(other_path)):
+        raise UserError(f"{path} was trained {found[0]}: {remedy}")
+    weights, of_other = state["model"], other["model"]
+    differing = sorted(weights.keys() ^ of_other.keys())
+    differing += [name for name in weights if name in of_other and weights[name].shape != of_other[name].shape]
     if differing:
-        raise UserError(
-            f"{path} holds another model than {first}, they differ in {differing[0]}: give checkpoints of one run"
-        )
-
-
-def _check_vocabularies(weights: Weights, expected: Weights, path: Path, first: Path) -> None:
-    for name, digest in expected.items():
-        if not torch.equal(weights[name], digest):
-            raise UserError(f"{path} and {first} differ in vocabularies: give checkpoints of one run")
+        raise UserError(f"{path} holds another model than {other_path}, they differ in {differing[0]}: {remedy}")
+    digests = [name for name in weights if name.endswith("vocabulary.digest")]
+    if not all(torch.equal(weights[name], of_other[name]) for name in digests):
+        raise UserError(f"{path} and {other_path} differ in vocabularies: {remedy}")
 
 
 def _tied_as(weights: Weights, means: Weights) -> Weights:
