@@ -193,23 +193,16 @@ class TrainedLanguageModel:
 def _score_in_order(stream: ScoredStream, lines: Sequence[Tensor], *, restarts: bool) -> List[Tensor]:
     """NLL of the tokens of each line of a stream, which restarts after each blank line or goes on."""
     found: List[Tensor] = []
-    for group in _paragraphs(lines) if restarts else [lines]:
-        found += stream.score(torch.cat(list(group))).split([len(line) for line in group])
-        if restarts and len(group[-1]) == 1:
+    group: List[Tensor] = []
+    for number, line in enumerate(lines, start=1):
+        group.append(line)
+        is_end = restarts and len(line) == 1  # a blank line is a single end mark
+        if is_end or number == len(lines):
+            found += stream.score(torch.cat(group)).split([len(one) for one in group])
+            group = []
+        if is_end:
             stream.restart()
     return found
-
-
-def _paragraphs(lines: Sequence[Tensor]) -> Iterator[List[Tensor]]:
-    """Paragraphs, each with the blank line that ends it, a single end mark."""
-    group: List[Tensor] = []
-    for line in lines:
-        group.append(line)
-        if len(line) == 1:
-            yield group
-            group = []
-    if group:
-        yield group
 
 
 def load_trained_language_model(

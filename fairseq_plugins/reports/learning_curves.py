@@ -35,17 +35,12 @@ INCHES_OF_ENTRY = 0.22
 
 
 def learning_report(runs: Sequence[Figures]) -> Report:
-    """Table and picture of the learning curves."""
-    return Report({"runs": runs}, _learning_table(runs), lambda: draw_learning_curves(runs))
-
-
-def _learning_table(runs: Sequence[Figures]) -> str:
-    """A line for each run, with means over the seeds of one name.
+    """Table and picture of the learning curves: a line for each run, with means over the seeds of one name.
 
     If runs of a name still train, so that their epochs differ, there is no mean of their last perplexities.
     """
     epochs = {figures["name"]: {one["epochs"] for one in runs if one["name"] == figures["name"]} for figures in runs}
-    return table_of_runs(
+    table = table_of_runs(
         runs,
         lambda figures: {
             "seed": Cell(figures["seed"], "d", mean="none"),
@@ -59,6 +54,7 @@ def _learning_table(runs: Sequence[Figures]) -> str:
         },
         column="training",
     )
+    return Report({"runs": runs}, table, lambda: draw_learning_curves(runs))
 
 
 def best_valid_cells(figures: Figures) -> Dict[str, Cell]:
