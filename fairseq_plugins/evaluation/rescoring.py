@@ -32,6 +32,7 @@ from fairseq_plugins.files import name_of, read_json, read_lines
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, SACREBLEU_METRICS, CorpusMetric, LetterCase
 from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
 from fairseq_plugins.metrics.rouge import NO_HYPOTHESIS_HAS_THIS, UNKNOWN_REFERENCE
+from fairseq_plugins.models.sliding_context import stream_model
 from fairseq_plugins.options import UserError
 
 
@@ -290,7 +291,7 @@ def _log_probs(model: BaseFairseqModel, lists: NBestLists, **options: Any) -> Li
     if isinstance(model, FairseqLanguageModel):
         texts = list(dict.fromkeys(lists.texts))
         sequences = encode_lines(texts, model.decoder.dictionary)
-        scored = dict(zip(texts, score_sequences([model], sequences, **options)))
+        scored = dict(zip(texts, score_sequences([stream_model(model)], sequences, **options)))
         return [-float(scored[text].sum()) for text in lists.texts]
     assert isinstance(model, FairseqEncoderDecoderModel)
     pairs = list(dict.fromkeys(lists.numbered))
@@ -364,30 +365,22 @@ def _deviations(data: TuningSet) -> np.ndarray:
 _GLUED_END = re.compile(r"\w[.!?]$")
 
 
+@dataclass(eq=False)
 class CandidateTexts:
     """Candidates with subwords joined, if they have marks, and tokenisation undone, if a language is given.
 
-    Args:
+    Attributes:
         reference: a file of references; None takes the references of the lists, if there are any.
         language: of the tokenisation to undo, or None.
         data: folder of the corpus with this tokenisation, or None for Moses.
         case: whether case counts in metrics.
     """
 
-    def __init__(
-        self,
-        lists: NBestLists,
-        *,
-        reference: Optional[Path],
-        language: Optional[str],
-        case: LetterCase,
-        data: Optional[Path] = None,
-    ):
-        self.lists = lists
-        self._kind = marked_kind(lists.texts)
-        self._language, self._data = language, data
-        self._reference = reference
-        self._case: LetterCase = case
+    lists: NBestLists
+    reference: Optional[Path]
+    language: Optional[str]
+    case: LetterCase
+    data: Optional[Path] = None
 
     @cached_property
     def references(self) -> List[str]:
@@ -396,7 +389,7 @@ class CandidateTexts:
         Raises UserError if the numbers of references and sentences differ, the lists have other references, one is
         blank, or the references are raw text and the candidates are not detokenised.
         """
-        return self._of_lists() if self._reference is None else self._read(self._reference)
+        return self._of_lists() if self.reference is None else self._read(self.reference)
 
     def chosen(self, indices: Sequence[int]) -> List[str]:
         """The candidate of each sentence at the given index of its list, as text."""
@@ -406,11 +399,11 @@ class CandidateTexts:
         """Compare the candidates ``chosen`` by index with the decoder's, by a metric and those printed beside it."""
         metrics = SACREBLEU_METRICS if metric in SACREBLEU_METRICS else ROUGE_METRICS
         before, after = self.chosen(self.lists.first), self.chosen(chosen)
-        return compare(after, before, self.references, metrics=metrics, case=self._case, language=self._language or "")
+        return compare(after, before, self.references, metrics=metrics, case=self.case, language=self.language or "")
 
     def tune(self, features: CandidateFeatures, *, metric: str, num_restarts: int, seed: int) -> np.ndarray:
         """Weights (F,) that maximise a metric of :data:`CORPUS_METRICS`; see :func:`tune_weights`."""
-        computed = CORPUS_METRICS[metric](case=self._case, language=self._language or "")
+        computed = CORPUS_METRICS[metric](case=self.case, language=self.language or "")
         statistics = np.zeros((*features.is_candidate.shape, len(computed.statistics("", ""))))  # (N, K, S)
         lists = progress(self.lists.candidates, desc=metric, unit="list")
         for row, found, reference in zip(statistics, lists, self.references):
@@ -427,7 +420,7 @@ class CandidateTexts:
         check_blank_references({name: lines})
         targets = self._readable(self.lists.references)
         check_raw_references(targets, {name: lines}, name="the list")
-        if self._language is None and _are_raw(lines) and not _are_raw(self.chosen([0] * len(lines))):
+        if self.language is None and _are_raw(lines) and not _are_raw(self.chosen([0] * len(lines))):
             raise UserError(
                 f"{name} is raw text and the lists are tokenised, so words before punctuation would not match: "
                 "give --target-lang LANGUAGE"
@@ -441,11 +434,12 @@ class CandidateTexts:
         return self._readable(words)
 
     def _readable(self, texts: Sequence[str]) -> List[str]:
-        words = self._joined(texts)
-        return detokenize(words, language=self._language, data=self._data) if self._language else words
+        words = [post_process(text, self._kind) if self._kind else text for text in texts]
+        return detokenize(words, language=self.language, data=self.data) if self.language else words
 
-    def _joined(self, texts: Sequence[str]) -> List[str]:
-        return [post_process(text, self._kind) if self._kind else text for text in texts]
+    @cached_property
+    def _kind(self) -> Optional[str]:
+        return marked_kind(self.lists.texts)
 
 
 def _are_raw(lines: Sequence[str]) -> bool:

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from builders import build_encdec, build_tiny_lm
+from builders import FAIRSEQ_ARCHITECTURES, build_encdec, build_fairseqs_own, build_tiny_lm
 
 from fairseq_plugins.evaluation.rescoring import (
     LIST_FORMATS,
@@ -24,6 +24,7 @@ from fairseq_plugins.evaluation.rescoring import (
     write_nbest,
 )
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, CorpusMetric
+from fairseq_plugins.models.sliding_context import stream_model
 
 GENERATE = """\
 INFO what fairseq logs
@@ -184,6 +185,13 @@ def test_features_are_the_lists_scores_lengths_and_log_probabilities(max_tokens)
         ]
         np.testing.assert_allclose(row[: len(candidates)], expected, rtol=1e-9)
         assert not row[len(candidates) :].any()
+
+
+@pytest.mark.parametrize("arch", FAIRSEQ_ARCHITECTURES)
+def test_fairseqs_language_models_score_candidates(arch):
+    own = build_fairseqs_own(arch)
+    found, expected = (candidate_features(LISTS, {"lm": model}).values for model in (own, stream_model(own)))
+    np.testing.assert_array_equal(found, expected)
 
 
 def test_what_a_model_cannot_read_is_named_before_another_model_scores(monkeypatch):
