@@ -226,23 +226,16 @@ class RecentValues:
         return together
 
 
-class Chunk(NamedTuple):
-    """C tokens of a window and the K tokens that they see.
+def iter_bands(target: Tensor, *, num_kept: int, length: int) -> Iterator[Tuple[slice, slice, Tensor]]:
+    """All tokens of a window in chunks of C, in order, each with the K tokens that they see.
 
-    ``tokens`` are positions among the window's T, ``seen`` among the n + T that were kept before or are in the window.
-    ``band`` says which of the K tokens each of the C tokens sees, (C, K) bool.
-    """
+    A token sees the W = ``length`` tokens before it, or as many as there are. Without chunks a cache would hold all
+    pairs (B, T, n + T), of which only a band of width W counts. ``target`` is the window's, (B, T), and ``num_kept``
+    is n.
 
-    tokens: slice
-    seen: slice
-    band: Tensor
-
-
-def iter_chunks(target: Tensor, *, num_kept: int, length: int) -> Iterator[Chunk]:
-    """All tokens of a window in order. Each sees the W = ``length`` tokens before it, or as many as there are.
-
-    Without chunks a cache would hold all pairs (B, T, n + T), of which only a band of width W counts. ``target`` is
-    the window's, (B, T), and ``num_kept`` is n.
+    Yields:
+        positions of the C tokens among the window's T, positions of the K tokens among the n + T that were kept before
+        or are in the window, and the band: which of the K tokens each of the C tokens sees, (C, K) bool.
     """
     num_rows, num_tokens = target.shape
     size = max(1, min(CHUNK_TOKENS, CHUNK_ELEMENTS // (num_rows * (length + CHUNK_TOKENS))))
@@ -252,7 +245,7 @@ def iter_chunks(target: Tensor, *, num_kept: int, length: int) -> Iterator[Chunk
         seen = slice(max(0, num_kept + first - length), num_kept + last - 1)
         before = num_kept + first - seen.start
         band = torch.ones(last - first, seen.stop - seen.start, dtype=torch.bool, device=target.device)
-        yield Chunk(slice(first, last), seen, band.tril_(before - 1).triu_(before - length))
+        yield slice(first, last), seen, band.tril_(before - 1).triu_(before - length)
 
 
 CACHE_STARTS = ("full", "first")
@@ -295,7 +288,7 @@ class ContinuousCache(Component):
             words = recent_words.extend(target)
             num_kept = words.size(1) - target.size(1)
             log_probs = target.new_empty(target.shape, dtype=torch.float64)
-            for tokens, seen, band in iter_chunks(target, num_kept=num_kept, length=length):
+            for tokens, seen, band in iter_bands(target, num_kept=num_kept, length=length):
                 # words[i] is the target at states[i], so that a pair (h_i, x_{i+1}) has one index
                 others = words[:, None, seen] != target[:, tokens, None]
                 current = slice(num_kept + tokens.start, num_kept + tokens.stop)
@@ -333,7 +326,7 @@ class UnigramCache(Component):
             words = recent.extend(target)
             num_kept = words.size(1) - target.size(1)
             counts = torch.empty_like(target)
-            for tokens, seen, band in iter_chunks(target, num_kept=num_kept, length=length):
+            for tokens, seen, band in iter_bands(target, num_kept=num_kept, length=length):
                 counts[:, tokens] = (words[:, None, seen].eq(target[:, tokens, None]) & band).sum(dim=-1)
             num_words = window.position + 1 + torch.arange(target.size(1), device=target.device)
             log_probs = (counts.double() / num_words.clamp(max=length)).log()
