@@ -11,12 +11,8 @@ from fairseq_plugins.data.pairs import Languages, check_split, raw_reference, sp
 from fairseq_plugins.evaluation.checkpoints import one_pair, translation_languages
 from fairseq_plugins.evaluation.decoding import decoding_record
 from fairseq_plugins.files import given_path, regular_files
-from fairseq_plugins.metrics.rouge import (
-    DEFAULT_SETTINGS,
-    NUM_BOOTSTRAP_SAMPLES,
-    add_rouge_settings,
-    read_rouge_settings,
-)
+from fairseq_plugins.metrics.bootstrap import NUM_BOOTSTRAP_SAMPLES
+from fairseq_plugins.metrics.rouge import DEFAULT_SETTINGS, add_rouge_settings, read_rouge_settings
 from fairseq_plugins.options import UserError, named_paths
 from fairseq_plugins.reports.comparison import Metric, PerplexityMetric, compare_runs, text_metric
 from fairseq_plugins.reports.learning_curves import learning_report

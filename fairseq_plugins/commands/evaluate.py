@@ -13,7 +13,6 @@ from fairseq_plugins.data.pairs import num_sentences, raw_reference
 from fairseq_plugins.evaluation.decoding import GENERATED_FILE, HYPOTHESES_FILE, Decoding
 from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compared_case, is_language
 from fairseq_plugins.evaluation.translation_scores import (
-    NUM_BOOTSTRAP_SAMPLES,
     Comparison,
     Score,
     TextFormat,
@@ -30,6 +29,7 @@ from fairseq_plugins.files import (
     write_lines,
     write_text,
 )
+from fairseq_plugins.metrics.bootstrap import NUM_BOOTSTRAP_SAMPLES
 from fairseq_plugins.metrics.corpus import LetterCase
 from fairseq_plugins.metrics.rouge import add_rouge_settings, read_rouge_settings
 from fairseq_plugins.options import UserError, flag_of

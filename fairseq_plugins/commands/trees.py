@@ -13,7 +13,7 @@ from fairseq_plugins.commands.report import report_command
 from fairseq_plugins.data.text import load_dictionary
 from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.files import check_file, check_not_read, distinct_digests, given_path, write_lines
-from fairseq_plugins.metrics.rouge import NUM_BOOTSTRAP_SAMPLES
+from fairseq_plugins.metrics.bootstrap import NUM_BOOTSTRAP_SAMPLES
 from fairseq_plugins.options import UserError, check_choice, count, optionally_named_paths
 from fairseq_plugins.reports.report import Report
 from fairseq_plugins.reports.reranking import by_run, reranking_report, row_names

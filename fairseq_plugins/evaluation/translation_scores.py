@@ -13,6 +13,7 @@ from fairseq_plugins.evaluation.decoding import read_generated
 from fairseq_plugins.evaluation.raw_text import load_detokenizer
 from fairseq_plugins.evaluation.tokenizers import Blanks, Moses
 from fairseq_plugins.files import name_of, read_lines
+from fairseq_plugins.metrics.bootstrap import NUM_BOOTSTRAP_SAMPLES, paired_difference
 from fairseq_plugins.metrics.corpus import (
     CORPUS_METRICS,
     SACREBLEU_METRICS,
@@ -20,9 +21,8 @@ from fairseq_plugins.metrics.corpus import (
     LetterCase,
     bleu_of_text,
     bootstrap_scores,
-    paired_difference,
 )
-from fairseq_plugins.metrics.rouge import NUM_BOOTSTRAP_SAMPLES, UNKNOWN_REFERENCE, without_escapes
+from fairseq_plugins.metrics.rouge import UNKNOWN_REFERENCE, without_escapes
 from fairseq_plugins.options import UserError
 
 TextFormat = Literal["generate", "text"]

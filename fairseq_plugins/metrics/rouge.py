@@ -28,6 +28,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.scoring import BaseScorer, register_scorer
 
 from fairseq_plugins.console import progress
+from fairseq_plugins.metrics.bootstrap import NUM_BOOTSTRAP_SAMPLES, SEED
 from fairseq_plugins.options import OnOff, UserError, choices
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ NO_HYPOTHESIS_HAS_THIS = "zqxjkvw"
 """Replacement of :data:`UNKNOWN_REFERENCE` in metrics. It has the same length, so that byte limits cut the same."""
 
 METRICS = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rougeL": "ROUGE-L"}
-NUM_BOOTSTRAP_SAMPLES = 1000
-SEED = 12345
 TOKENIZERS = ("rouge", "unicode")
 LONGEST = 5000
 """Words of a text at most."""

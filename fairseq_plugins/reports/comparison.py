@@ -28,12 +28,12 @@ from fairseq_plugins.evaluation.translation_scores import (
     score,
 )
 from fairseq_plugins.files import read_lines
+from fairseq_plugins.metrics.bootstrap import Difference
 from fairseq_plugins.metrics.corpus import (
     CORPUS_METRICS,
     SACREBLEU_METRICS,
     TITLES,
     CorpusMetric,
-    Difference,
     LetterCase,
     RougeMean,
     bleu_of_text,

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, TypeVar
 
 import numpy as np
 
-from fairseq_plugins.metrics.corpus import bootstrap_means
+from fairseq_plugins.metrics.bootstrap import bootstrap_means
 from fairseq_plugins.reports.report import Report
 from fairseq_plugins.reports.tables import (
     Cell,

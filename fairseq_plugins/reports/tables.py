@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterable, List, Literal, Mapping, Option
 import numpy as np
 from tabulate import tabulate
 
-from fairseq_plugins.metrics.corpus import paired_difference
+from fairseq_plugins.metrics.bootstrap import paired_difference
 
 
 def printable(text: str) -> str:
@@ -96,7 +96,7 @@ def table_of_runs(
 def differences(scores: Mapping[str, Mapping[str, np.ndarray]], *, baseline: str) -> List[Dict[str, Any]]:
     """Difference of each system from the baseline by each metric, over all runs of the system together.
 
-    Scores are by metric and system, (1 + K), see :func:`~fairseq_plugins.metrics.corpus.bootstrap_means`.
+    Scores are by metric and system, (1 + K), see :func:`~fairseq_plugins.metrics.bootstrap.bootstrap_means`.
     """
     others = [name for name in next(iter(scores.values())) if name != baseline]
     return [

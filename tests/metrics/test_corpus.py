@@ -11,16 +11,8 @@ from rouge_score.rouge_scorer import RougeScorer
 from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.significance import PairedTest
 
-from fairseq_plugins.metrics.corpus import (
-    CORPUS_METRICS,
-    SAMPLES_AT_ONCE,
-    RougeMean,
-    bootstrap_means,
-    bootstrap_scores,
-    check_script,
-    paired_difference,
-)
-from fairseq_plugins.metrics.rouge import SEED
+from fairseq_plugins.metrics.bootstrap import SAMPLES_AT_ONCE, SEED, bootstrap_means, paired_difference
+from fairseq_plugins.metrics.corpus import CORPUS_METRICS, RougeMean, bootstrap_scores, check_script
 
 GENERATOR = random.Random(1)
 REFERENCES = [
