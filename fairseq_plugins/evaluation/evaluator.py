@@ -3,7 +3,8 @@
 import math
 import time
 from collections import defaultdict
-from contextlib import closing
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Dict, Generator, List, Mapping, Optional, Sequence, Tuple
 
@@ -13,7 +14,12 @@ from torch import Tensor
 
 from fairseq_plugins.console import progress
 from fairseq_plugins.data.text import load_token_stream, load_training_stream
-from fairseq_plugins.evaluation.dynamic_evaluation import DynamicOptions, kept_gradient_statistics
+from fairseq_plugins.evaluation.dynamic_evaluation import (
+    AdaptingWeights,
+    DynamicOptions,
+    every_parameter_learns,
+    kept_gradient_statistics,
+)
 from fairseq_plugins.evaluation.scoring import (
     NonFiniteLoss,
     Perplexity,
@@ -21,16 +27,18 @@ from fairseq_plugins.evaluation.scoring import (
     check_rows,
     check_vocabularies,
     perplexity_of,
+    score_windows,
 )
 from fairseq_plugins.evaluation.test_time import (
     Component,
     ComponentScores,
+    DropoutSamples,
     EvaluatedText,
     Methods,
     Passes,
+    Reader,
     interpolate,
     sampled_masks,
-    score_tokens,
     softmax_temperature,
 )
 from fairseq_plugins.ngrams.model import NGramModel
@@ -94,15 +102,61 @@ class Evaluator:
     def score(
         self, text: EvaluatedText, passes: Passes, components: Sequence[Component]
     ) -> Generator[Tuple[ScoredWindow, List[ComponentScores]], None, None]:
-        """The text's windows in order; see :func:`~fairseq_plugins.evaluation.test_time.score_tokens`."""
-        return score_tokens(
-            self.models,
-            text,
-            passes=passes,
-            components=[component.reader(text) for component in components],
-            mean_squares=self.statistics(passes.dynamic),
-            window=self.window,
-        )
+        """Score a text in order: windows with their NLL by the models, and what :func:`interpolate` mixes with them.
+
+        Preparations come at once. The methods learn of a window after it was yielded. At the end, and when the
+        generator is closed or fails, the models have their former weights and settings. Raises UserError if a model or
+        the text does not fit the methods, or an NLL is not finite.
+        """
+        readers = [component.reader(text) for component in components]
+        return self._score(text, passes, readers, self.statistics(passes.dynamic))
+
+    def _score(
+        self, text: EvaluatedText, passes: Passes, readers: Sequence[Reader], mean_squares: Sequence[Dict[str, Tensor]]
+    ) -> Generator[Tuple[ScoredWindow, List[ComponentScores]], None, None]:
+        dynamic = passes.dynamic
+        adapts = dynamic is not None and dynamic.changes_weights
+        with ExitStack() as stack:
+            stack.enter_context(softmax_temperature(self.models, temperature=passes.temperature))
+            samples = None
+            if passes.dropout is not None:
+                samples = DropoutSamples(self.models, passes.dropout)
+                stack.callback(samples.forget)
+            weights: List[AdaptingWeights] = []
+            if dynamic is not None and adapts:
+                for number, model in enumerate(self.models):
+                    stack.enter_context(every_parameter_learns(model))
+                    squares = mean_squares[number] if dynamic.rule == "rms" else {}
+                    weights.append(AdaptingWeights(model, dynamic, mean_squares=squares))
+                    stack.callback(weights[-1].restore)
+            windows = score_windows(
+                self.models,
+                text.tokens,
+                num_rows=text.num_rows,
+                window=self.window if dynamic is None else dynamic.segment,
+                with_gradients=adapts,
+            )
+            num_steps = 0
+            try:
+                for scored in windows:
+                    if samples is not None:
+                        scored = replace(scored, nll=samples.nll(scored))
+                    yield scored, [read(scored) for read in readers]
+                    for one, scores in zip(weights, scored.scores):
+                        # the models do not share a loss, so that each can be evaluated and tuned alone
+                        one.follow(scores.output / scored.target.numel())
+                    num_steps += len(weights)
+            except NonFiniteLoss as error:
+                if dynamic is not None and num_steps > 0:
+                    raise NonFiniteLoss(
+                        f"--dynamic-rate {dynamic.rate:g}: the weights diverged; give a lower one"
+                    ) from error
+                if passes.temperature < 1:
+                    raise NonFiniteLoss(
+                        f"--temperature {passes.temperature:g}: the logits are not finite; give a higher one; if it "
+                        "fails without --temperature as well, the checkpoint is at fault"
+                    ) from error
+                raise
 
     def evaluate(self, text: EvaluatedText, methods: Methods) -> Tuple[Perplexity, float]:
         """Perplexity of a text, and predictions a second without preparations.

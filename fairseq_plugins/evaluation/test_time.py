@@ -1,6 +1,7 @@
 """Test-time methods: temperature, dropout samples, caches, and mixtures with other distributions.
 
-:func:`score_tokens` at the end of the file puts them together. Every token is scored before any method learns of it.
+:class:`~fairseq_plugins.evaluation.evaluator.Evaluator` puts them together. Every token is scored before any method
+learns of it.
 
 Shapes: M models, B rows, T window length, V vocabulary, D width of a model's last layer.
 """
@@ -10,9 +11,9 @@ import sys
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable, Dict, Generator, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Iterator, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from fairseq.data import Dictionary
@@ -21,16 +22,12 @@ from fairseq.modules import FairseqDropout
 from torch import Tensor
 
 from fairseq_plugins.evaluation.dynamic_evaluation import (
-    AdaptingWeights,
     DynamicOptions,
-    every_parameter_learns,
 )
 from fairseq_plugins.evaluation.scoring import (
-    NonFiniteLoss,
     ScoredWindow,
     average_log_probs,
     average_nll,
-    score_windows,
     set_within_block,
 )
 from fairseq_plugins.models.decoder import new_stream
@@ -370,73 +367,3 @@ class Methods(NamedTuple):
 
     passes: Passes
     mixed: Dict[Component, float]
-
-
-def score_tokens(
-    models: Sequence[FairseqLanguageModel],
-    text: EvaluatedText,
-    *,
-    passes: Passes,
-    components: Sequence[Reader],
-    mean_squares: Sequence[Dict[str, Tensor]] = (),
-    window: int,
-) -> Generator[Tuple[ScoredWindow, List[ComponentScores]], None, None]:
-    """Score a text in order: windows with their NLL by the models, and what :func:`interpolate` mixes with them.
-
-    The methods learn of a window after it was yielded. At the end, and when the generator is closed or fails, the
-    models have their former weights and settings.
-
-    Args:
-        models: language models that carry their state, on one device. Several are averaged as probabilities.
-        passes: how the models read the text.
-        components: readers of other distributions, none of which has read anything yet.
-        mean_squares: mean squared gradients of each model, for dynamic evaluation by the rule "rms".
-        window: tokens of a row in one forward pass. Dynamic evaluation reads its segments instead.
-
-    Raises:
-        UserError: if a model or the text does not fit the methods.
-        NonFiniteLoss: if an NLL is not finite.
-    """
-    dynamic = passes.dynamic
-    adapts = dynamic is not None and dynamic.changes_weights
-    with ExitStack() as stack:
-        stack.enter_context(softmax_temperature(models, temperature=passes.temperature))
-        samples = None
-        if passes.dropout is not None:
-            samples = DropoutSamples(models, passes.dropout)
-            stack.callback(samples.forget)
-        weights: List[AdaptingWeights] = []
-        if dynamic is not None and adapts:
-            for number, model in enumerate(models):
-                stack.enter_context(every_parameter_learns(model))
-                squares = mean_squares[number] if dynamic.rule == "rms" else {}
-                weights.append(AdaptingWeights(model, dynamic, mean_squares=squares))
-                stack.callback(weights[-1].restore)
-        windows = score_windows(
-            models,
-            text.tokens,
-            num_rows=text.num_rows,
-            window=window if dynamic is None else dynamic.segment,
-            with_gradients=adapts,
-        )
-        num_steps = 0
-        try:
-            for scored in windows:
-                if samples is not None:
-                    scored = replace(scored, nll=samples.nll(scored))
-                yield scored, [read(scored) for read in components]
-                for one, scores in zip(weights, scored.scores):
-                    # the models do not share a loss, so that each can be evaluated and tuned alone
-                    one.follow(scores.output / scored.target.numel())
-                num_steps += len(weights)
-        except NonFiniteLoss as error:
-            if dynamic is not None and num_steps > 0:
-                raise NonFiniteLoss(
-                    f"--dynamic-rate {dynamic.rate:g}: the weights diverged; give a lower one"
-                ) from error
-            if passes.temperature < 1:
-                raise NonFiniteLoss(
-                    f"--temperature {passes.temperature:g}: the logits are not finite; give a higher one; if it "
-                    "fails without --temperature as well, the checkpoint is at fault"
-                ) from error
-            raise

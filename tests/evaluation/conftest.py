@@ -7,7 +7,8 @@ from builders import build_tiny_encdec, build_tiny_transformer, make_dictionary
 from paths import SMALL_MODELS
 
 from fairseq_plugins.commands.method_flags import read_methods
-from fairseq_plugins.evaluation.test_time import EvaluatedText, interpolate, score_tokens
+from fairseq_plugins.evaluation.evaluator import Evaluator
+from fairseq_plugins.evaluation.test_time import EvaluatedText, interpolate
 
 V = 23
 
@@ -23,21 +24,16 @@ def pair_data(tmp_path):
 
 
 @pytest.fixture
-def score_text():
+def score_text(tmp_path):
     """``score_text(models, tokens, num_rows=1, window=7, mean_squares=(), **flags)``: log-probabilities (B, n)."""
 
     def score(models, tokens, *, num_rows=1, window=7, mean_squares=(), **flags):
         passes, mixed = read_methods({name.replace("_", "-"): str(value) for name, value in flags.items()})
         text = EvaluatedText(tokens, dictionary=make_dictionary(V), num_rows=num_rows)
-        windows = score_tokens(
-            models,
-            text,
-            passes=passes,
-            components=[component.reader(text) for component in mixed],
-            mean_squares=mean_squares,
-            window=window,
-        )
+        evaluator = Evaluator(models, checkpoints=[], data=tmp_path, window=window)
+        evaluator.statistics = lambda dynamic: mean_squares
         weights = list(mixed.values())
+        windows = evaluator.score(text, passes, list(mixed))
         return torch.cat([interpolate(-one.nll, scores, weights) for one, scores in windows], dim=1)
 
     return score

@@ -22,7 +22,8 @@ from short_trainings import FAMILIES
 
 import fairseq_plugins
 from fairseq_plugins.commands.method_flags import read_methods
-from fairseq_plugins.evaluation.test_time import EvaluatedText, interpolate, score_tokens
+from fairseq_plugins.evaluation.evaluator import Evaluator
+from fairseq_plugins.evaluation.test_time import EvaluatedText, interpolate
 
 pytestmark = pytest.mark.slow
 MEMORY_GROWTH, TIME_GROWTH = 1.05, 2
@@ -152,9 +153,8 @@ def test_segments_of_dynamic_evaluation_with_a_cache(num_steps, tmp_path):
     def work(step):
         tokens = torch.randint(dictionary.nspecial, len(dictionary), (5 * num_steps + 1,))
         text, (passes, mixed) = EvaluatedText(tokens, dictionary=dictionary, num_rows=1), read_methods(flags)
-        components = [component.reader(text) for component in mixed]
-        setting = dict(passes=passes, components=components, mean_squares=(), window=5)
-        for window, scores in score_tokens(model.models, text, **setting):
+        evaluator = Evaluator(model.models, checkpoints=[], data=tmp_path, window=5)
+        for window, scores in evaluator.score(text, passes, list(mixed)):
             interpolate(-window.nll, scores, list(mixed.values()))
             step()
 
