@@ -6,7 +6,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from fairseq import checkpoint_utils, utils
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
-from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
+from fairseq.models import FairseqLanguageModel
 from fairseq.tasks import TASK_REGISTRY, FairseqTask
 from fairseq.tasks.language_modeling import LanguageModelingTask
 from fairseq.tasks.translation import TranslationTask
@@ -58,23 +58,6 @@ def one_pair(pairs: Iterable[Languages]) -> Languages:
     return found[0]
 
 
-def load_translation_models(
-    paths: Sequence[Union[str, Path]], data_dir: Union[str, Path], *, languages: Optional[Mapping[str, str]] = None
-) -> List[Tuple[FairseqEncoderDecoderModel, TranslationTask]]:
-    """Load encoder-decoders in evaluation mode, each with its task; ``languages`` replaces flags of the task.
-
-    Raises UserError if a file is missing, unreadable or refused, if its vocabulary is not the data's, if it is no
-    encoder-decoder, or if the data are no sentence pairs.
-    """
-    check_checkpoints(paths)
-    found: List[Tuple[FairseqEncoderDecoderModel, TranslationTask]] = []
-    for path in paths:
-        model, task = load_with_task(path, data_dir, kind=TranslationTask, languages=languages)
-        assert isinstance(model, FairseqEncoderDecoderModel) and isinstance(task, TranslationTask)
-        found.append((model, task))
-    return found
-
-
 def load_language_models(paths: Sequence[Union[str, Path]], data_dir: Union[str, Path]) -> List[FairseqLanguageModel]:
     """Load language models of any kind in evaluation mode. Those of fairseq get a sliding context.
 
@@ -115,11 +98,12 @@ def load_with_task(
     *,
     kind: Type[FairseqTask] = FairseqTask,
     languages: Optional[Mapping[str, str]] = None,
-) -> Tuple[BaseFairseqModel, FairseqTask]:
+) -> Tuple[Any, Any]:
     """The model of a checkpoint in evaluation mode, and its task, which is of a kind.
 
-    Raises UserError if the file is missing, unreadable or refused, if its vocabulary is not the data's, if the task is
-    of another kind, or if a file of an export has changed.
+    ``languages`` replaces ``source_lang`` and ``target_lang`` of the task. Raises UserError if the file is missing,
+    unreadable or refused, if its vocabulary is not the data's, if the task is of another kind, or if a file of an
+    export has changed.
     """
     for folder in (Path(data_dir), Path(path).parent):
         check_export(folder)

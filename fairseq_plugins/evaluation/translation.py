@@ -17,7 +17,7 @@ from fairseq.search import Search
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
-from fairseq_plugins.evaluation.checkpoints import load_translation_models, one_pair
+from fairseq_plugins.evaluation.checkpoints import load_with_task, one_pair
 from fairseq_plugins.evaluation.generation import Sampling
 from fairseq_plugins.evaluation.raw_text import (
     SideText,
@@ -30,6 +30,7 @@ from fairseq_plugins.evaluation.raw_text import (
 from fairseq_plugins.evaluation.scoring import device_of, prepare_to_score
 from fairseq_plugins.files import STANDARD_INPUT, read_lines
 from fairseq_plugins.metrics.rouge import without_escapes
+from fairseq_plugins.models.checkpoints import check_checkpoints
 from fairseq_plugins.options import UserError, check_at_least_one, flag_of
 
 EXTRA_PIECES = 200
@@ -419,9 +420,9 @@ def load_translator(
     encoder-decoder, if its vocabulary is not the data's, if the data are not sentence pairs or lack subword codes, or
     as :func:`prepare_to_score` does.
     """
-    loaded = load_translation_models(paths, data)
-    models = prepare_to_score([model for model, _ in loaded], device=device, precision=precision)
-    tasks = [task for _, task in loaded]
+    check_checkpoints(paths)
+    loaded, tasks = zip(*[load_with_task(path, data, kind=TranslationTask) for path in paths])
+    models = prepare_to_score(loaded, device=device, precision=precision)
     source, target = one_pair((str(task.cfg.source_lang), str(task.cfg.target_lang)) for task in tasks)
     texts = load_pair_texts(Path(data), source=source, target=target)
     return Translator(models=models, task=tasks[0], source=texts[0], target=texts[1])

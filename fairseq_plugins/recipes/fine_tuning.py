@@ -18,7 +18,7 @@ from fairseq_plugins.data.pairs import complete_languages, languages_of, split_p
 from fairseq_plugins.data.text import dictionary_fingerprint, load_token_stream
 from fairseq_plugins.evaluation.checkpoints import (
     load_language_models,
-    load_translation_models,
+    load_with_task,
     trained_task,
     training_config,
 )
@@ -56,7 +56,7 @@ def valid_nll(path: str, *, data: str, device: str, languages: Optional[Mapping[
     read or do not belong together.
     """
     if issubclass(TASK_REGISTRY[trained_task(path)._name], TranslationTask):
-        ((translator, task),) = load_translation_models([path], data, languages=languages)
+        translator, task = load_with_task(path, data, kind=TranslationTask, languages=languages)
         pairs = split_pairs(task, "valid")
         scored = score_pairs(translator.to(device), *pairs)
         sums = [(float(batch.nll.sum()), int(batch.is_token.sum())) for batch in scored]

@@ -13,13 +13,14 @@ import torch
 from binarised_data import copy_data
 from commands import load, run, succeed, training_arguments, updates_of
 from fairseq import checkpoint_utils, options
+from fairseq.tasks.translation import TranslationTask
 from fairseq.trainer import Trainer
 from paths import SMALL_MODELS
 from short_trainings import FAMILIES
 from translation_commands import FAIRSEQ_FLAGS, preprocess_pairs, translate, translator_arguments
 
 import fairseq_plugins
-from fairseq_plugins.evaluation.checkpoints import load_translation_models
+from fairseq_plugins.evaluation.checkpoints import load_with_task
 from fairseq_plugins.files import file_digest
 from fairseq_plugins.models.presets import as_arguments
 from fairseq_plugins.recipes import fine_tuning
@@ -118,7 +119,7 @@ def test_a_finished_model_needs_no_file_of_embeddings(model, run_here, tmp_path)
     file.unlink()
     decode = [PAIR_DATA, *FAIRSEQ_FLAGS, "--gen-subset", "test", "--path", folder / "checkpoint_last.pt"]
     assert "H-0" in run_here(fairseq_cli.generate, *decode)
-    assert len(load_translation_models([folder / "checkpoint_last.pt"], PAIR_DATA)) == 1
+    load_with_task(folder / "checkpoint_last.pt", PAIR_DATA, kind=TranslationTask)
 
 
 def test_a_run_that_starts_anew_still_needs_its_file(run_here, tmp_path):
