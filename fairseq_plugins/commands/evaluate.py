@@ -16,7 +16,6 @@ from fairseq_plugins.evaluation.translation_scores import (
     Comparison,
     Score,
     TextFormat,
-    Translation,
     check_blank_references,
     compare,
 )
@@ -194,6 +193,10 @@ def _add_bleu_arguments(parser: argparse.ArgumentParser) -> None:
     add_output_file(parser, "--write-hypotheses", help="write the detokenised hypotheses to this file")
 
 
+HYPOTHESIS = re.compile(r"H-[0-9]+\t")
+"""Beginning of a line of ``fairseq-generate``."""
+
+
 def _evaluate_bleu(args: argparse.Namespace) -> Report:
     text = read_scored_text(args)
     if len(text.references) > 1:
@@ -202,6 +205,7 @@ def _evaluate_bleu(args: argparse.Namespace) -> Report:
         )
     text.check_side()
     against = None if args.against is None else _baseline_file(args.against)
+    is_generated = against is not None and any(HYPOTHESIS.match(line) for line in read_lines(against))
     if args.write_hypotheses is not None:
         read = [*text.files, *text.references, *([against] if against else [])]
         check_not_read(args.write_hypotheses, read, flag="--write-hypotheses")
@@ -214,7 +218,7 @@ def _evaluate_bleu(args: argparse.Namespace) -> Report:
         )
     case: LetterCase = "ignored" if args.lowercase else text.case
     metric = BleuMetric(text.references[0], language=language, case=case, data=text.data)
-    baseline = None if against is None else _read_baseline(against, metric)
+    baseline = None if against is None else metric.translation(against, form="generate" if is_generated else "text")
     text.decode(metric.references, result="scores.txt")
     system = metric.translation(*text.files, form=text.format)
     comparisons: List[Comparison] = []
@@ -243,16 +247,6 @@ text has no tokens.
     example="data-bin/tatoeba.de-en --path checkpoints/tatoeba --out decoded",
     forwards_to="fairseq-generate",
 )
-
-
-HYPOTHESIS = re.compile(r"H-[0-9]+\t")
-"""Beginning of a line of ``fairseq-generate``."""
-
-
-def _read_baseline(file: Path, metric: BleuMetric) -> Translation:
-    """Read the output of ``fairseq-generate``, or plain text."""
-    is_generated = any(HYPOTHESIS.match(line) for line in read_lines(file))
-    return metric.translation(file, form="generate" if is_generated else "text")
 
 
 def _baseline_file(path: Path) -> Path:

@@ -170,15 +170,7 @@ def spectrum_report(found: Mapping[str, Sequence[Spectrum]]) -> Report:
     figures = [
         {
             "name": name,
-            "layers": [
-                {
-                    "layer": one.layer,
-                    "eigenvalues": torch.view_as_real(one.eigenvalues).tolist(),
-                    "most_negative": one.most_negative,
-                    "same_sign": one.same_sign,
-                }
-                for one in layers
-            ],
+            "layers": [{**asdict(one), "eigenvalues": torch.view_as_real(one.eigenvalues).tolist()} for one in layers],
         }
         for name, layers in found.items()
     ]
