@@ -12,7 +12,7 @@ from typing import Callable, Dict, List, Mapping, Sequence, Tuple
 import torch
 
 from fairseq_plugins.evaluation.dynamic_evaluation import RULES, DynamicOptions
-from fairseq_plugins.evaluation.test_time import (
+from fairseq_plugins.evaluation.methods import (
     CACHE_STARTS,
     Component,
     ContinuousCache,

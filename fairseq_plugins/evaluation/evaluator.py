@@ -20,16 +20,7 @@ from fairseq_plugins.evaluation.dynamic_evaluation import (
     every_parameter_learns,
     kept_gradient_statistics,
 )
-from fairseq_plugins.evaluation.scoring import (
-    NonFiniteLoss,
-    Perplexity,
-    ScoredWindow,
-    check_rows,
-    check_vocabularies,
-    perplexity_of,
-    score_windows,
-)
-from fairseq_plugins.evaluation.test_time import (
+from fairseq_plugins.evaluation.methods import (
     Component,
     ComponentScores,
     DropoutSamples,
@@ -40,6 +31,15 @@ from fairseq_plugins.evaluation.test_time import (
     interpolate,
     sampled_masks,
     softmax_temperature,
+)
+from fairseq_plugins.evaluation.scoring import (
+    NonFiniteLoss,
+    Perplexity,
+    ScoredWindow,
+    check_rows,
+    check_vocabularies,
+    perplexity_of,
+    score_windows,
 )
 from fairseq_plugins.ngrams.model import NGramModel
 from fairseq_plugins.options import UserError

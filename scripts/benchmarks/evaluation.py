@@ -29,9 +29,9 @@ from fairseq_plugins.evaluation.checkpoints import load_language_models
 from fairseq_plugins.evaluation.dynamic_evaluation import every_parameter_learns
 from fairseq_plugins.evaluation.evaluator import Evaluator
 from fairseq_plugins.evaluation.language_model import TrainedLanguageModel
+from fairseq_plugins.evaluation.methods import EvaluatedText
 from fairseq_plugins.evaluation.raw_text import load_side_text
 from fairseq_plugins.evaluation.scoring import score_windows
-from fairseq_plugins.evaluation.test_time import EvaluatedText
 from fairseq_plugins.options import UserError, count, whole_number
 from fairseq_plugins.reports.report import Report
 from fairseq_plugins.reports.tables import as_table

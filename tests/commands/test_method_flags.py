@@ -4,7 +4,7 @@ import pytest
 
 from fairseq_plugins.commands.method_flags import FLAGS, grid_points, read_methods
 from fairseq_plugins.evaluation.dynamic_evaluation import DynamicOptions
-from fairseq_plugins.evaluation.test_time import (
+from fairseq_plugins.evaluation.methods import (
     ContinuousCache,
     DropoutOptions,
     NGrams,

@@ -8,7 +8,7 @@ from paths import SMALL_MODELS
 
 from fairseq_plugins.commands.method_flags import read_methods
 from fairseq_plugins.evaluation.evaluator import Evaluator
-from fairseq_plugins.evaluation.test_time import EvaluatedText, interpolate
+from fairseq_plugins.evaluation.methods import EvaluatedText, interpolate
 
 V = 23
 

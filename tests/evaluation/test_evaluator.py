@@ -9,8 +9,8 @@ from builders import build_tiny_lm, make_dictionary
 from fairseq_plugins.commands.method_flags import grid_points, read_methods
 from fairseq_plugins.evaluation.dynamic_evaluation import mean_squared_gradients
 from fairseq_plugins.evaluation.evaluator import Evaluator, evaluate_ngram_model
+from fairseq_plugins.evaluation.methods import EvaluatedText, UnigramCache
 from fairseq_plugins.evaluation.scoring import evaluate_perplexity
-from fairseq_plugins.evaluation.test_time import EvaluatedText, UnigramCache
 from fairseq_plugins.ngrams.kneser_ney import estimate_model
 
 

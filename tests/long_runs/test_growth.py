@@ -23,7 +23,7 @@ from short_trainings import FAMILIES
 import fairseq_plugins
 from fairseq_plugins.commands.method_flags import read_methods
 from fairseq_plugins.evaluation.evaluator import Evaluator
-from fairseq_plugins.evaluation.test_time import EvaluatedText, interpolate
+from fairseq_plugins.evaluation.methods import EvaluatedText, interpolate
 
 pytestmark = pytest.mark.slow
 MEMORY_GROWTH, TIME_GROWTH = 1.05, 2

@@ -21,9 +21,7 @@ from fairseq.models import FairseqLanguageModel
 from fairseq.modules import FairseqDropout
 from torch import Tensor
 
-from fairseq_plugins.evaluation.dynamic_evaluation import (
-    DynamicOptions,
-)
+from fairseq_plugins.evaluation.dynamic_evaluation import DynamicOptions
 from fairseq_plugins.evaluation.scoring import (
     ScoredWindow,
     average_log_probs,

@@ -6,9 +6,8 @@ from builders import build_tiny_gated_lm, build_tiny_lm, make_dictionary, tiny_b
 from example_parts import OwnSoftmax
 
 from fairseq_plugins.commands.method_flags import read_methods
-from fairseq_plugins.evaluation import test_time
-from fairseq_plugins.evaluation.scoring import score_windows
-from fairseq_plugins.evaluation.test_time import (
+from fairseq_plugins.evaluation import methods
+from fairseq_plugins.evaluation.methods import (
     ComponentScores,
     DropoutSamples,
     EvaluatedText,
@@ -16,6 +15,7 @@ from fairseq_plugins.evaluation.test_time import (
     sampled_masks,
     softmax_temperature,
 )
+from fairseq_plugins.evaluation.scoring import score_windows
 from fairseq_plugins.modules.cell import RECURRENT_CELLS
 from fairseq_plugins.output_layers.base import OUTPUT_LAYERS
 from fairseq_plugins.output_layers.gates import OUTPUT_GATES
@@ -294,7 +294,7 @@ def test_the_cache_is_that_of_a_loop(start, needed, length, theta, num_rows, num
     ],
 )
 def test_caches_do_not_depend_on_the_cut_into_windows_and_chunks(flags, elements, score_text, monkeypatch):
-    monkeypatch.setattr(test_time, "CHUNK_ELEMENTS", elements)
+    monkeypatch.setattr(methods, "CHUNK_ELEMENTS", elements)
     model, tokens = build_tiny_lm("mos").double(), torch.randint(V, (601,))
     found = [score_text([model], tokens, num_rows=2, window=window, **flags) for window in (1000, 150, 5)]
     torch.testing.assert_close(found[1:], [found[0]] * 2, rtol=1e-10, atol=1e-10)
@@ -341,7 +341,7 @@ def test_the_unigram_cache_is_the_count_over_the_last_words(length, num_rows, wi
 
 def test_a_cache_makes_room_for_a_row(monkeypatch):
     lengths = []
-    monkeypatch.setattr(test_time, "RecentValues", lengths.append)
+    monkeypatch.setattr(methods, "RecentValues", lengths.append)
     text = EvaluatedText(torch.zeros(1000, dtype=torch.long), dictionary=make_dictionary(9), num_rows=10)
     for flags in ({"unigram-cache": "1000000,0.1"}, {"cache": "1000000,0.1,1"}):
         (cache,) = read_methods(flags).mixed
