@@ -3,7 +3,7 @@
 =============================  =========================================================================================
 ``checkpoints``                loads models, of language or translation
 ``scoring``                    NLL of the tokens of a stream, of separate sequences or of pairs; most others use it
-``methods``                    test-time methods, which change how a stream is scored: caches, n-grams, dropout, temperature
+``methods``                    test-time methods that change how a stream is scored: caches, n-grams, dropout samples
 ``dynamic_evaluation``         another such method: weights that adapt to the stream
 ``evaluator``                  perplexity of a split with these methods, and their grid search
 ``tokenizers``, ``raw_text``   lines of raw text as words, as pieces of words and as numbers, and back
