@@ -164,6 +164,7 @@ def test_a_first_update_that_is_refused_while_batches_are_made(tmp_path):
     flags = ["--user-dir", "fairseq_plugins", "--task", "translation", "--arch", "lstm_encdec", "--embed-dim", "8"]
     flags += ["--hidden-sizes", "8", "--criterion", "regularized_cross_entropy", "--balance", "1", "--optimizer", "sgd"]
     flags += ["--cpu", "--num-workers", "0", "--batch-size", "4000", "--upsample-primary", "1500", "--no-save"]
+    flags += ["--save-dir", str(tmp_path)]  # fairseq writes crash.pt there nevertheless
     # a process of its own: what dies is the interpreter, at its end
     words = [PYTHON, "-m", "fairseq_cli.train", str(data), *flags]
     done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
