@@ -294,7 +294,8 @@ def test_a_gate_on_base_models_that_were_trained_again_is_refused(commands, trai
     for name in ("first.pt", "second.pt"):
         (tmp_path / name).write_text(name)
     gate = ["--base-model", "first.pt:second.pt"]
-    train(*gate), train(*gate, "--max-epoch", "9")
+    train(*gate)
+    train(*gate, "--max-epoch", "9")
     assert len(commands) == 2
     (tmp_path / "second.pt").write_text("trained again")
     assert "started from another second.pt" in refuse(*gate, "--max-epoch", "9") and len(commands) == 2
