@@ -5,31 +5,21 @@ A server process imports fairseq and the plugins once, and forks for each comman
 """
 
 import json
-import multiprocessing
 import os
 import select
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from contextlib import contextmanager, suppress
-from multiprocessing import forkserver
+from importlib import import_module
 from pathlib import Path
-from typing import Dict, Iterator, List, Optional, Sequence, Union
+from typing import Dict, Iterator, List, Sequence
 
-import pytest
-import torch
-from forks import program, status_of
-
-import fairseq_plugins
-
-TIMEOUT_SECONDS = 300
 PYTHON = sys.executable
 """Python itself, where ``warm_programs`` stand in for it."""
-PRELOADED = ["torch._dynamo", "sacrebleu", "sacremoses", "rouge_score.rouge_scorer", "matplotlib.pyplot", "preloaded"]
+IMPORTED = ("torch._dynamo", "sacrebleu", "sacremoses", "rouge_score.rouge_scorer", "matplotlib.pyplot", "preloaded")
 """By the server; torch imports the first when the first optimiser is made."""
 FIND_INSTALLED = """
 import os
@@ -40,84 +30,6 @@ print(os.path.dirname(found.origin) if found else "", end="")
 WITHOUT_PATH = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 HOST_PROGRAMS = ("train", "generate", "interactive", "preprocess", "validate", "eval-lm", "score")
 
-_server = multiprocessing.get_context("forkserver")
-
-
-def _ensure_running() -> None:
-    """Start the server unless it runs. Python passes over what it cannot preload, and does not hand on its own path."""
-    _server.set_forkserver_preload(PRELOADED)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
-        forkserver.ensure_running()
-
-
-class Command:
-    """A command that was started.
-
-    Args:
-        arguments: the module and its arguments.
-        folder: where its input and output lie.
-        environment: its environment variables.
-        cwd: its working directory; None for that of the server.
-        stdin: what it reads.
-    """
-
-    def __init__(
-        self, arguments: List[str], folder: Path, *, environment: Dict[str, str], cwd: Optional[Path], stdin: bytes
-    ):
-        self.arguments = arguments
-        self._folder = folder
-        (folder / "stdin").write_bytes(stdin)
-        self._process = _server.Process(target=_work, args=(arguments, environment, cwd, folder))
-        self._process.start()
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
-    def has_ended(self) -> bool:
-        """Tell whether the process has ended."""
-        return self._process.exitcode is not None
-
-    @property
-    def printed(self) -> str:
-        """The output so far."""
-        paths = [self._folder / name for name in ("stdout", "stderr")]
-        return "".join(path.read_text(encoding="utf-8") for path in paths if path.exists())
-
-    def kill(self) -> None:
-        """End it by SIGKILL, and wait until it has ended."""
-        self._process.kill()
-        self._process.join()
-
-    def finish(self) -> subprocess.CompletedProcess:
-        """Wait for its end; returns its exit status and its output as text.
-
-        Raises:
-            subprocess.TimeoutExpired: if it takes too long.
-        """
-        self._process.join(TIMEOUT_SECONDS)
-        if not self.has_ended():
-            raise subprocess.TimeoutExpired(self.arguments, TIMEOUT_SECONDS)
-        out, err = ((self._folder / name).read_text(encoding="utf-8") for name in ("stdout", "stderr"))
-        return subprocess.CompletedProcess(self.arguments, self._process.exitcode, out, err)
-
-
-@contextmanager
-def started(
-    module: str, *arguments, environment: Dict[str, str], cwd: Optional[Path] = None, stdin: bytes = b""
-) -> Iterator[Command]:
-    """``python -m module arguments``, killed where it still runs at the end of the context."""
-    _ensure_running()
-    with tempfile.TemporaryDirectory() as folder:
-        words = [module, *map(str, arguments)]
-        command = Command(words, Path(folder), environment=environment, cwd=cwd, stdin=stdin)
-        try:
-            yield command
-        finally:
-            command.kill()
-
 
 @contextmanager
 def warm_programs(folder: Path) -> Iterator[str]:
@@ -126,7 +38,6 @@ def warm_programs(folder: Path) -> Iterator[str]:
     Args:
         folder: empty; takes the programs and the socket of the server.
     """
-    _ensure_running()
     programs = folder / "bin"
     programs.mkdir()
     address = str(folder / "socket")
@@ -139,16 +50,22 @@ def warm_programs(folder: Path) -> Iterator[str]:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)
         listening.listen()
-        server = _server.Process(target=_serve, args=(listening, programs / "python"))
-        server.start()
+        server = subprocess.Popen(
+            [PYTHON, here, str(listening.fileno()), programs / "python"],
+            env={**os.environ, "PYTHONPATH": str(here.parents[1])},
+            stdin=subprocess.DEVNULL,
+            pass_fds=[listening.fileno()],
+        )
     try:
         yield str(programs)
     finally:
         server.kill()
-        server.join()
+        server.wait()
 
 
 def _serve(listening: socket.socket, python: Path) -> None:
+    for module in IMPORTED:
+        import_module(module)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the processes that answer
     while True:
         connection, _ = listening.accept()
@@ -180,17 +97,13 @@ def _answer(connection: socket.socket, python: Path) -> None:
         connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
 
 
-def _work(arguments: List[str], environment: Dict[str, str], cwd: Optional[Path], folder: Path):
-    output = os.O_WRONLY | os.O_CREAT
-    paths = {"stdin": os.O_RDONLY, "stdout": output, "stderr": output}
-    descriptors = [os.open(folder / name, mode) for name, mode in paths.items()]
-    sys.executable = shutil.which("python", path=environment["PATH"])
-    _run(["-m", *arguments], environment, cwd or os.getcwd(), descriptors)
-
-
-def _run(words: List[str], environment: Dict[str, str], folder: Union[str, Path], descriptors: Sequence[int]):
+def _run(words: List[str], environment: Dict[str, str], folder: str, descriptors: Sequence[int]):
     """``python *words``, words being ``-m MODULE ...`` or ``FILE.py ...``, in this process, to its end."""
-    assert "preloaded" in sys.modules, "the server lacks what it should have preloaded"
+    import torch
+    from forks import program, status_of
+
+    import fairseq_plugins
+
     os.environ.clear()
     os.environ.update(environment)
     if "OMP_NUM_THREADS" in environment:
@@ -202,3 +115,7 @@ def _run(words: List[str], environment: Dict[str, str], folder: Union[str, Path]
     if os.path.isdir(user_dir):
         fairseq_plugins.__path__.append(user_dir)  # --user-dir is known by its path, which may be a link's
     sys.exit(status_of(program(words[1:] if words[0] == "-m" else words)))
+
+
+if __name__ == "__main__":
+    _serve(socket.socket(fileno=int(sys.argv[1])), Path(sys.argv[2]))

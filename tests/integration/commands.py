@@ -2,16 +2,16 @@
 
 import os
 import re
+import shutil
 import subprocess
-import sys
+import tempfile
 import time
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Callable, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from paths import PLUGINS
-from warm_process import Command, started
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 TASK = "StatefulLanguageModelingTask"
@@ -32,14 +32,18 @@ COMPARABLE = [
 """Flags with which two processes train as one does: the balance term depends on the rows of one process."""
 
 
+TIMEOUT_SECONDS = 300
+
+
 def command(module: str, *args) -> List[str]:
-    return [sys.executable, "-m", module, *map(str, args)]
+    """``python -m module args``."""
+    return [shutil.which("python", path=ENVIRONMENT["PATH"]), "-m", module, *map(str, args)]
 
 
-def run(module: str, *args, environment=ENVIRONMENT, **options) -> subprocess.CompletedProcess:
-    """Run a command to its end, with its output as text; options are ``cwd`` and ``stdin``."""
-    with started(module, *args, environment=environment, **options) as process:
-        return process.finish()
+def run(module: str, *args, cwd: Optional[Path] = None, typed: str = "") -> subprocess.CompletedProcess:
+    """Run a command to its end, with its output as text."""
+    streams = dict(input=typed, capture_output=True, encoding="utf-8")
+    return subprocess.run(command(module, *args), cwd=cwd, env=ENVIRONMENT, timeout=TIMEOUT_SECONDS, **streams)
 
 
 def succeed(module: str, *args, **options) -> subprocess.CompletedProcess:
@@ -55,13 +59,46 @@ def training_arguments(data, save_dir, *flags) -> List:
     return [data, "--save-dir", save_dir, *MODEL_FLAGS, *TRAINING_FLAGS, *optimizer, *flags]
 
 
-def started_training(*arguments) -> "AbstractContextManager[Command]":
-    """fairseq-train, which is killed where it still runs at the end of the context."""
-    return started("fairseq_cli.train", *arguments, environment=ENVIRONMENT)
+class Started(subprocess.Popen):
+    """A command that runs while a test goes on; its output goes to files in a folder."""
+
+    def __init__(self, words: Sequence, folder: Path):
+        self._output = [folder / "stdout", folder / "stderr"]
+        with open(self._output[0], "w") as out, open(self._output[1], "w") as err:
+            super().__init__([*map(str, words)], env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+
+    @property
+    def printed(self) -> str:
+        """The output so far."""
+        return "".join(path.read_text(encoding="utf-8") for path in self._output)
+
+    def end(self) -> None:
+        """End it by SIGKILL, and wait until it has ended."""
+        self.kill()
+        self.wait()
+
+    def finish(self) -> subprocess.CompletedProcess:
+        """Wait for its end; returns its exit status and its output as text."""
+        status = self.wait(TIMEOUT_SECONDS)
+        return subprocess.CompletedProcess(self.args, status, *(path.read_text() for path in self._output))
 
 
 @contextmanager
-def started_pair(arguments: Sequence, save_dir: Path) -> Iterator[Tuple[Command, Command]]:
+def started(words: Sequence) -> Iterator[Started]:
+    """A command, such as ``command(...)``, that is killed where it still runs at the end of the context.
+
+    A command of ``warm_process.PYTHON`` runs in the process that ``pid`` and signals mean, others in a fork.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        process = Started(words, Path(folder))
+        try:
+            yield process
+        finally:
+            process.end()
+
+
+@contextmanager
+def started_pair(arguments: Sequence, save_dir: Path) -> Iterator[Tuple[Started, Started]]:
     """fairseq-train in two gloo processes, which are killed where they still run at the end of the context."""
     save_dir.mkdir(exist_ok=True)
     rendezvous = save_dir / "rendezvous"
@@ -69,8 +106,8 @@ def started_pair(arguments: Sequence, save_dir: Path) -> Iterator[Tuple[Command,
     shared = ["--distributed-world-size", 2, "--distributed-no-spawn", "--distributed-init-method"]
     shared += [f"file://{rendezvous}", "--distributed-backend", "gloo", "--ddp-backend", "legacy_ddp"]
     with (
-        started_training(*arguments, *shared, "--distributed-rank", 0) as first,
-        started_training(*arguments, *shared, "--distributed-rank", 1) as second,
+        started(command("fairseq_cli.train", *arguments, *shared, "--distributed-rank", 0)) as first,
+        started(command("fairseq_cli.train", *arguments, *shared, "--distributed-rank", 1)) as second,
     ):
         yield first, second
 
@@ -89,11 +126,11 @@ def train_two(data, save_dir, *flags) -> None:
     train_pair(training_arguments(data, save_dir, *flags, *halves), save_dir)
 
 
-def wait_until(condition: Callable[[], bool], process: Optional[Command] = None, *, seconds: float = 200) -> None:
+def wait_until(condition: Callable[[], bool], process: Optional[Started] = None, *, seconds: float = 200) -> None:
     """Wait for something that comes soon, while a process runs if one is given."""
     deadline = time.monotonic() + seconds
     while not condition():
-        assert process is None or not process.has_ended(), process.printed
+        assert process is None or process.poll() is None, process.printed
         assert time.monotonic() < deadline, "it does not come"
         time.sleep(0.002)
 

@@ -35,7 +35,7 @@ def own(data, prepared, tmp_path_factory):
 
 def typed(line, folder):
     """The result of a command of the package in a folder; its words are those of a line."""
-    return run("fairseq_plugins", *line.split(), cwd=folder, stdin=b"the cat\n")
+    return run("fairseq_plugins", *line.split(), cwd=folder, typed="the cat\n")
 
 
 LINES = [

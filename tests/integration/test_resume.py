@@ -6,10 +6,11 @@ from types import SimpleNamespace
 
 import fairseq_cli.train
 import pytest
-from commands import assert_same_training, load, started_training, train, training_arguments, updates_of, wait_until
+from commands import assert_same_training, load, started, train, training_arguments, updates_of, wait_until
 from fairseq import checkpoint_utils
 from fairseq.optim.lr_scheduler.reduce_lr_on_plateau import ReduceLROnPlateauLRSchedule
 from short_trainings import FAMILIES
+from warm_process import PYTHON
 
 from fairseq_plugins.fairseq_patches.resume import PATIENCE
 
@@ -33,9 +34,9 @@ def mid_epoch_checkpoints(save_dir, epoch):
 def test_resume_after_sigkill(data, tmp_path, uninterrupted):
     expected, first_averaged_epoch = uninterrupted
     assert 3 <= first_averaged_epoch <= 4, "the corpus must trigger averaging in the middle of the run"
-    with started_training(*training_arguments(data, tmp_path, *FLAGS)) as process:
+    with started([PYTHON, "-m", "fairseq_cli.train", *training_arguments(data, tmp_path, *FLAGS)]) as process:
         wait_until((tmp_path / mid_epoch_checkpoints(expected, first_averaged_epoch + 1)[0].name).exists, process)
-        process.kill()
+        process.end()
     assert not (tmp_path / "checkpoint5.pt").exists(), "killed too late to test anything"
     train(data, tmp_path, *FLAGS)
     assert_same_training(load(tmp_path / "checkpoint_last.pt"), load(expected / "checkpoint_last.pt"))

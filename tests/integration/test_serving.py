@@ -17,9 +17,9 @@ from http.client import HTTPConnection
 
 import pytest
 from binarised_data import copy_data
-from commands import ENVIRONMENT, wait_until
+from commands import started, wait_until
 from paths import SMALL_MODELS
-from warm_process import started
+from warm_process import PYTHON
 
 LINES = "a b c\n\nh i\nk\n"
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -44,7 +44,7 @@ def export(tmp_path, printed_by):
 @contextmanager
 def serving(*arguments):
     """A server on a free port: its process, and its address."""
-    with started("fairseq_plugins", "serve", *arguments, "--port", 0, "--cpu", environment=ENVIRONMENT) as process:
+    with started([PYTHON, "-m", "fairseq_plugins", "serve", *arguments, "--port", 0, "--cpu"]) as process:
         wait_until(lambda: "\n" in process.printed, process, seconds=100)
         yield process, process.printed.split(" at ")[1].strip()
 
