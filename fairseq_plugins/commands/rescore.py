@@ -15,19 +15,16 @@ from fairseq_plugins.console import Command
 from fairseq_plugins.data.pairs import Languages, languages_of
 from fairseq_plugins.data.tasks import task_config
 from fairseq_plugins.evaluation.checkpoints import load_with_task, one_pair
+from fairseq_plugins.evaluation.nbest import LIST_FORMATS, NBestLists, read_nbest, write_nbest
 from fairseq_plugins.evaluation.raw_text import LANGUAGES, check_language, compared_case, read_record
 from fairseq_plugins.evaluation.rescoring import (
-    LIST_FORMATS,
     CandidateFeatures,
     CandidateTexts,
-    NBestLists,
     candidate_features,
-    read_nbest,
     read_weights,
     unknown_share,
     weighted_sums,
     weights_of_models,
-    write_nbest,
 )
 from fairseq_plugins.files import (
     STANDARD_INPUT,

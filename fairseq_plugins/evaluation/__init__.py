@@ -10,7 +10,8 @@
 ``language_model``             ``TrainedLanguageModel`` of raw text, with ``generation``: sampling and beam search
 ``translation``                ``Translator`` of raw text
 ``api``                        ``fairseq_plugins.load``, which returns a ``TrainedLanguageModel`` or a ``Translator``
-``decoding``                   runs ``fairseq-generate`` on a split, and reads its output
+``decoding``                   runs ``fairseq-generate`` on a split
+``nbest``                      reads and writes n-best lists, such as its output
 ``translation_scores``         BLEU and chrF of this output, or of other text, against checked raw references
 ``rescoring``                  scores the candidates of n-best lists by several models
 ``analyses``                   what experts, layers, words and gates do

@@ -1,4 +1,4 @@
-"""Decode a split by ``fairseq-generate``, once for the same models, data and flags, and read its output."""
+"""Decode a split by ``fairseq-generate``, once for the same models, data and flags."""
 
 import fcntl
 import os
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence
 
 from fairseq import options
 
@@ -17,7 +17,7 @@ import fairseq_plugins
 from fairseq_plugins.console import ProgramFailed
 from fairseq_plugins.data.pairs import Languages, check_split
 from fairseq_plugins.evaluation.checkpoints import translation_languages
-from fairseq_plugins.files import file_digest, name_of, read_json, read_lines, replaced_file, write_json
+from fairseq_plugins.files import file_digest, read_json, replaced_file, write_json
 from fairseq_plugins.options import UserError
 from fairseq_plugins.own_parts import PACKAGE, user_dir
 from fairseq_plugins.processes import run_fairseq
@@ -233,82 +233,3 @@ def check_decoded_by(checkpoint: Path, folder: Path) -> None:
             f"{folder} was not decoded by {checkpoint} alone, or it was before the training went on: decode with "
             f"--path {checkpoint} --out {folder}, and give runs of one --save-dir one checkpoint"
         )
-
-
-# Output of fairseq-generate.
-
-_SENTENCE_NUMBER = re.compile("[0-9]{1,15}")
-
-
-def read_generated(*paths: Path) -> Tuple[List[str], List[str]]:
-    """The best hypotheses and the references in an output of ``fairseq-generate``, tokenised, in the order of the text.
-
-    It may be in several files, such as those of ``--num-shards``; ``-`` is the standard input. Raises UserError if a
-    file is missing, damaged or not UTF-8, or if a sentence is missing or stands in several files.
-    """
-    hypotheses: Dict[int, str] = {}
-    references: Dict[int, str] = {}
-    for path in paths:
-        earlier = set(hypotheses)
-        for number, line in enumerate(read_lines(path, when_empty="kept"), start=1):
-            try:
-                found = read_generated_line(line)
-            except ValueError as error:
-                raise UserError(f"{name_of(path)}, line {number}: {error}") from None
-            if found is not None and found.kind == "T":
-                references[found.number] = found.text
-            elif found is not None and found.kind == "H":
-                if found.number in earlier:
-                    raise UserError(
-                        f"{name_of(path)}, line {number}: sentence {found.number} is in an earlier file, too: give "
-                        "what one decoding wrote"
-                    )
-                hypotheses.setdefault(found.number, found.text)
-    name = name_of(*paths)
-    if not hypotheses:
-        raise UserError(f"{name} holds no hypothesis: give the output of fairseq-generate")
-    order = range(max(max(hypotheses), max(references, default=0)) + 1)
-    missing = next((number for number in order if number not in hypotheses or number not in references), None)
-    if missing is not None:
-        raise UserError(
-            f"{name}: sentence {missing} has no hypothesis or no reference: was generation cut short, or is the "
-            "file of a shard missing?"
-        )
-    return [hypotheses[number] for number in order], [references[number] for number in order]
-
-
-@dataclass(frozen=True)
-class SentenceLine:
-    """A line about a sentence in an output of ``fairseq-generate`` or an n-best list. Sentences count from 0.
-
-    ``kind`` is S for a source, T for a reference, H for a hypothesis. Only a hypothesis has a ``score``, as it is
-    written, and ``more`` fields of the list.
-    """
-
-    kind: str
-    number: int
-    text: str
-    score: str = ""
-    more: Tuple[str, ...] = ()
-
-
-def read_generated_line(line: str) -> Optional[SentenceLine]:
-    """Parse a line of ``fairseq-generate``; None for lines of other kinds and other output of the program.
-
-    Raises UserError if a line begins as one of the kinds and is cut short.
-    """
-    kind, dash, rest = line.partition("-")
-    head, *fields = rest.split("\t", 2 if kind == "H" else 1)
-    if kind not in ("S", "T", "H") or not dash or not (fields or head.isdigit()):
-        return None
-    number = read_sentence_number(head)
-    if len(fields) < (2 if kind == "H" else 1):
-        raise UserError(f"{kind}-{number} is cut short")
-    return SentenceLine(kind, number, text=fields[-1], score=fields[0] if kind == "H" else "")
-
-
-def read_sentence_number(text: str) -> int:
-    """The number of a sentence, from 0. Raises UserError if it is not a number."""
-    if not _SENTENCE_NUMBER.fullmatch(text.strip()):
-        raise UserError(f"'{text[:30]}' is not the number of a sentence")
-    return int(text)

@@ -1,4 +1,4 @@
-"""Rescoring of n-best lists by a log-linear model: lists, features, and weights that are tuned to a metric.
+"""Rescoring of n-best lists by a log-linear model: features, and weights that are tuned to a metric.
 
 Shapes: N sentences, K candidates of the longest list, F features, S statistics of a metric.
 """
@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 from fairseq.data import Dictionary
@@ -17,8 +17,8 @@ from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, Fairseq
 from scipy.optimize import minimize
 
 from fairseq_plugins.console import progress
-from fairseq_plugins.evaluation.decoding import SentenceLine, read_generated_line, read_sentence_number
-from fairseq_plugins.evaluation.raw_text import UnicodeForm, encode_lines
+from fairseq_plugins.evaluation.nbest import NBestLists
+from fairseq_plugins.evaluation.raw_text import encode_lines
 from fairseq_plugins.evaluation.scoring import score_pairs, score_sequences
 from fairseq_plugins.evaluation.translation_scores import (
     SUBWORD_MARKS,
@@ -28,164 +28,12 @@ from fairseq_plugins.evaluation.translation_scores import (
     compare,
     detokenize,
 )
-from fairseq_plugins.files import name_of, read_json, read_lines
+from fairseq_plugins.files import read_json
 from fairseq_plugins.metrics.corpus import CORPUS_METRICS, SACREBLEU_METRICS, CorpusMetric, LetterCase
 from fairseq_plugins.metrics.rouge import METRICS as ROUGE_METRICS
 from fairseq_plugins.metrics.rouge import NO_HYPOTHESIS_HAS_THIS, UNKNOWN_REFERENCE
 from fairseq_plugins.models.sliding_context import stream_model
 from fairseq_plugins.options import UserError
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A candidate for a sentence, as the decoder wrote it, and the decoder's score; higher is better.
-
-    ``more`` holds fields of the line that are only passed on.
-    """
-
-    text: str
-    score: float
-    more: Tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class NBestLists:
-    """Candidates of a text.
-
-    Attributes:
-        candidates: the list of each sentence, not empty; sentences are in the order of the text.
-        sources: a sentence each, or empty if the lists have none.
-        references: a sentence each, or empty if the lists have none.
-        unicode: form that texts are converted to.
-    """
-
-    candidates: List[List[Candidate]]
-    sources: List[str]
-    references: List[str]
-    unicode: UnicodeForm = "NFC"
-
-    @property
-    def texts(self) -> List[str]:
-        """The texts of all candidates."""
-        return [text for _, text in self.numbered]
-
-    @cached_property
-    def numbered(self) -> List[Tuple[int, str]]:
-        """The number of the sentence and the text of each candidate."""
-        return [(number, candidate.text) for number, found in enumerate(self.candidates) for candidate in found]
-
-    @property
-    def first(self) -> List[int]:
-        """The index of the candidate with the highest score by the decoder, for each sentence."""
-        return [int(np.argmax([candidate.score for candidate in found])) for found in self.candidates]
-
-    def lines_of(self, path: Path) -> List[str]:
-        """The lines of a text file with one line for each sentence.
-
-        Raises UserError if it has another number of lines.
-        """
-        lines = read_lines(path, unicode=self.unicode)
-        if len(lines) != len(self.candidates):
-            raise UserError(f"{path} has {len(lines):,} lines, and the lists are of {len(self.candidates):,} sentences")
-        return lines
-
-
-def _read_moses(line: str) -> SentenceLine:
-    fields = [field.strip() for field in line.split("|||")]
-    number, text, *rest = fields
-    score = rest[min(1, len(rest) - 1)]
-    more = (rest[0], *rest[2:]) if len(rest) > 1 else ()
-    return SentenceLine("H", read_sentence_number(number), text, score, more)
-
-
-def _read_tab(line: str) -> SentenceLine:
-    number, score, text = line.split("\t", 2)
-    return SentenceLine("H", read_sentence_number(number), text, score)
-
-
-def _write_moses(number: int, candidate: Candidate, score: str) -> str:
-    features, *more = candidate.more or ("",)
-    return " ||| ".join([str(number), candidate.text, features, score, *more])
-
-
-@dataclass(frozen=True)
-class ListFormat:
-    """A format of n-best lists; ``form`` describes it in messages.
-
-    ``read`` parses a line. It returns None for a line without content, and raises ``ValueError`` or ``IndexError`` if
-    the line has another form. ``write`` makes a line of the number of the sentence, the candidate and its score.
-    """
-
-    form: str
-    read: Callable[[str], Optional[SentenceLine]]
-    write: Callable[[int, Candidate, str], str]
-
-
-LIST_FORMATS: Dict[str, ListFormat] = {
-    "generate": ListFormat(
-        "H-NUMBER<tab>SCORE<tab>TEXT, as fairseq-generate --nbest writes them",
-        read_generated_line,
-        lambda number, candidate, score: f"H-{number}\t{score}\t{candidate.text}",
-    ),
-    "moses": ListFormat("NUMBER ||| TEXT ||| FEATURES ||| SCORE", _read_moses, _write_moses),
-    "tab": ListFormat(
-        "NUMBER<tab>SCORE<tab>TEXT", _read_tab, lambda number, candidate, score: f"{number}\t{score}\t{candidate.text}"
-    ),
-}
-"""Formats by name. All number sentences from 0."""
-
-
-def read_nbest(paths: Sequence[Path], *, form: str, unicode: UnicodeForm = "NFC") -> NBestLists:
-    """Read files as one; ``-`` is the standard input. The form is a name of :data:`LIST_FORMATS`.
-
-    Texts are converted to the form of Unicode of the models' data. Raises UserError if a file is missing or not UTF-8,
-    a line has another form, a sentence has a negative number or no candidate, or a score is not finite; the message
-    names the line.
-    """
-    read = LIST_FORMATS[form].read
-    candidates: Dict[int, List[Candidate]] = {}
-    texts: Dict[str, Dict[int, str]] = {"S": {}, "T": {}}
-    for path in paths:
-        for line_number, line in enumerate(read_lines(path, unicode=unicode), start=1):
-            try:
-                found = read(line) if line.strip() else None
-                score = float(found.score) if found is not None and found.kind == "H" else 0.0
-                if not math.isfinite(score):
-                    raise ValueError
-            except (ValueError, IndexError):
-                raise UserError(f"{name_of(path)}, line {line_number}: not {LIST_FORMATS[form].form}") from None
-            if found is None:
-                continue
-            if found.kind == "H":
-                candidates.setdefault(found.number, []).append(Candidate(found.text, score, found.more))
-            else:
-                texts[found.kind][found.number] = found.text
-    if not candidates:
-        raise UserError(f"{name_of(*paths)} holds no candidate: lines are {LIST_FORMATS[form].form}")
-    order = range(max([*candidates, *texts["S"], *texts["T"]]) + 1)  # truncated output may end in a source
-    missing = next((number for number in order if number not in candidates), None)
-    if missing is not None:
-        raise UserError(f"{name_of(*paths)}: sentence {missing} has no candidate; sentences are numbered from 0")
-    sources, references = (
-        [one[number] for number in order] if one.keys() >= set(order) else [] for one in (texts["S"], texts["T"])
-    )
-    return NBestLists([candidates[number] for number in order], sources, references, unicode)
-
-
-def write_nbest(lists: NBestLists, scores: Sequence[np.ndarray], *, form: str) -> str:
-    """The lists with other scores, (K,) for each sentence, the best candidate first.
-
-    Sources and references precede the candidates, if the format has them.
-    """
-    write = LIST_FORMATS[form].write
-    lines: List[str] = []
-    for number, (found, given) in enumerate(zip(lists.candidates, scores)):
-        if form == "generate":
-            texts = (("S", lists.sources), ("T", lists.references))
-            lines += [f"{kind}-{number}\t{side[number]}" for kind, side in texts if side]
-        order = np.argsort(-given, kind="stable")
-        lines += [write(number, found[i], f"{given[i]:.6f}") for i in order]
-    return "".join(f"{line}\n" for line in lines)
 
 
 def marked_kind(texts: Sequence[str]) -> Optional[str]:
@@ -226,16 +74,22 @@ def candidate_features(
     """Score all candidates by language models and encoder-decoders, each candidate from a fresh state.
 
     The lists hold tokens of the models between white space, and sources if there are encoder-decoders. Raises UserError
-    if a model is of another kind, an encoder-decoder has no sources, a text is too long for a model, which names the
-    sentence before anything is scored, or an NLL is not finite.
+    if a score of the lists is not finite, a model is of another kind, an encoder-decoder has no sources, a text is too
+    long for a model, which names the sentence before anything is scored, or an NLL is not finite.
     """
+    scores = [candidate.score for found in lists.candidates for candidate in found]
+    for score, (number, text) in zip(scores, lists.numbered):
+        if not math.isfinite(score):
+            raise UserError(
+                f"sentence {number} of the lists, from 0: the candidate that begins with '{text[:30]}' has the score "
+                f"{score}: leave the candidate out"
+            )
     _check_models(models, lists)
     _check_lengths(models, lists)
     sizes = [len(found) for found in lists.candidates]
     is_candidate = np.arange(max(sizes)) < np.array(sizes)[:, None]
     names = [LIST_SCORE, LENGTH, *models]
     values = np.zeros((*is_candidate.shape, len(names)))
-    scores = [candidate.score for found in lists.candidates for candidate in found]
     columns = [scores, [len(text.split()) for text in lists.texts]]
     columns += [_log_probs(model, lists, max_tokens=max_tokens) for model in models.values()]
     values[is_candidate] = np.array(columns, dtype=np.float64).T

@@ -9,7 +9,7 @@ from sacrebleu.metrics import BLEU, CHRF
 from sacrebleu.metrics.base import Metric
 from sacremoses import MosesTokenizer
 
-from fairseq_plugins.evaluation.decoding import read_generated
+from fairseq_plugins.evaluation.nbest import read_generated
 from fairseq_plugins.evaluation.raw_text import load_detokenizer
 from fairseq_plugins.evaluation.tokenizers import Blanks, Moses
 from fairseq_plugins.files import name_of, read_lines

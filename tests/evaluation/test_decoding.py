@@ -1,4 +1,4 @@
-"""Decodings that are done once, and the output of fairseq-generate."""
+"""Decodings that are done once."""
 
 import hashlib
 import json
@@ -10,7 +10,7 @@ import pytest
 
 from fairseq_plugins.console import ProgramFailed
 from fairseq_plugins.evaluation import decoding
-from fairseq_plugins.evaluation.decoding import Decoding, check_decoded_by, decoding_record, read_generated
+from fairseq_plugins.evaluation.decoding import Decoding, check_decoded_by, decoding_record
 from fairseq_plugins.options import UserError
 
 
@@ -161,58 +161,3 @@ def test_a_flag_that_fairseq_refuses_is_told_in_a_line(told, error, decoded, mon
         decoded()
     if error is UserError:
         assert str(refused.value).startswith(f"flags of fairseq-generate: {told.partition(': ')[2]} (log: ")
-
-
-GENERATED = """S-1\tb
-T-1\tein Haus .
-H-1\t-0.5\tein\x0cHaus .
-D-1\t-0.5\tein Haus .
-P-1\t-0.1 -0.2
-H-1\t-0.9\tdas Haus .
-S-0\ta
-T-0\tja\u2028ja\x85!
-H-0\t-0.2\t
-2026-11-21 | INFO | fairseq_cli.generate | Generate test with beam=5: BLEU4 = 1
-"""
-
-
-def write(path, text):
-    path.write_bytes(text.encode())
-    return path
-
-
-def test_the_best_hypothesis_of_each_sentence_is_read_with_odd_separators(tmp_path):
-    hypotheses, references = read_generated(write(tmp_path / "generate.txt", GENERATED))
-    assert hypotheses == ["", "ein\x0cHaus ."] and references == ["ja\u2028ja\x85!", "ein Haus ."]
-
-
-def test_files_of_one_decoding_are_read_as_one_and_two_decodings_are_refused(tmp_path):
-    first = write(tmp_path / "first.txt", "T-0\ta\nH-0\t-1\ta\nH-0\t-2\tb\n")
-    second = write(tmp_path / "second.txt", "T-1\tc\nH-1\t-1\td\n")
-    assert read_generated(first, second)[0] == ["a", "d"]
-    for files in ((first, second, first), (first, first)):
-        with pytest.raises(ValueError, match="first.txt, line 2: sentence 0 is in an earlier file, too: give what one"):
-            read_generated(*files)
-
-
-WHOLE = "T-0\ta\nH-0\t-1\ta\n"
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("", "holds no hypothesis"),
-        ("T-0\ta\n", "holds no hypothesis"),
-        (f"{WHOLE}H-2\t-1\tc\nT-2\tc\n", "sentence 1 has no hypothesis or no reference"),
-        (f"{WHOLE}T-1\tc\n", "sentence 1 has no hypothesis"),
-        (f"{WHOLE}H-999999999999\t-1\tb\n", "sentence 1 has no hypothesis or no reference"),
-        (f"{WHOLE}H-²\t-1\ta", "generate.txt, line 3: '²' is not the number of a sentence"),
-        (f"{WHOLE}T-1x\ta", "generate.txt, line 3: '1x' is not the number"),
-        (f"{WHOLE}H-{'9' * 5000}\t-1\ta", "generate.txt, line 3: '999.* is not the number"),
-        (f"{WHOLE}H-1\t-0.5", "generate.txt, line 3: H-1 is cut short"),
-        (f"{WHOLE}T-1", "generate.txt, line 3: T-1 is cut short"),
-    ],
-)
-def test_output_that_is_cut_short_or_of_another_form_is_refused(text, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        read_generated(write(tmp_path / "generate.txt", text))

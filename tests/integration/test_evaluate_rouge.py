@@ -12,7 +12,7 @@ from paths import SMALL_MODELS
 from rouge_score.rouge_scorer import RougeScorer
 from translation_commands import FAIRSEQ_FLAGS
 
-from fairseq_plugins.evaluation.decoding import read_generated
+from fairseq_plugins.evaluation.nbest import read_generated
 from fairseq_plugins.metrics.rouge import RougeSettings, score_corpus
 
 TEXTS = {

@@ -84,7 +84,7 @@ REFUSALS = {
     RESCORE: "--tune --weights",
     "evaluate rouge --input empty --input-format text --reference three": "empty is empty",
     f"{ROUGE} void": "void, line 1: blank",
-    "evaluate rouge --input text --reference three": "text holds no hypothesis",
+    "evaluate rouge --input text --reference three": "text holds no candidate: lines are H-NUMBER",
     f"{ROUGE} three --reference nowhere": "nowhere does not exist",
     "evaluate rouge --input text": "--reference FILE",
     "evaluate rouge --input text --path a.pt --reference three": "--path, --out",
