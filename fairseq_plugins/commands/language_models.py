@@ -6,7 +6,6 @@ import shlex
 import sys
 import time
 from dataclasses import fields
-from itertools import tee
 from pathlib import Path
 from typing import Any, List, Optional
 
@@ -193,9 +192,7 @@ def _score(args: argparse.Namespace) -> None:
     scored = (
         line
         for path, text in zip(paths, texts)
-        for line in lm.score_stream(
-            lm.text.watched((line for _, line in text), name=name_of(path)), context=args.context, buffer=buffer
-        )
+        for line in lm.score_stream((line for _, line in text), context=args.context, buffer=buffer, name=name_of(path))
     )
     start, draws = time.perf_counter(), args.plot is not None
     number = num_tokens = num_unknown = 0
@@ -308,14 +305,13 @@ def _generate(args: argparse.Namespace) -> None:
     lines = stream_lines(paths)
     earlier = [] if args.after is None else list(stream_lines([args.after]))
     lm = _load(args)
-    lines, prefixes = tee(lm.text.watched(lines, name=name_of(*paths)))
     if args.after is not None:
         earlier = list(lm.text.watched(earlier, name=name_of(args.after)))
     with progress_bar("generating", unit="line") as bar:
-        for found, prefix in zip(lm.continue_stream(lines, options, after=earlier), prefixes):
+        for found in lm.continue_stream(lines, options, after=earlier, name=name_of(*paths)):
             for one in found:
                 if args.json:
-                    print(json_text({"prefix": prefix, **one.figures()}, letters="kept"), flush=True)
+                    print(json_text(one.figures(), letters="kept"), flush=True)
                 else:
                     print(one.text.replace("\n", " </s> "), flush=True)
             bar.update()

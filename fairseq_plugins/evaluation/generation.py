@@ -186,10 +186,11 @@ ROWS_AT_A_TIME = 256
 class Continuation:
     """A prefix and its continuation as detokenised text, in which each end mark is a line break.
 
-    ``tokens`` has the tokens of the continuation, with the end mark if it ended there, and ``log_probs`` the natural
-    logarithms of their probabilities.
+    ``prefix`` is the raw line. ``tokens`` has the tokens of the continuation, with the end mark if it ended there, and
+    ``log_probs`` the natural logarithms of their probabilities.
     """
 
+    prefix: str
     text: str
     tokens: List[str]
     log_probs: List[float]
@@ -201,7 +202,8 @@ class Continuation:
 
     def figures(self) -> Dict[str, Any]:
         """All of it, for JSON."""
-        return {"text": self.text, "log_prob": self.total, "tokens": self.tokens, "log_probs": self.log_probs}
+        figures = {"prefix": self.prefix, "text": self.text, "log_prob": self.total}
+        return {**figures, "tokens": self.tokens, "log_probs": self.log_probs}
 
 
 @dataclass
@@ -265,7 +267,7 @@ class TextGenerator:
                 for first in range(0, len(chances), ROWS_AT_A_TIME):
                     group = chances[first : first + ROWS_AT_A_TIME]
                     rows += self._sample(NextWords(stream, num_rows=len(group)), group)
-        return [self._continuation(pieces, row) for row in rows]
+        return [self._continuation(prefix, pieces, row) for row in rows]
 
     def _sample(self, words: NextWords, chances: Sequence[np.random.Generator]) -> List[_Row]:
         """Draw a text for each generator."""
@@ -322,14 +324,14 @@ class TextGenerator:
     def _stops(self, number: int) -> bool:
         return self.options.stop == "end" and number == self.dictionary.eos()
 
-    def _continuation(self, prefix: Sequence[str], row: _Row) -> Continuation:
+    def _continuation(self, prefix: str, pieces: Sequence[str], row: _Row) -> Continuation:
         tokens: List[str] = [self.dictionary[number] for number in row.numbers]
         end = self.dictionary.eos_word
-        lines: List[List[str]] = [list(prefix)]
+        lines: List[List[str]] = [list(pieces)]
         for piece in tokens[:-1] if row.numbers and self._stops(row.numbers[-1]) else tokens:
             if piece == end:
                 lines.append([])
             else:
                 lines[-1].append(piece)
         text = "\n".join(self.text.join(line) for line in lines)
-        return Continuation(text=text, tokens=tokens, log_probs=row.log_probs)
+        return Continuation(prefix=prefix, text=text, tokens=tokens, log_probs=row.log_probs)

@@ -99,12 +99,12 @@ class TrainedLanguageModel:
         Raises:
             UserError: if there is no such context, or an NLL is not finite.
         """
-        return list(self.score_stream(self.text.watched(checked_lines(lines)), context=context))
+        return list(self.score_stream(checked_lines(lines), context=context))
 
     def score_stream(
-        self, lines: Iterable[str], *, context: Context = "line", buffer: int = 4096
+        self, lines: Iterable[str], *, context: Context = "line", buffer: int = 4096, name: str = "the text"
     ) -> Iterator[ScoredLine]:
-        """Score lines as they come, in their order. There is no warning about tokenised text.
+        """Score lines as they come, in their order. Lines with newlines are not refused.
 
         Every token of a line and its end mark are predicted, the first one after another end mark. A blank line is a
         single end mark.
@@ -115,13 +115,14 @@ class TrainedLanguageModel:
                 are one stream after an end mark. "paragraph": the same, with fresh state after each blank line.
             buffer: lines that are read before they are scored. Lines without context are sorted by length within a
                 buffer. Does not change the result beyond rounding.
+            name: of the text, in the warning of :meth:`SideText.watched`.
 
         Raises:
             UserError: at once if there is no such context. If reading fails, after the scores of the lines before. If
                 an NLL is not finite, after the scores of the buffers before.
         """
         check_choice(context, CONTEXTS, flag="context")
-        return self._score_buffers(buffered(lines, num_lines=buffer), context)
+        return self._score_buffers(buffered(self.text.watched(lines, name=name), num_lines=buffer), context)
 
     def _score_buffers(self, buffers: Iterable[List[str]], context: Context) -> Iterator[ScoredLine]:
         with ScoredStream(self.models) as stream:
@@ -152,8 +153,8 @@ class TrainedLanguageModel:
         """
         if isinstance(text, str):
             text = text.removesuffix("\n").split("\n") if text else []
-        lines = self.text.watched(checked_lines(text))
-        log_probs = [log_prob for line in self.score_stream(lines, context=context) for log_prob in line.log_probs]
+        scored = self.score_stream(checked_lines(text), context=context)
+        log_probs = [log_prob for line in scored for log_prob in line.log_probs]
         if not log_probs:
             raise UserError("a text without a line has no perplexity")
         return exponential(-math.fsum(log_probs) / len(log_probs))
@@ -173,20 +174,25 @@ class TrainedLanguageModel:
         Raises:
             UserError: if a value does not fit.
         """
-        prefix, *earlier = self.text.watched([checked_line(prefix), *checked_lines(after)])
-        (found,) = self.continue_stream([prefix], GenerationOptions(**options), after=earlier)
+        earlier = list(self.text.watched(checked_lines(after)))
+        (found,) = self.continue_stream([checked_line(prefix)], GenerationOptions(**options), after=earlier)
         return found
 
     def continue_stream(
-        self, prefixes: Iterable[str], options: GenerationOptions, *, after: Sequence[str] = ()
+        self,
+        prefixes: Iterable[str],
+        options: GenerationOptions,
+        *,
+        after: Sequence[str] = (),
+        name: str = "the text",
     ) -> Iterator[List[Continuation]]:
         """Continue prefixes as they come, each by itself; see :meth:`continuations`.
 
-        Lines with newlines are not refused, and there is no warning about tokenised text.
+        Lines with newlines are not refused. The warning of :meth:`SideText.watched` gives the prefixes the ``name``.
         """
         generator = TextGenerator(self.models, self.text, options)
         with generator.open_stream(after) as stream:
-            for prefix in prefixes:
+            for prefix in self.text.watched(prefixes, name=name):
                 yield generator.continuations(prefix, after=stream)
 
 
