@@ -49,8 +49,8 @@ def load_trained(
     check_choice(text, TEXT_KINDS, flag="text")
     check_at_least_one(max_tokens, flag="max_tokens")
     _check_device(device)
-    folder, config = corpus_of(paths[0], data), trained_task(paths[0])
-    task = TASK_REGISTRY[config._name]
+    config = trained_task(paths[0])
+    folder, task = corpus_of(paths[0], config, data), TASK_REGISTRY[config._name]
     if issubclass(task, TranslationTask):
         if text != "raw":
             raise UserError(f"text {text}: a translator reads raw text")

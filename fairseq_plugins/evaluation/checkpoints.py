@@ -148,14 +148,14 @@ def check_export(folder: Path) -> None:
                 raise UserError(f"{folder / name} is not as it was exported: copy the whole folder again")
 
 
-def corpus_of(path: Union[str, Path], data: Optional[Union[str, Path]] = None) -> Path:
+def corpus_of(path: Union[str, Path], task: Any, data: Optional[Union[str, Path]] = None) -> Path:
     """The folder with the dictionaries of a checkpoint: the given one, its export, or the data of its training.
 
-    Raises UserError if it does not exist, or the checkpoint that names it is missing, unreadable or refused.
+    ``task`` is the checkpoint's :func:`trained_task`. Raises UserError if the folder does not exist.
     """
     if data is None and (Path(path).parent / EXPORT_RECORD).is_file():
         return Path(path).parent
-    folder = Path(data if data is not None else utils.split_paths(str(trained_task(path).data))[0])
+    folder = Path(data if data is not None else utils.split_paths(str(task.data))[0])
     if not folder.is_dir():
         origin = "" if data is not None else f", where {path} was trained,"
         raise UserError(f"{folder}{origin} is no folder: give the one that data-prep wrote as data (--data in a shell)")

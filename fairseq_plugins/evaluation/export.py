@@ -16,7 +16,13 @@ from omegaconf import OmegaConf
 
 import fairseq_plugins
 from fairseq_plugins.evaluation.average import OF_ONE_CHECKPOINT, without
-from fairseq_plugins.evaluation.checkpoints import corpus_of, exported_files, load_with_task, training_config
+from fairseq_plugins.evaluation.checkpoints import (
+    corpus_of,
+    exported_files,
+    load_with_task,
+    trained_task,
+    training_config,
+)
 from fairseq_plugins.evaluation.programs import write_programs
 from fairseq_plugins.evaluation.raw_text import TEXT_RECORD, find_subwords, read_record
 from fairseq_plugins.evaluation.tokenizers import HUGGING_FACE
@@ -63,7 +69,7 @@ def export_model(
         UserError: if a file is missing or damaged, a vocabulary is not the data's, a model is of another kind, ``out``
             holds anything but an export or overlaps a folder that is read, or torch cannot export the programs.
     """
-    folder, out = corpus_of(paths[0], data), Path(os.path.realpath(out))
+    folder, out = corpus_of(paths[0], trained_task(paths[0]), data), Path(os.path.realpath(out))
     _check_out(out, folder, paths)
     if programs and len(paths) > 1:
         raise UserError("--torch-export takes one checkpoint: export the models of an ensemble one by one")
