@@ -23,7 +23,6 @@ from fairseq_plugins.evaluation.rescoring import (
     candidate_features,
     read_weights,
     unknown_share,
-    weighted_sums,
     weights_of_models,
 )
 from fairseq_plugins.files import (
@@ -125,7 +124,7 @@ def _rescore(args: argparse.Namespace) -> None:
     features = _compute_features(args, texts.lists)
     if weights is None:
         weights = _tune(args, texts, features, metric=metric, digests=digests)
-    sums = weighted_sums(features.values, features.is_candidate, np.array(weights))
+    sums = features.weighted_sums(np.array(weights))
     chosen = sums.argmax(1).tolist()
     if args.output == "scores":
         is_tested = args.tune is None  # on text that weights are tuned to, p would be invalid

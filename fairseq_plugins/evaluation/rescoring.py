@@ -50,7 +50,7 @@ LIST_SCORE, LENGTH = "list", "length"
 """Names of the features that every list has."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CandidateFeatures:
     """Features of all candidates.
 
@@ -63,6 +63,10 @@ class CandidateFeatures:
     names: List[str]
     values: np.ndarray
     is_candidate: np.ndarray
+
+    def weighted_sums(self, weights: np.ndarray) -> np.ndarray:
+        """The score of every candidate, (N, K), -inf where there is none, by weights (F,)."""
+        return np.where(self.is_candidate, self.values @ weights, -np.inf)
 
 
 def candidate_features(
@@ -161,23 +165,16 @@ def _log_probs(model: BaseFairseqModel, lists: NBestLists, **options: Any) -> Li
 # Nelder and Mead's, by scipy, from several starts, on features that are divided by their standard deviations.
 
 
-def weighted_sums(values: np.ndarray, is_candidate: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """The score of every candidate, (N, K), -inf where there is none, by features (N, K, F) and weights (F,)."""
-    return np.where(is_candidate, values @ weights, -np.inf)
-
-
 @dataclass(frozen=True, kw_only=True)
-class TuningSet:
-    """Candidates, (N, K), with features (N, K, F) and statistics (N, K, S) of the metric to maximise."""
+class TuningSet(CandidateFeatures):
+    """Features of candidates, and their statistics (N, K, S) of the metric to maximise."""
 
-    values: np.ndarray
-    is_candidate: np.ndarray
     statistics: np.ndarray
     metric: CorpusMetric
 
     def score(self, weights: np.ndarray) -> float:
         """The metric of the candidates that weights (F,) choose."""
-        chosen = weighted_sums(self.values, self.is_candidate, weights).argmax(1)
+        chosen = self.weighted_sums(weights).argmax(1)
         return self.metric.score(self.statistics[np.arange(len(chosen)), chosen].sum(0))
 
 
@@ -205,7 +202,7 @@ def tune_weights(data: TuningSet, *, num_restarts: int, seed: int) -> np.ndarray
     return best / np.abs(best).sum()
 
 
-def _deviations(data: TuningSet) -> np.ndarray:
+def _deviations(data: CandidateFeatures) -> np.ndarray:
     """Standard deviation of each feature among the candidates of a sentence, (F,); 1 if it is only rounding error."""
     counts = data.is_candidate.sum(1)[:, None]
     means = data.values.sum(1) / counts
@@ -263,9 +260,7 @@ class CandidateTexts:
         for row, found, reference in zip(statistics, lists, self.references):
             texts = self._readable([candidate.text for candidate in found])
             row[: len(found)] = [computed.statistics(text, reference) for text in texts]
-        data = TuningSet(
-            values=features.values, is_candidate=features.is_candidate, statistics=statistics, metric=computed
-        )
+        data = TuningSet(**vars(features), statistics=statistics, metric=computed)
         return tune_weights(data, num_restarts=num_restarts, seed=seed)
 
     def _read(self, reference: Path) -> List[str]:

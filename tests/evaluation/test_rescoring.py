@@ -200,7 +200,7 @@ def data():
     is_candidate = np.arange(K) < generator.integers(1, K + 1, size=N)[:, None]
     values = generator.normal(size=(N, K, F)) * [1, 100, 0.01] * is_candidate[..., None]
     statistics = np.stack([generator.integers(0, 5, (N, K)), generator.integers(5, 9, (N, K))], 2).astype(float)
-    return TuningSet(values=values, is_candidate=is_candidate, statistics=statistics, metric=Share())
+    return TuningSet(names=list("abc"), values=values, is_candidate=is_candidate, statistics=statistics, metric=Share())
 
 
 def test_the_score_is_of_the_candidates_that_are_chosen(data):
@@ -223,7 +223,7 @@ def test_the_search_comes_near_the_best_of_a_grid(data):
 def test_the_search_finds_the_feature_that_tells_the_best_candidates(data):
     quality = data.statistics[..., 0] / data.statistics[..., 1] * data.is_candidate
     values = np.concatenate([data.values, -0.001 * quality[..., None]], axis=2)
-    tuned = TuningSet(values=values, is_candidate=data.is_candidate, statistics=data.statistics, metric=data.metric)
+    tuned = replace(data, values=values)
     weights = tune_weights(tuned, num_restarts=2, seed=1)
     assert np.abs(weights).sum() == pytest.approx(1) and weights[3] < 0
     assert tuned.score(weights) >= tuned.score(np.array([0, 0, 0, -1.0]))

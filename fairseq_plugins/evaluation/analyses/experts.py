@@ -5,7 +5,7 @@ Shapes: J experts, n words of a sentence, B rows, T steps, N positions of a stre
 
 import math
 from dataclasses import dataclass
-from typing import Any, Iterable, List, Optional, Union
+from typing import Iterable, List, Optional, Union
 
 import torch
 from fairseq.models import BaseFairseqModel, FairseqEncoderDecoderModel, FairseqLanguageModel
@@ -133,16 +133,15 @@ NOISE = 4 * math.sqrt(torch.finfo(torch.float64).eps)
 """Relative error of singular values: the root of the error of eigenvalues, a few eps of the largest one."""
 
 
-def singular_values(model: FairseqLanguageModel, tokens: Tensor, **options: Any) -> Tensor:
+def singular_values(model: FairseqLanguageModel, tokens: Tensor) -> Tensor:
     """Singular values, (V,) float64, descending, of log P(word | position) for the positions of a stream, (N, V).
 
     The matrix is never in memory. Its Gram matrix (V, V) is summed in float64, window by window, and the result is the
     roots of its eigenvalues. Values below :data:`NOISE` times the largest are rounding errors and become zero. The
-    stream is (N + 1,) int64; the options are those of :func:`~fairseq_plugins.evaluation.scoring.score_windows`.
-    Raises UserError if the Gram matrix does not fit into memory.
+    stream is (N + 1,) int64. Raises UserError if the Gram matrix does not fit into memory.
     """
     gram = None
-    for scored in score_windows([model], tokens, window=WINDOW, words="all", **options):
+    for scored in score_windows([model], tokens, window=WINDOW, words="all"):
         rows = scored.scores[0].output.flatten(0, 1).double()
         gram = _square_matrix(rows) if gram is None else gram
         gram.addmm_(rows.t(), rows)

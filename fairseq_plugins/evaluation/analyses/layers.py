@@ -249,11 +249,11 @@ def correlation_matrices(model: FairseqLanguageModel, tokens: Tensor, **options:
     return found
 
 
-def layer_correlations(model: FairseqLanguageModel, tokens: Tensor, **options: Any) -> List[LayerCorrelation]:
+def layer_correlations(model: FairseqLanguageModel, tokens: Tensor) -> List[LayerCorrelation]:
     """Mean absolute correlation within each layer, bottom first; see :func:`correlation_matrices`."""
     found = []
     for n, (matrix, layer) in enumerate(
-        zip(correlation_matrices(model, tokens, **options), recurrent_stack(model).layers), start=1
+        zip(correlation_matrices(model, tokens), recurrent_stack(model).layers), start=1
     ):
         absolute = matrix.abs().fill_diagonal_(float("nan"))
         of_different_groups = torch.zeros_like(absolute, dtype=torch.bool)
