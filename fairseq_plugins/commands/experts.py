@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from itertools import islice
 from pathlib import Path
-from typing import Callable, DefaultDict, Dict, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import Callable, DefaultDict, Dict, Iterator, List, Sequence, Tuple, Union
 
 from fairseq.models import FairseqEncoderDecoderModel, FairseqLanguageModel
 from fairseq.tasks import FairseqTask
@@ -47,7 +47,7 @@ from fairseq_plugins.evaluation.scoring import (
     score_windows,
 )
 from fairseq_plugins.evaluation.translation import SearchOptions, load_translator
-from fairseq_plugins.files import STANDARD_INPUT, name_of, read_lines
+from fairseq_plugins.files import STANDARD_INPUT, name_of
 from fairseq_plugins.models.checkpoints import check_checkpoints, checkpoints_of_updates, naming_checkpoint
 from fairseq_plugins.options import UserError, count, named_paths, optionally_named_paths
 from fairseq_plugins.reports.experts import draw_expert_map, history_report, use_report
@@ -70,17 +70,22 @@ def _add_attention_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _analyze_attention(args: argparse.Namespace) -> None:
-    paths: List[Path] = args.input or [STANDARD_INPUT]
-    with_words = (line for line in stream_lines(paths) if line.strip())
+    text = stream_lines(args.input or [STANDARD_INPUT])  # missing files are refused here
     translator = load_translator(args.path, args.data, device=choose_device(args), precision=args.output_precision)
-    lines = list(islice(with_words, args.num))
-    if not lines:
-        raise UserError("there is no sentence to draw, all lines are blank")
+    lines = _first_sentences(text, args.num)
     translated = translator.translate_stream(lines, SearchOptions(beam=args.beam), batch_size=1, buffer=1)
     pictures = _picture_files(args.out, len(lines))
     for picture, sentence in zip(pictures, progress(translated, total=len(lines), unit="picture")):
         save_attention_map(sentence, translator.source.subwords, picture)
         print(f"{picture}\t{sentence.text}", flush=True)
+
+
+def _first_sentences(text: Iterator[str], number: int) -> List[str]:
+    """The first lines that are not blank."""
+    lines = list(islice((line for line in text if line.strip()), number))
+    if not lines:
+        raise UserError("there is no sentence to draw, all lines are blank")
+    return lines
 
 
 def _picture_files(folder: Path, number: int) -> List[Path]:
@@ -130,12 +135,7 @@ def _add_experts_arguments(parser: argparse.ArgumentParser) -> None:
 def _analyze_experts(args: argparse.Namespace) -> Report:
     if args.tokenised and not args.input:
         raise UserError("--tokenised says how --input is read: give --input, or leave out --tokenised")
-    lines: Optional[List[str]] = None
-    if args.input:
-        found = (line for path in args.input for line in read_lines(path, unicode="kept") if line.strip())
-        lines = list(islice(found, args.num))
-        if not lines:
-            raise UserError("there is no sentence to draw, all lines are blank")
+    lines = _first_sentences(stream_lines(args.input), args.num) if args.input else None
     paths = optionally_named_paths(args.path)
     if len(dict(paths)) < len(paths):
         raise UserError("--path: give each NAME or CKPT once")
