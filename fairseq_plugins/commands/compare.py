@@ -99,14 +99,12 @@ Writes table.md, runs.json and learning_curves.png.""",
 
 
 def _languages(run: Path, data: Path, split: str) -> Languages:
-    """Source and target language of a run, from its checkpoint, its decoded text or DATA, whichever exists."""
+    """Source and target language of a run, from its decoded text, its checkpoint or DATA, whichever exists."""
     checkpoint = best_checkpoint(run)
-    if checkpoint.exists():
-        return translation_languages([checkpoint], data, split)
     if record := decoding_record(checkpoint.parent / split):
         source, target = record["languages"]
         return source, target
-    return split_languages(data, split)
+    return translation_languages([checkpoint], data, split) if checkpoint.exists() else split_languages(data, split)
 
 
 def _metric(args: argparse.Namespace) -> Metric:
