@@ -92,7 +92,7 @@ def _read_generate(line: str) -> Optional[ListLine]:
     *score, text = fields
     if len(score) != (kind == "H"):
         raise ValueError(line)
-    return kind, _sentence_number(head), Candidate(text, *map(float, score))
+    return kind, _sentence_number(head), Candidate(text, float(score[0]) if score else 0.0)
 
 
 def _read_moses(line: str) -> ListLine:
