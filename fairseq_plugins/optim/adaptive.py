@@ -36,6 +36,12 @@ class L2AdamConfig(WeightDecayConfig):
 class EarlyEpsAdam(Adam):
     """Adam that adds eps to the root of the mean square before the correction of its start at zero."""
 
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        # With a fused kernel the scaler of --amp would call step for gradients that overflowed, and count an update
+        # that the kernel skips.
+        self._step_supports_amp_scaling = False
+
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
         """Update all weights once."""
         epsilons = [group["eps"] for group in self.param_groups]

@@ -25,9 +25,9 @@ def make(weight_decay, *, dtype=torch.float64, **flags):
     return model, L2Adam(config(weight_decay, **flags), model.parameters())
 
 
-def backward(model, step):
+def backward(model, step, *, factor=1.0):
     x = torch.randn(5, 3, generator=torch.Generator().manual_seed(step))
-    model(x.to(model.weight)).pow(2).sum().backward()
+    (factor * model(x.to(model.weight)).pow(2).sum()).backward()
 
 
 def update(model, optimizer, step, *, clip=0.0):
@@ -113,6 +113,22 @@ def test_updates_of_a_run_with_the_other_form_are_counted():
         update(model, resumed, 2)
         models.append(model)
     torch.testing.assert_close(models[0].weight, models[1].weight, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("eps_added", ["after-correction", "before-correction"])
+def test_an_update_that_amp_skips_does_not_count(eps_added):
+    """fairseq takes a step of torch's scaler even if gradients have overflowed."""
+    (model, optimizer), (expected, alone) = (make(0.1, eps=0.5, eps_added=eps_added) for _ in range(2))
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    for step, overflows in enumerate([False, False, True, False, False]):
+        optimizer.zero_grad()
+        backward(model, step, factor=scaler.scale(torch.tensor(math.inf if overflows else 1.0)))
+        scaler.unscale_(optimizer.optimizer)
+        scaler.step(optimizer.optimizer)
+        scaler.update()
+        if not overflows:
+            update(expected, alone, step)
+    torch.testing.assert_close(list(model.parameters()), list(expected.parameters()), rtol=1e-12, atol=1e-12)
 
 
 def test_the_wrapped_optimizer_steps_alike_as_under_amp():
