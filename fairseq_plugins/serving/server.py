@@ -350,21 +350,22 @@ class _Limited:
 
 
 class _Connection(H11Protocol):
-    """A connection that is cut when it has had no request for a while, however slowly a header comes."""
+    """A connection that is cut when it has had no request for a while, or its client has not read answers."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._watch(before=self)
 
     def _watch(self, before: Any) -> None:
-        """Abort the connection if no request has come since the last look, which saw the request ``before``."""
+        """Abort the connection if nothing has moved since the last look, which saw the request ``before``."""
         if self not in self.connections:
             return
         idle = self.cycle is None or self.cycle.response_complete
-        if idle and self.cycle is before:
+        waits = idle or self.flow.write_paused  # for a request, or for the client to read an answer
+        if waits and self.cycle is before:
             self.transport.abort()
         else:
-            self.loop.call_later(self.config.timeout_keep_alive, self._watch, self.cycle if idle else self)
+            self.loop.call_later(self.config.timeout_keep_alive, self._watch, self.cycle if waits else self)
 
 
 class _Runner(uvicorn.Server):

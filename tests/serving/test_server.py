@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.client import HTTPConnection
 
 import pytest
@@ -276,3 +276,13 @@ def test_slow_clients_are_cut(translator):
             with pytest.raises(ConnectionResetError):
                 if not silent.recv(1):
                     raise ConnectionResetError
+
+
+def test_clients_that_do_not_read_answers_are_cut(translator):
+    with running(translator, seconds=1) as server, socket.create_connection(("127.0.0.1", server.port)) as deaf:
+        deaf.settimeout(0.1)
+        ended = time.monotonic() + 20
+        with pytest.raises(ConnectionError):  # a cut connection takes no more requests
+            while time.monotonic() < ended:
+                with suppress(TimeoutError):
+                    deaf.sendall(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 1000)
