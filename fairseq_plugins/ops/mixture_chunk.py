@@ -343,11 +343,10 @@ def iter_chunks(weights: Tensor, chunk_size: int, *, drop_ignored: bool) -> Sequ
 
 
 def default_chunk_size(num_experts: int, vocab_size: int, *, dtype: torch.dtype, device: torch.device) -> int:
-    """The number of tokens of a chunk that runs fastest.
+    """The number of tokens of the chunk that runs fastest.
 
-    Their logits fill :data:`CPU_CHUNK_BYTES`, or on a GPU :data:`GPU_CHUNK_SHARE` of its memory. They have about
-    :data:`MIN_CHUNK_ROWS` rows, or more, whatever the vocabulary. ``dtype`` is the
-    type of the losses. Logits in 16 bits fill half as much.
+    Its logits fill :data:`CPU_CHUNK_BYTES`, or on a GPU :data:`GPU_CHUNK_SHARE` of its memory, but have at least about
+    :data:`MIN_CHUNK_ROWS` rows. ``dtype`` is the type of the losses. Logits in 16 bits fill half as much.
     """
     if device.type == "cuda":
         chunk_bytes = torch.cuda.get_device_properties(device).total_memory * GPU_CHUNK_SHARE
